@@ -1,0 +1,232 @@
+"""The codec limit: how fast decode, resize to 224x224 and encode go with nothing around them.
+
+The images are in memory and two plain threads take them from a list: no pipeline, no records and
+no disk. Several codec paths are tried. The limit is the fastest one whose pictures, before they
+are encoded, are close to Pillow's full decode with bilinear resampling (a mean PSNR of 42 dB or
+more): a faster path that gives other pictures is no limit for a converter that may not use it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from quality import psnr
+
+
+def _optional(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+simplejpeg = _optional("simplejpeg")
+cv2 = _optional("cv2")
+
+SIZE = (224, 224)
+QUALITY = 95
+MIN_PSNR = 42.0
+SAMPLE = 64
+
+_local = threading.local()
+
+
+@dataclass(frozen=True)
+class CodecPath:
+    """One way to decode, resize and encode.
+
+    Attributes:
+      name: as printed.
+      pixels: from a JPEG to the resized picture, in a form that `encode` takes.
+      encode: from the resized picture to a JPEG.
+    """
+
+    name: str
+    pixels: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one path achieved: its speed, and its PSNR on the sample (100 means identical)."""
+
+    name: str
+    images_per_second: float
+    psnr_mean: float
+    psnr_min: float
+
+
+def pillow_pixels(data: bytes) -> Image.Image:
+    """Decodes and resizes with Pillow; this is also the reference of the PSNR."""
+    with Image.open(io.BytesIO(data), formats=("JPEG",)) as opened:
+        picture = opened if opened.mode == "RGB" else opened.convert("RGB")
+        return picture.resize(SIZE, Image.Resampling.BILINEAR)
+
+
+def pillow_encode(picture: Image.Image) -> bytes:
+    """Encodes with Pillow into a buffer."""
+    out = io.BytesIO()
+    picture.save(out, "JPEG", quality=QUALITY, subsampling="4:2:0")
+    return out.getvalue()
+
+
+def memfd_encode(picture: Image.Image) -> bytes:
+    """Encodes with Pillow into a file in memory.
+
+    With a real file descriptor Pillow lets go of the interpreter lock while it encodes.
+    """
+    if not hasattr(_local, "file"):
+        _local.file = os.fdopen(os.memfd_create("jpeg"), "r+b", buffering=0)
+    file = _local.file
+    file.seek(0)
+    file.truncate()
+    picture.save(file, "JPEG", quality=QUALITY, subsampling="4:2:0")
+    return os.pread(file.fileno(), file.tell(), 0)
+
+
+def turbo_pixels(data: bytes) -> Any:
+    """Decodes with simplejpeg and resizes with Pillow."""
+    picture = Image.fromarray(simplejpeg.decode_jpeg(data, "RGB"))
+    return np.asarray(picture.resize(SIZE, Image.Resampling.BILINEAR))
+
+
+def opencv_pixels(data: bytes) -> Any:
+    """Decodes with simplejpeg and resizes with OpenCV's area averaging."""
+    pixels = simplejpeg.decode_jpeg(data, "RGB")
+    return cv2.resize(pixels, SIZE, interpolation=cv2.INTER_AREA)
+
+
+def turbo_encode(pixels: Any) -> bytes:
+    """Encodes with simplejpeg."""
+    return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), QUALITY, "RGB", "420"))
+
+
+def available_paths() -> list[CodecPath]:
+    """Lists the paths whose libraries are installed, and names the others on standard error."""
+    paths = [CodecPath("Pillow", pillow_pixels, pillow_encode)]
+    if hasattr(os, "memfd_create"):
+        paths.append(CodecPath("Pillow, encoding to a memfd", pillow_pixels, memfd_encode))
+    if simplejpeg is None:
+        print("simplejpeg is not installed: its paths are skipped", file=sys.stderr)
+        return paths
+    paths.append(CodecPath("simplejpeg, Pillow bilinear", turbo_pixels, turbo_encode))
+    if cv2 is None:
+        print("OpenCV is not installed: its path is skipped", file=sys.stderr)
+        return paths
+    # Its own threads would use more cores than the two that every path is given.
+    cv2.setNumThreads(0)
+    paths.append(CodecPath("simplejpeg, OpenCV area", opencv_pixels, turbo_encode))
+    return paths
+
+
+def time_path(path: CodecPath, images: list[bytes], threads: int) -> float:
+    """Runs a path over all images.
+
+    Args:
+      path: what to run.
+      images: the JPEGs.
+      threads: how many threads share them.
+
+    Returns:
+      Images per second.
+    """
+    queue = iter(images)
+    lock = threading.Lock()
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            while True:
+                with lock:
+                    data = next(queue, None)
+                if data is None:
+                    return
+                path.encode(path.pixels(data))
+        except Exception as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    start = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    seconds = time.perf_counter() - start
+    if failures:
+        # A thread that stopped early would make its path look fast.
+        raise failures[0]
+    return len(images) / seconds
+
+
+def judge(path: CodecPath, sample: list[bytes]) -> tuple[float, float]:
+    """Compares the resized pictures of a path with Pillow's.
+
+    Args:
+      path: what to judge.
+      sample: JPEGs.
+
+    Returns:
+      The mean and the least PSNR.
+    """
+    values = [psnr(pillow_pixels(data), path.pixels(data)) for data in sample]
+    return sum(values) / len(values), min(values)
+
+
+def find_limit(results: list[Result]) -> Result:
+    """Picks the fastest path that is close enough to the reference."""
+    return max(
+        (result for result in results if result.psnr_mean >= MIN_PSNR),
+        key=lambda result: result.images_per_second,
+    )
+
+
+def main() -> int:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--photos", type=Path, required=True, help="a folder of class folders")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="a file for the results")
+    options = parser.parse_args()
+
+    images = [path.read_bytes() for path in sorted(options.photos.glob("*/*.jpg"))]
+    if not images:
+        print("the folder of photos holds no class folders with .jpg files", file=sys.stderr)
+        return 2
+    count = min(SAMPLE, len(images))
+    sample = [images[number * len(images) // count] for number in range(count)]
+    results = []
+    print("| codec path | images/s | PSNR mean | PSNR min |\n|---|---:|---:|---:|")
+    for path in available_paths():
+        # Judged first: that warms up the caches of the path before it is timed.
+        mean, least = judge(path, sample)
+        speed = time_path(path, images, options.threads)
+        results.append(Result(path.name, speed, mean, least))
+        print(f"| {path.name} | {speed:.0f} | {mean:.1f} | {least:.1f} |", flush=True)
+    limit = find_limit(results)
+    print(f"\nCodec limit: {limit.images_per_second:.0f} images/s ({limit.name})")
+    if options.json:
+        report = {
+            "threads": options.threads,
+            "images": len(images),
+            "limit": asdict(limit),
+            "paths": [asdict(result) for result in results],
+        }
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

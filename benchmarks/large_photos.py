@@ -1,0 +1,162 @@
+"""Large photographs: a full decode against DCT-scaled decoding, in speed and in quality.
+
+A JPEG decoder can leave out the high frequencies of each 8x8 block and so give a picture of half,
+a quarter or an eighth of the size for a fraction of the work. This compares that, followed by a
+resize to 224x224, with a full decode and the same resize. Encoding is not part of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+from quality import psnr
+
+MIN_PIXELS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a decoder is asked for.
+
+    Attributes:
+      size: the target width and height.
+      resample: the filter.
+    """
+
+    size: tuple[int, int]
+    resample: Image.Resampling
+
+
+def _full(data: bytes, settings: Settings) -> Image.Image:
+    with Image.open(io.BytesIO(data), formats=("JPEG",)) as picture:
+        return picture.convert("RGB").resize(settings.size, settings.resample)
+
+
+def _scaled(data: bytes, settings: Settings) -> Image.Image:
+    with Image.open(io.BytesIO(data), formats=("JPEG",)) as picture:
+        # The reduced picture stays at least twice the target on both sides, so that the filter
+        # still has detail to average.
+        width, height = settings.size
+        drafted = picture.draft("RGB", (2 * width, 2 * height))
+        # Its sides are rounded up to whole pixels; the box is the exact extent of the original.
+        box = drafted[1] if drafted else (0, 0, *picture.size)
+        return picture.convert("RGB").resize(settings.size, settings.resample, box=box)
+
+
+# The decoder under test: `decode_for(data: bytes, settings) -> Image.Image`.
+decode_for: Callable[[bytes, Settings], Image.Image] = _scaled
+
+
+def seconds_for(
+    decode: Callable[[bytes, Settings], Image.Image], data: bytes, settings: Settings
+) -> float:
+    """Times one call.
+
+    Args:
+      decode: the decoder.
+      data: the JPEG.
+      settings: what to make of it.
+
+    Returns:
+      Seconds.
+    """
+    start = time.perf_counter()
+    decode(data, settings)
+    return time.perf_counter() - start
+
+
+def compare(images: list[bytes], settings: Settings, rounds: int) -> dict[str, float]:
+    """Compares the two decoders on all images.
+
+    Args:
+      images: the JPEGs.
+      settings: what to make of them.
+      rounds: how often each image is timed.
+
+    Returns:
+      Images per second of both, the ratio of the two, and the mean and least PSNR.
+    """
+    full, scaled, values = 0.0, 0.0, []
+    for data in images:
+        # Judged first: that reads the code and the data into the caches for both.
+        values.append(psnr(_full(data, settings), decode_for(data, settings)))
+        # In turn, so that other work on the machine slows both down alike.
+        pairs = [
+            (seconds_for(_full, data, settings), seconds_for(decode_for, data, settings))
+            for _ in range(rounds)
+        ]
+        full += statistics.median(pair[0] for pair in pairs)
+        scaled += statistics.median(pair[1] for pair in pairs)
+    return {
+        "full_images_per_second": len(images) / full,
+        "scaled_images_per_second": len(images) / scaled,
+        "ratio": full / scaled,
+        "psnr_mean": statistics.mean(values),
+        "psnr_min": min(values),
+    }
+
+
+def load_large(folder: Path) -> list[bytes]:
+    """Reads the JPEGs of at least 4 megapixels.
+
+    Args:
+      folder: searched recursively.
+
+    Returns:
+      Their bytes.
+    """
+    images = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() not in {".jpg", ".jpeg"}:
+            continue
+        with Image.open(path) as picture:
+            width, height = picture.size
+        if width * height >= MIN_PIXELS:
+            images.append(path.read_bytes())
+    return images
+
+
+def main() -> int:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--photos", type=Path, required=True, help="searched recursively")
+    parser.add_argument("--size", type=int, default=224, help="side of the result in pixels")
+    parser.add_argument("--rounds", type=int, default=3, help="timings of each image")
+    parser.add_argument("--json", type=Path, help="a file for the results")
+    options = parser.parse_args()
+
+    Image.MAX_IMAGE_PIXELS = None
+    images = load_large(options.photos)
+    if not images:
+        print("no JPEG of 4 megapixels or more", file=sys.stderr)
+        return 2
+    print(f"{len(images)} photographs of at least {MIN_PIXELS / 1e6:.0f} megapixels, one thread\n")
+    print("| filter | full, images/s | scaled, images/s | ratio | PSNR mean | PSNR min |")
+    print("|---|---:|---:|---:|---:|---:|")
+    report = {}
+    for resample in (Image.Resampling.BILINEAR, Image.Resampling.LANCZOS):
+        settings = Settings((options.size, options.size), resample)
+        row = compare(images, settings, options.rounds)
+        report[resample.name] = row
+        print(
+            f"| {resample.name} | {row['full_images_per_second']:.1f} "
+            f"| {row['scaled_images_per_second']:.1f} | {row['ratio']:.2f} "
+            f"| {row['psnr_mean']:.1f} | {row['psnr_min']:.1f} |",
+            flush=True,
+        )
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

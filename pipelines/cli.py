@@ -1,0 +1,53 @@
+"""The command `shardwright`: finds the subcommand and hands over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from shardwright.schemas import __version__
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.settings import nearest
+
+#: Subcommand -> (module with a `main(argv)`, what it does). Modules are imported on use.
+COMMANDS = {
+    "convert": ("convert", "images in, a verified dataset out"),
+    "plan": ("plan", "what convert would write, without writing it"),
+    "validate": ("validate", "read a dataset back and say whether it is sound"),
+    "inspect": ("inspect", "show what is inside a dataset"),
+}
+
+
+def usage() -> str:
+    """Returns the help text."""
+    commands = "\n".join(f"  {name:10} {text}" for name, (_, text) in COMMANDS.items())
+    return (
+        "usage: shardwright COMMAND [options]\n\n"
+        "Turns any collection of raw images into a training-ready, verified, sharded TFRecord "
+        f"dataset.\n\ncommands:\n{commands}\n\n"
+        "Each has --help with an example. Exit codes: 0 done, 1 the data did not pass, 2 wrong\n"
+        "command, settings or input, 3 the engine, storage or machine failed, 130 interrupted."
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = arguments[0] if arguments else "--help"
+    if name in ("-h", "--help", "help"):
+        print(usage())
+        return int(ExitCode.DONE if arguments else ExitCode.USAGE)
+    if name == "--version":
+        print(f"shardwright {__version__}")
+        return int(ExitCode.DONE)
+    if name not in COMMANDS:
+        hint = nearest(name, list(COMMANDS)) or "; see shardwright --help"
+        print(f"shardwright: there is no command {name!r}{hint}", file=sys.stderr)
+        return int(ExitCode.USAGE)
+    module = import_module(f"shardwright.pipelines.{COMMANDS[name][0]}")
+    return int(module.main(arguments[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

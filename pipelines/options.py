@@ -1,0 +1,172 @@
+"""Command-line options: ours from the settings' declaration, the rest to Beam, none unknown."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.settings import nearest, setting_fields, settings_from, ConvertSettings
+
+#: Runners whose options are all known here; others learn theirs from a job server.
+_CLOSED_RUNNERS = (
+    "", "inprocess", "fnapirunner", "directrunner", "switchingdirectrunner",
+    "bundlebaseddirectrunner", "dataflowrunner", "testdataflowrunner",
+)  # fmt: skip
+DEFAULT_RUNNER = "FnApiRunner"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises `UsageError` instead of printing the whole usage and leaving."""
+
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{message[0].upper()}{message[1:]}; see {self.prog} --help.")
+
+
+def make_parser(prog: str, description: str, example: str) -> argparse.ArgumentParser:
+    """Returns a parser without abbreviations whose help ends with an example."""
+    return _Parser(
+        prog=prog,
+        description=description,
+        epilog=f"example:\n  {example}\n\nOptions that are not listed go to Beam (--runner, ...).",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Adds an option for every setting of a conversion, and `--job`."""
+    group = parser.add_argument_group("settings")
+    for name, item in setting_fields().items():
+        help_text = item.metadata["help"].replace("%", "%%")
+        choices = item.metadata["choices"]
+        if isinstance(item.default, bool):
+            group.add_argument(
+                f"--{name}", action="store_true", default=argparse.SUPPRESS, help=help_text
+            )
+            continue
+        shown = item.default if item.default not in ("", ()) else None
+        group.add_argument(
+            f"--{name}",
+            action="append" if name == "input" else "store",
+            default=argparse.SUPPRESS,
+            metavar=item.metadata["metavar"] or ("{" + ",".join(choices) + "}"),
+            help=help_text + (f" (default: {shown})" if shown is not None else ""),
+        )
+    group.add_argument(
+        "--job", default="", metavar="FILE", help="the same settings as a YAML file"
+    )
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that every command has."""
+    parser.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Parses a command line; hyphens in option names work like underscores.
+
+    Returns:
+      Our options, and those for Beam.
+    """
+    normalised = []
+    for token in argv:
+        if token.startswith("--") and len(token) > 2:
+            name, equals, value = token.partition("=")
+            token = "--" + name[2:].replace("-", "_") + equals + value
+        normalised.append(token)
+    return parser.parse_known_args(normalised)
+
+
+def given_settings(namespace: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings that were given, those of `--job` below those of the command line."""
+    known = setting_fields()
+    given = {name: value for name, value in vars(namespace).items() if name in known}
+    return {**(read_job_file(namespace.job) if namespace.job else {}), **given}
+
+
+def read_job_file(path: str) -> dict[str, Any]:
+    """Reads the settings of a YAML job file.
+
+    Raises:
+      UsageError: if it cannot be read or names an unknown setting.
+    """
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = yaml.safe_load(file) or {}
+    except OSError as error:
+        raise UsageError(f"--job {path}: {(error.strerror or str(error)).lower()}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        detail = " ".join(str(error).split())
+        raise UsageError(f"--job {path} is no YAML: {detail}.") from None
+    if not isinstance(values, Mapping):
+        raise UsageError(f"--job {path}: write one `setting: value` on each line.")
+    known = list(setting_fields())
+    result = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if name not in known:
+            raise UsageError(f"--job {path}: unknown setting {key!r}{nearest(name, known)}.")
+        result[name] = value
+    return result
+
+
+def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
+    """Returns Beam's PipelineOptions for what we did not take.
+
+    Args:
+      argv: the options that are not ours.
+      known: our options, for suggesting the nearest.
+
+    Raises:
+      UsageError: if neither we nor Beam knows an option and the runner is not a portable one.
+    """
+    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+    options = PipelineOptions(list(argv))
+    standard = options.view_as(StandardOptions)
+    runner = (standard.runner or "").rpartition(".")[2]
+    if runner.lower() in _CLOSED_RUNNERS:
+        _refuse_unknown(argv, known)
+    if not standard.runner:
+        standard.runner = DEFAULT_RUNNER
+    return options
+
+
+def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    classes = [PipelineOptions]
+    for cls in classes:
+        classes += cls.__subclasses__()
+    for cls in dict.fromkeys(classes[1:]):
+        if "_add_argparse_args" in vars(cls):
+            try:
+                cls._add_argparse_args(parser)
+            except argparse.ArgumentError:
+                continue  # two of Beam's option classes share a name
+    try:
+        _, unknown = parser.parse_known_args(list(argv))
+    except argparse.ArgumentError as error:
+        raise UsageError(f"{error}.") from None
+    if not unknown:
+        return
+    names = [option[2:] for action in parser._actions for option in action.option_strings]
+    first = unknown[0].partition("=")[0]
+    if not first.startswith("--"):
+        raise UsageError(f"Unexpected argument {unknown[0]!r}; options begin with --.")
+    match = difflib.get_close_matches(first[2:], [*known, *names], n=1, cutoff=0.6)
+    hint = f"; did you mean --{match[0]}?" if match else "; see --help"
+    raise UsageError(f"Unknown option {first}{hint}" + ("" if match else "."))
+
+
+def build_settings(given: Mapping[str, Any], carried: Mapping[str, Any] | None) -> ConvertSettings:
+    """Builds and checks the settings of a conversion."""
+    settings = settings_from(given, carried)
+    settings.check()
+    return settings

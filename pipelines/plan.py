@@ -1,0 +1,181 @@
+"""`shardwright plan`: what convert would write, without writing it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.convert import read_class_names, read_plan
+from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
+from shardwright.pipelines.tables import console, print_table
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.dataset import pretty_json
+from shardwright.schemas.image_ref import EncodedRefs
+from shardwright.schemas.plan import Forecast, Plan
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import format_size
+from shardwright.transforms import storage
+from shardwright.transforms.sources.inputs import check_inputs
+
+EXAMPLE = "shardwright plan --input photos/ --resize 224 --splits train=0.9,test=0.1"
+_MAX_CLASSES_SHOWN = 40
+
+
+def build_plan(
+    pipeline: Any,
+    settings: ConvertSettings,
+    inputs: Sequence[Any],
+    result_path: str,
+    carried: Plan | None = None,
+    class_names: Sequence[str] = (),
+    explicit_shards: bool = False,
+) -> Any:
+    """Builds the planning part of a conversion; the forecast goes to `result_path`.
+
+    Returns:
+      The PCollection of the one forecast.
+    """
+    import apache_beam as beam
+
+    from shardwright.transforms.dedupe import DedupeExact
+    from shardwright.transforms.plan.transforms import BatchRefs, ForecastDataset
+    from shardwright.transforms.sources.transforms import ListSources
+
+    batches = (
+        pipeline
+        | "ListSources" >> ListSources(inputs, settings.source)  # ImageRef
+        | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
+    )
+    if settings.dedupe == "exact":
+        batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes)  # EncodedRefs
+    forecast = batches | "ForecastDataset" >> ForecastDataset(
+        settings, carried, class_names, explicit_shards
+    )  # Forecast
+    _ = forecast | "KeepForecast" >> beam.Map(
+        lambda forecast: storage.write_bytes(result_path, pickle.dumps(forecast))
+    )  # None
+    return forecast
+
+
+def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> Forecast:
+    """Plans a dataset: the same as `shardwright plan`, as a function.
+
+    Args:
+      beam_options: Beam's PipelineOptions, or a list of its command-line options.
+      progress: whether to show progress on stderr.
+      **values: the settings of `shardwright convert` by name; `output` is not needed.
+
+    Returns:
+      What convert would write with the same settings.
+
+    Raises:
+      UsageError: the settings or the input are wrong.
+      EngineError: the engine, the storage or the machine failed.
+    """
+    plan_from = str(values.get("plan_from") or "")
+    carried = read_plan(plan_from) if plan_from else None
+    settings = cli_options.build_settings(values, carried.settings if carried else None)
+    class_names = read_class_names(settings.class_names)
+    inputs = check_inputs(settings.input, None)
+    if not hasattr(beam_options, "view_as"):
+        beam_options = cli_options.beam_options(beam_options or (), ())
+    explicit = bool({"shards", "shard_size"} & set(values))
+    with tempfile.TemporaryDirectory() as scratch:
+        path = os.path.join(scratch, "forecast")
+        with show_progress(progress):
+            run_pipeline(
+                lambda pipeline: build_plan(
+                    pipeline, settings, inputs, path, carried, class_names, explicit
+                ),
+                beam_options,
+            )
+        forecast: Forecast = pickle.loads(storage.read_bytes(path))
+        return forecast
+
+
+def print_forecast(forecast: Forecast) -> None:
+    """Prints what would be written."""
+    out = console()
+    shards, estimate = forecast.plan.shards, forecast.plan.estimate
+    print_table(
+        out,
+        ("split", "listed", "images", "shards", "bytes", "bytes per shard"),
+        [
+            [
+                split,
+                forecast.listed[split],
+                forecast.candidates[split],
+                shards[split],
+                format_size(estimate[split]),
+                format_size(estimate[split] / shards[split]),
+            ]
+            for split in shards
+        ],
+    )
+    counts = forecast.class_counts
+    print_table(
+        out,
+        ("id", "class", "images"),
+        [
+            [i, name, counts.get(name, 0)]
+            for i, name in enumerate(forecast.plan.labels[:_MAX_CLASSES_SHOWN])
+        ],
+    )
+    if len(forecast.plan.labels) > _MAX_CLASSES_SHOWN:
+        out.print(f"  and {len(forecast.plan.labels) - _MAX_CLASSES_SHOWN} more classes")
+    out.print(
+        f"  {forecast.total} images in {len(forecast.plan.labels)} classes, "
+        f"{format_size(forecast.source_bytes)} of sources; about "
+        f"{format_size(sum(estimate.values()))} in {sum(shards.values())} shards"
+    )
+    for name, items in (("filtered", forecast.filtered), ("bad in the sample", forecast.sample_faults)):
+        if items:
+            listed = ", ".join(f"{count} {reason}" for reason, count in items.items())
+            out.print(f"  {name}: {listed}")
+    if forecast.deduplicated:
+        out.print(f"  deduplicated: {forecast.deduplicated}")
+    bad = sum(forecast.sample_faults.values())
+    out.print(f"  sample: {forecast.sampled} images tried, {bad} bad")
+    for warning in forecast.warnings:
+        out.print(f"  warning: {warning}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright plan`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser(
+            "shardwright plan",
+            "Says what convert would write with the same settings; writes nothing.",
+            EXAMPLE,
+        )
+        cli_options.add_settings(parser)
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        with quiet_engine(verbose):
+            given = cli_options.given_settings(namespace)
+            known = [*cli_options.setting_fields(), "job", "verbose", "json"]
+            beam_options = cli_options.beam_options(rest, known)
+            forecast = plan(beam_options=beam_options, progress=True, **given)
+        if namespace.json:
+            print(pretty_json(forecast.as_json()), end="")
+        else:
+            print_forecast(forecast)
+        return int(ExitCode.DONE)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Shows how far a run has come: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from shardwright.transforms import storage
+from shardwright.transforms.progress import PROGRESS
+
+_TICK_SECONDS = 0.2
+#: Seconds between lines where there is no terminal.
+_LINE_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def show_progress(wanted: bool, directory: str = "") -> Iterator[None]:
+    """Shows the progress of this process's workers on stderr while the block runs.
+
+    Args:
+      wanted: whether to show anything.
+      directory: where shard ledgers appear, for workers in other processes.
+    """
+    PROGRESS.reset()
+    if not wanted:
+        yield
+        return
+    stop = threading.Event()
+    watch = _on_terminal if sys.stderr.isatty() else _in_lines
+    thread = threading.Thread(target=watch, args=(stop, directory), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _shards_done(directory: str) -> int:
+    """Returns the shards finished, as far as this process can tell."""
+    if PROGRESS.shards or not directory or storage.is_remote(directory):
+        return PROGRESS.shards
+    return len(storage.list_files(storage.join(directory, "_shards")))
+
+
+def progress_text(seconds: float, directory: str = "") -> str:
+    """Returns the state of the run as one line."""
+    images, total = PROGRESS.images, PROGRESS.total_images
+    shards = _shards_done(directory)
+    if not images and not shards:
+        return f"listing: {PROGRESS.listed} files" if PROGRESS.listed else "starting"
+    parts = []
+    if images:
+        rate = images / seconds if seconds > 0 else 0.0
+        parts.append(f"{images}/{total} images" if total else f"{images} images")
+        parts.append(f"{rate:.0f} images/s")
+        if total > images and rate:
+            parts.append(f"{_clock((total - images) / rate)} left")
+    count = PROGRESS.total_shards
+    parts.append(f"shard {shards}/{count}" if count else f"{shards} shards")
+    parts.append(f"{PROGRESS.bad} bad")
+    return ", ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class _Stopwatch:
+    """Seconds since the first image was finished."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+
+    def seconds(self) -> float:
+        if self._begun is None and PROGRESS.images:
+            self._begun = time.monotonic() - _TICK_SECONDS
+        return time.monotonic() - self._begun if self._begun is not None else 0.0
+
+
+def _on_terminal(stop: threading.Event, directory: str) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    stopwatch = _Stopwatch()
+    columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+        while not stop.wait(_TICK_SECONDS):
+            bar.update(
+                task,
+                total=PROGRESS.total_images or None,
+                completed=PROGRESS.images,
+                description=progress_text(stopwatch.seconds(), directory),
+            )
+
+
+def _in_lines(stop: threading.Event, directory: str) -> None:
+    stopwatch = _Stopwatch()
+    last = time.monotonic()
+    while not stop.wait(_TICK_SECONDS):
+        seconds = stopwatch.seconds()
+        if time.monotonic() - last >= _LINE_SECONDS:
+            last = time.monotonic()
+            print(f"shardwright: {progress_text(seconds, directory)}", file=sys.stderr, flush=True)

@@ -1,0 +1,69 @@
+"""What a command prints when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from shardwright.pipelines.tables import console, print_table
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.units import format_size
+
+if TYPE_CHECKING:
+    from shardwright.pipelines.convert import ConvertResult
+
+_LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated")
+
+
+def quoted(path: str) -> str:
+    """Returns a path as it can be pasted into a shell."""
+    import shlex
+
+    return shlex.quote(printable(path))
+
+
+def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
+    """Returns the rows of a ledger's table: each split, and all of them."""
+    rows = [
+        [split, *(counts[name] for name in _LEDGER_COLUMNS)]
+        for split, counts in ledger["splits"].items()
+    ]
+    return [*rows, ["all", *(ledger[name] for name in _LEDGER_COLUMNS)]]
+
+
+def print_ledger(out: Any, ledger: Mapping[str, Any]) -> None:
+    """Prints the books, and the reasons for what was left out."""
+    print_table(out, ("split", *_LEDGER_COLUMNS), ledger_rows(ledger))
+    for outcome, reasons in ledger["reasons"].items():
+        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        out.print(f"  {outcome}: {listed}")
+
+
+def print_convert_summary(result: ConvertResult) -> None:
+    """Prints what a conversion made and the command to run next."""
+    out = console()
+    made, outcome = result.dataset, result.outcome
+    print_ledger(out, made.ledger)
+    shards = sum(len(shards) for shards in made.splits.values())
+    size = sum(shard.bytes for shards in made.splits.values() for shard in shards)
+    records = made.ledger["written"]
+    seconds = result.run["convert_seconds"]
+    speed = f", {records / seconds:.0f} images/s" if seconds else ""
+    out.print(
+        f"  {records} records in {shards} shards, {format_size(size)}, "
+        f"{len(made.labels)} classes; {result.run['seconds']:.1f} s{speed}"
+    )
+    notes = {
+        "kept": "images kept as their original bytes",
+        "animated": "animations reduced to their first frame",
+        "reused_shards": "shards taken over from the earlier run",
+    }
+    for name, text in notes.items():
+        if outcome.get(name):
+            out.print(f"  {outcome[name]} {text}")
+    if made.ledger["quarantined"]:
+        out.print(f"  left out for a fault: see {printable(result.path)}/quarantine.jsonl")
+    for warning in outcome["warnings"]:
+        out.print(f"  warning: {warning}")
+    out.print(f"  fingerprint {made.fingerprint}")
+    out.print(f"next: shardwright inspect {quoted(result.path)}")

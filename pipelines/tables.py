@@ -1,0 +1,35 @@
+"""Tables for the terminal, plain text wherever the output is not one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_PLAIN_WIDTH = 120
+
+
+def console(file: TextIO | None = None) -> Console:
+    """Returns a console that never interprets what it prints as markup."""
+    out = file or sys.stdout
+    width = None if out.isatty() else _PLAIN_WIDTH
+    return Console(file=out, width=width, markup=False, highlight=False, emoji=False)
+
+
+def print_table(
+    out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = ""
+) -> None:
+    """Prints a table; numbers stand to the right, text is shown as it is, in full."""
+    rows = [list(row) for row in rows]
+    table = Table(box=SIMPLE, title=Text(title) if title else None, title_justify="left")
+    for i, name in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else str(c)) for c in row))
+    out.print(table)

@@ -1,0 +1,171 @@
+"""`dataset.json`: the commit of a dataset, written last and read first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.layouts import FeatureSpec, features_from_json, features_json
+from shardwright.schemas.plan import Plan
+
+FORMAT_VERSION = 1
+DATASET_JSON = "dataset.json"
+LABELS_TXT = "labels.txt"
+LABEL_MAP_PBTXT = "label_map.pbtxt"
+QUARANTINE_JSONL = "quarantine.jsonl"
+VALIDATION_JSON = "validation.json"
+RUN_JSON = "run.json"
+WORK_DIR = "_work"
+SHARDS_DIR = "_shards"
+OUTCOME_JSON = f"{WORK_DIR}/outcome.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard file: its name inside the dataset directory, records, bytes and sha256."""
+
+    file: str
+    records: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The contents of `dataset.json`.
+
+    Attributes:
+      name: the dataset directory's name.
+      layout: the record layout's name.
+      features: what each record holds.
+      plan: the plan that later builds carry on; its settings are the dataset's.
+      versions: the software that decided the bytes.
+      splits: split -> shards in order.
+      ledger: counts per outcome, in all and per split.
+      class_counts: split -> class name -> records.
+      first_label: the id of the first class.
+    """
+
+    name: str
+    layout: str
+    features: tuple[FeatureSpec, ...]
+    plan: Plan
+    versions: Mapping[str, str]
+    splits: Mapping[str, tuple[Shard, ...]]
+    ledger: Mapping[str, Any]
+    class_counts: Mapping[str, Mapping[str, int]]
+    first_label: int = 0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names in id order."""
+        return self.plan.labels
+
+    @property
+    def fingerprint(self) -> str:
+        """The identity of the dataset: its shards' checksums, labels and features."""
+        return fingerprint(
+            {shard.file: shard.sha256 for shards in self.splits.values() for shard in shards},
+            self.labels,
+            features_json(self.features),
+        )
+
+    def records(self, split: str) -> int:
+        """Records of a split."""
+        return sum(shard.records for shard in self.splits[split])
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the document as it is stored."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "settings": dict(self.plan.settings),
+            "plan": self.plan.as_json(),
+            "versions": dict(self.versions),
+            "layout": self.layout,
+            "features": features_json(self.features),
+            "first_label": self.first_label,
+            "labels": list(self.labels),
+            "splits": {
+                split: {
+                    "records": sum(shard.records for shard in shards),
+                    "bytes": sum(shard.bytes for shard in shards),
+                    "shards": [
+                        {
+                            "file": shard.file,
+                            "records": shard.records,
+                            "bytes": shard.bytes,
+                            "sha256": shard.sha256,
+                        }
+                        for shard in shards
+                    ],
+                }
+                for split, shards in self.splits.items()
+            },
+            "ledger": dict(self.ledger),
+            "class_counts": {split: dict(counts) for split, counts in self.class_counts.items()},
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any], where: str) -> Dataset:
+        """Reads a stored document.
+
+        Raises:
+          UsageError: if it is no `dataset.json` that this version can read.
+        """
+        version = value.get("format_version") if isinstance(value, Mapping) else None
+        if version != FORMAT_VERSION:
+            raise UsageError(
+                f"{where} has format_version {version!r}; this version of shardwright reads "
+                f"{FORMAT_VERSION}. Use the version that wrote it, or convert again."
+            )
+        try:
+            return Dataset(
+                name=value["name"],
+                layout=value["layout"],
+                features=features_from_json(value["features"]),
+                plan=Plan.from_json(value["plan"]),
+                versions=value["versions"],
+                splits={
+                    split: tuple(
+                        Shard(item["file"], item["records"], item["bytes"], item["sha256"])
+                        for item in content["shards"]
+                    )
+                    for split, content in value["splits"].items()
+                },
+                ledger=value["ledger"],
+                class_counts=value["class_counts"],
+                first_label=value.get("first_label", 0),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error
+
+
+def canonical_json(value: Any) -> str:
+    """Serialises JSON in the one form whose bytes are compared and hashed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def fingerprint(
+    sha256_of: Mapping[str, str], labels: Sequence[str], features: Sequence[Mapping[str, Any]]
+) -> str:
+    """Returns the sha256 hex digest that identifies a dataset.
+
+    It covers the sorted lines `file<TAB>sha256<LF>`, then the canonical JSON of
+    `{"features": ..., "labels": ...}`.
+    """
+    digest = hashlib.sha256()
+    for line in sorted(f"{file}\t{sha256}\n" for file, sha256 in sha256_of.items()):
+        digest.update(line.encode())
+    digest.update(canonical_json({"features": features, "labels": list(labels)}).encode())
+    return digest.hexdigest()
+
+
+def pretty_json(value: Any) -> str:
+    """Serialises JSON for files that people open."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

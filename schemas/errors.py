@@ -1,0 +1,86 @@
+"""The errors that end a command, each with its exit code and one sentence for the user."""
+
+from __future__ import annotations
+
+import re
+
+from shardwright.schemas.codes import ExitCode, QuarantineReason, Stage
+
+_TAG = re.compile(r"<shardwright:(\d+)>(.*?)</shardwright>", re.DOTALL)
+
+
+class ShardwrightError(Exception):
+    """Ends the command. The message says what is wrong, where, and what to do next.
+
+    Engines hand a worker's exception to the launcher as text, so `str()` carries the exit
+    code in a tag that `from_text` finds again, whatever the engine wraps around it.
+    """
+
+    exit_code = ExitCode.ENGINE
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"<shardwright:{int(self.exit_code)}>{self.message}</shardwright>"
+
+    @staticmethod
+    def from_text(text: str) -> ShardwrightError | None:
+        """Returns the error that an engine's text carries, or None if it carries none."""
+        match = _TAG.search(text)
+        if not match:
+            return None
+        return _BY_CODE[ExitCode(int(match[1]))](match[2])
+
+
+class DataRefused(ShardwrightError):
+    """The data did not pass: findings, too many bad images, a gate."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class UsageError(ShardwrightError):
+    """The command, its settings or its input are wrong. Nothing was written."""
+
+    exit_code = ExitCode.USAGE
+
+
+class EngineError(ShardwrightError):
+    """The engine, the storage or the machine failed. Running again may help."""
+
+    exit_code = ExitCode.ENGINE
+
+
+_BY_CODE: dict[ExitCode, type[ShardwrightError]] = {
+    ExitCode.REFUSED: DataRefused,
+    ExitCode.USAGE: UsageError,
+    ExitCode.ENGINE: EngineError,
+}
+
+
+class ImageFault(Exception):
+    """A fault of one image: it is quarantined and the job goes on.
+
+    Attributes:
+      reason: the quarantine reason.
+      stage: the step at which it showed.
+      message: one sentence for the person who looks for the file.
+    """
+
+    def __init__(self, reason: QuarantineReason, stage: Stage, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.stage = stage
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[ImageFault], tuple[QuarantineReason, Stage, str]]:
+        return ImageFault, (self.reason, self.stage, self.message)
+
+
+class NotACandidate(Exception):
+    """The file turned out to be no image by content and claims to be none: it is filtered."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,213 @@
+"""`tf.train.Example` on the wire, without TensorFlow.
+
+The message is `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`
+and `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, each list holding
+`repeated value = 1`, numbers packed (tensorflow/core/example/feature.proto). Features are written
+in the order of their names' UTF-8 bytes, which is what TensorFlow's deterministic serialisation writes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class FeatureType(StrEnum):
+    """The three kinds of list that a feature can be."""
+
+    BYTES = "bytes"
+    FLOAT = "float"
+    INT64 = "int64"
+
+
+class Feature(NamedTuple):
+    """A feature's kind and its values, in order; `type` is None for a feature of no kind."""
+
+    type: FeatureType | None
+    values: Sequence[bytes] | Sequence[float] | Sequence[int]
+
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
+_FIELD_OF = {FeatureType.BYTES: 1, FeatureType.FLOAT: 2, FeatureType.INT64: 3}
+_TYPE_OF = {field: type_ for type_, field in _FIELD_OF.items()}
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+@lru_cache(maxsize=4096)
+def _entry_key(name: str) -> bytes:
+    """Returns the first field of a map entry, its key, and the tag of its second."""
+    key = name.encode()
+    return b"".join((b"\x0a", _varint(len(key)), key, b"\x12"))
+
+
+def _feature_parts(feature: Feature) -> list[bytes]:
+    """Returns a Feature message in pieces, so that a large image is copied only once."""
+    if feature.type is None:
+        return []
+    parts: list[bytes] = []
+    if feature.type is FeatureType.BYTES:
+        for value in feature.values:
+            parts += (b"\x0a", _varint(len(value)), value)  # type: ignore[arg-type]
+    elif feature.values:
+        if feature.type is FeatureType.FLOAT:
+            packed = struct.pack(f"<{len(feature.values)}f", *feature.values)
+        else:
+            packed = b"".join(_varint(int(value) & 0xFFFFFFFFFFFFFFFF) for value in feature.values)
+        parts = [b"\x0a", _varint(len(packed)), packed]
+    length = sum(map(len, parts))
+    return [_ONE_BYTE[_FIELD_OF[feature.type] << 3 | _LENGTH], _varint(length), *parts]
+
+
+def encode_example(features: Mapping[str, Feature]) -> bytes:
+    """Serialises features as `tf.train.Example`, equal to TensorFlow's deterministic bytes."""
+    entries: list[bytes] = []
+    total = 0
+    for name in sorted(features, key=str.encode):
+        value = _feature_parts(features[name])
+        value_length = sum(map(len, value))
+        head = _entry_key(name) + _varint(value_length)
+        entry_length = len(head) + value_length
+        prefix = b"\x0a" + _varint(entry_length)
+        total += len(prefix) + entry_length
+        entries += (prefix, head, *value)
+    return b"".join((b"\x0a", _varint(total), *entries))
+
+
+def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a varint has more than ten bytes")
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview | int]]:
+    """Yields (field number, wire type, value) of a message; raises ValueError when malformed."""
+    position = 0
+    size = len(data)
+    try:
+        while position < size:
+            tag, position = _read_varint(data, position)
+            field, wire = tag >> 3, tag & 7
+            if field == 0:
+                raise ValueError("field number 0")
+            if wire == _VARINT:
+                number, position = _read_varint(data, position)
+                yield field, wire, number
+                continue
+            if wire == _LENGTH:
+                length, position = _read_varint(data, position)
+            elif wire == _FIXED64:
+                length = 8
+            elif wire == _FIXED32:
+                length = 4
+            else:
+                raise ValueError(f"wire type {wire} is not used by this message")
+            if length > size - position:
+                raise ValueError(f"a field of {length} bytes reaches beyond its message")
+            yield field, wire, data[position : position + length]
+            position += length
+    except IndexError:
+        raise ValueError("a message ends inside a field") from None
+
+
+def _parse_bytes(data: memoryview) -> list[bytes]:
+    return [
+        bytes(value)
+        for field, wire, value in _fields(data)
+        if field == 1 and wire == _LENGTH and isinstance(value, memoryview)
+    ]
+
+
+def _parse_floats(data: memoryview) -> list[float]:
+    values: list[float] = []
+    for field, wire, value in _fields(data):
+        if field != 1 or isinstance(value, int) or wire == _FIXED64:
+            continue
+        if len(value) % 4:
+            raise ValueError("a packed float list is not a whole number of floats")
+        values.extend(struct.unpack(f"<{len(value) // 4}f", value))
+    return values
+
+
+def _parse_ints(data: memoryview) -> list[int]:
+    values: list[int] = []
+    for field, wire, value in _fields(data):
+        if field != 1:
+            continue
+        if isinstance(value, int):
+            values.append(value)
+        elif wire == _LENGTH:
+            position = 0
+            try:
+                while position < len(value):
+                    number, position = _read_varint(value, position)
+                    values.append(number)
+            except IndexError:
+                raise ValueError("a packed int64 list ends inside a number") from None
+    return [value - (1 << 64) if value >= 1 << 63 else value for value in values]
+
+
+_PARSERS = {
+    FeatureType.BYTES: _parse_bytes,
+    FeatureType.FLOAT: _parse_floats,
+    FeatureType.INT64: _parse_ints,
+}
+
+
+def _parse_feature(data: memoryview) -> Feature:
+    feature = Feature(None, [])
+    for field, wire, value in _fields(data):
+        if wire == _LENGTH and field in _TYPE_OF and isinstance(value, memoryview):
+            type_ = _TYPE_OF[field]
+            parsed = _PARSERS[type_](value)
+            if feature.type is type_:  # protobuf merges repeated occurrences
+                parsed = [*feature.values, *parsed]  # type: ignore[assignment]
+            feature = Feature(type_, parsed)
+    return feature
+
+
+def parse_example(data: bytes) -> dict[str, Feature]:
+    """Parses a serialised `tf.train.Example`.
+
+    Raises:
+      ValueError: if the bytes are no such message.
+    """
+    features: dict[str, Feature] = {}
+    for field, wire, value in _fields(memoryview(data)):
+        if field != 1:
+            continue
+        if wire != _LENGTH or not isinstance(value, memoryview):
+            raise ValueError("field `features` is not a message")
+        for entry_field, entry_wire, entry in _fields(value):
+            if entry_field != 1 or entry_wire != _LENGTH or not isinstance(entry, memoryview):
+                continue
+            name, feature = "", Feature(None, [])
+            for part_field, part_wire, part in _fields(entry):
+                if part_wire != _LENGTH or not isinstance(part, memoryview):
+                    continue
+                if part_field == 1:
+                    name = bytes(part).decode("utf-8")  # UnicodeDecodeError is a ValueError
+                elif part_field == 2:
+                    feature = _parse_feature(part)
+            features[name] = feature
+    return features

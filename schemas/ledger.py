@@ -1,0 +1,237 @@
+"""The books: what became of every listed file, per shard on disk and summed up per dataset."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.image_ref import ImageRef, printable
+
+LEDGER_VERSION = 1
+#: gzip level of the ledgers: checksums hardly compress, so more effort buys nothing.
+_LEVEL = 1
+
+
+class Entry(NamedTuple):
+    """One line of a shard's ledger: what became of one listed file.
+
+    Attributes:
+      key: the file's key.
+      outcome: written, quarantined, filtered or deduplicated.
+      fingerprint: the source's state when it was listed, `size:version`.
+      sha256: hex digest of the source bytes, empty when they were not read.
+      label: class name.
+      offset: byte offset of the record's frame in the uncompressed shard.
+      length: bytes of the frame: the record and 16 bytes of length and checksums.
+      stored: kept (the source's own bytes) or encoded.
+      animated: whether only the first of several frames was taken.
+      reason: why the file was left out; the winning key for a deduplicated one.
+      stage: at which step.
+      message: one sentence about the fault.
+      uri: where the bytes were, for quarantined files.
+    """
+
+    key: str
+    outcome: str
+    fingerprint: str = ""
+    sha256: str = ""
+    label: str = ""
+    offset: int | None = None
+    length: int | None = None
+    stored: str = ""
+    animated: bool = False
+    reason: str = ""
+    stage: str = ""
+    message: str = ""
+    uri: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the entry without its empty fields; `key` and `outcome` always stand."""
+        return {
+            name: value
+            for name, value in zip(self._fields, self, strict=True)
+            if value != "" and value is not None and value is not False
+        }
+
+    def quarantine_line(self) -> dict[str, str]:
+        """Returns the entry as a line of `quarantine.jsonl`."""
+        return {
+            "key": self.key,
+            "uri": printable(self.uri),
+            "stage": self.stage,
+            "reason": self.reason,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What a finished shard reports: the header of its ledger and its quarantined images.
+
+    Attributes:
+      file: the shard's file name.
+      split: its split.
+      shard: its number, from 0.
+      num_shards: shards in the split.
+      plan_digest: digest of all that decides the shard's bytes (`plan_digest` below).
+      records: records written.
+      bytes: size of the file.
+      sha256: hex digest of the file.
+      counts: files per outcome.
+      reasons: outcome -> reason -> files.
+      class_counts: records per class name.
+      kept: records that hold the source's own bytes.
+      animated: records of which only the first frame was taken.
+      quarantine: the quarantined entries (not part of the header).
+      reused: whether the shard was taken over from an earlier run (not part of the header).
+      started: seconds since the epoch (not part of the header).
+      finished: seconds since the epoch (not part of the header).
+    """
+
+    file: str
+    split: str
+    shard: int
+    num_shards: int
+    plan_digest: str
+    records: int
+    bytes: int
+    sha256: str
+    counts: Mapping[str, int]
+    reasons: Mapping[str, Mapping[str, int]]
+    class_counts: Mapping[str, int]
+    kept: int = 0
+    animated: int = 0
+    quarantine: tuple[Entry, ...] = ()
+    reused: bool = False
+    started: float = 0.0
+    finished: float = 0.0
+
+    def as_shard(self) -> Shard:
+        """Returns the shard as `dataset.json` lists it."""
+        return Shard(self.file, self.records, self.bytes, self.sha256)
+
+    def header(self) -> dict[str, Any]:
+        """Returns the first line of the shard's ledger."""
+        value = asdict(self)
+        for name in ("quarantine", "reused", "started", "finished"):
+            del value[name]
+        return {"ledger_version": LEDGER_VERSION, **value}
+
+
+def tally(
+    entries: Iterable[Entry],
+) -> tuple[Counter[str], dict[str, dict[str, int]], Counter[str]]:
+    """Counts entries per outcome, per reason of each outcome, and records per class."""
+    counts: Counter[str] = Counter()
+    reasons: dict[str, Counter[str]] = {}
+    classes: Counter[str] = Counter()
+    for entry in entries:
+        counts[entry.outcome] += 1
+        if entry.outcome == Outcome.WRITTEN:
+            classes[entry.label] += 1
+        elif entry.outcome != Outcome.DEDUPLICATED:
+            reasons.setdefault(entry.outcome, Counter())[entry.reason] += 1
+    return counts, {name: dict(sorted(c.items())) for name, c in sorted(reasons.items())}, classes
+
+
+def plan_digest(
+    refs: Iterable[tuple[ImageRef, int]], settings: Mapping[str, Any], versions: Mapping[str, str]
+) -> str:
+    """Digests all that decides a shard's bytes.
+
+    Args:
+      refs: the shard's references in order, each with its class id (-1 without one).
+      settings: the settings that decide bytes inside a shard.
+      versions: the software versions that do.
+
+    Returns:
+      A sha256 hex digest.
+    """
+    digest = hashlib.sha256()
+    head = {"settings": dict(settings), "versions": dict(versions)}
+    digest.update(json.dumps(head, sort_keys=True).encode())
+    for ref, label_id in refs:
+        line = [ref.key, ref.fingerprint, ref.label, label_id, ref.sha256, ref.outcome, ref.reason]
+        digest.update(b"\n" + json.dumps(line).encode())
+    return digest.hexdigest()
+
+
+def dump_ledger(result: ShardResult, entries: Iterable[Entry]) -> bytes:
+    """Returns a shard's ledger file: gzip without a time stamp, a header line, a line per file."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="", compresslevel=_LEVEL) as file:
+        lines = [json.dumps(result.header(), sort_keys=True)]
+        lines += (json.dumps(entry.as_json()) for entry in entries)
+        file.write("\n".join(lines).encode("ascii") + b"\n")
+    return buffer.getvalue()
+
+
+def load_ledger(data: bytes) -> tuple[ShardResult, Iterator[Entry]]:
+    """Reads a shard's ledger.
+
+    Raises:
+      ValueError: if it is damaged or of another version.
+    """
+    try:
+        lines = gzip.decompress(data).decode().splitlines()
+        header = json.loads(lines[0])
+        if header.pop("ledger_version") != LEDGER_VERSION:
+            raise ValueError("the shard ledger is of another version")
+        result = ShardResult(**header)
+    except (OSError, EOFError, KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"the shard ledger is damaged: {error}") from error
+    return result, (Entry(**json.loads(line)) for line in lines[1:])
+
+
+@dataclass
+class Books:
+    """The dataset's ledger: `listed = written + quarantined + filtered + deduplicated`."""
+
+    splits: dict[str, Counter[str]] = field(default_factory=dict)
+    reasons: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, result: ShardResult) -> None:
+        """Adds a shard's counts."""
+        self.splits.setdefault(result.split, Counter()).update(result.counts)
+        for outcome, reasons in result.reasons.items():
+            self.reasons.setdefault(outcome, Counter()).update(reasons)
+
+    def total(self, outcome: Outcome) -> int:
+        """Files of one outcome in all splits."""
+        return sum(counts[outcome] for counts in self.splits.values())
+
+    @property
+    def listed(self) -> int:
+        """Files with any outcome, in all splits."""
+        return sum(sum(counts.values()) for counts in self.splits.values())
+
+    @property
+    def bad_fraction(self) -> float:
+        """quarantined / (written + quarantined); 0 when nothing was tried."""
+        bad = self.total(Outcome.QUARANTINED)
+        tried = bad + self.total(Outcome.WRITTEN)
+        return bad / tried if tried else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the `ledger` of `dataset.json`."""
+
+        def row(counts: Mapping[str, int]) -> dict[str, int]:
+            values = {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
+            return {"listed": sum(values.values()), **values}
+
+        total: Counter[str] = Counter()
+        for counts in self.splits.values():
+            total.update(counts)
+        return {
+            **row(total),
+            "splits": {name: row(counts) for name, counts in sorted(self.splits.items())},
+            "reasons": {name: dict(sorted(c.items())) for name, c in sorted(self.reasons.items())},
+        }

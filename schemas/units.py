@@ -1,0 +1,144 @@
+"""Parses and prints the values that settings are made of: sizes, shares, boxes, colours."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from PIL import ImageColor
+
+_UNITS = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
+
+
+def parse_size(text: str) -> int:
+    """Parses a number of bytes: `128MB` (10^6), `64MiB` (2^20), `1000`.
+
+    Raises:
+      ValueError: if it is no size of at least one byte.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
+    if not match or match[2].lower() not in _UNITS:
+        raise ValueError(f"{text!r} is no size; write 128MB, 64MiB or a number of bytes")
+    value = int(Fraction(match[1]) * _UNITS[match[2].lower()])
+    if value < 1:
+        raise ValueError("must be at least one byte")
+    return value
+
+
+def format_size(value: float) -> str:
+    """Prints a number of bytes for people, with the units of 10^3."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000 or unit == "GB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError
+
+
+def parse_resize(text: str) -> tuple[int, int]:
+    """Parses `224` (a square) or `320x240` (width x height, pixels).
+
+    Raises:
+      ValueError: if it is neither.
+    """
+    match = re.fullmatch(r"(\d{1,5})(?:[xX](\d{1,5}))?", str(text).strip())
+    width = int(match[1]) if match else 0
+    height = int(match[2] or width) if match else 0
+    if not width or not height:
+        raise ValueError(f"{text!r} is no size in pixels; write 224 or 320x240")
+    return width, height
+
+
+def parse_splits(text: str) -> dict[str, Fraction]:
+    """Parses `train=0.8,validation=0.1,test=0.1`, exactly, in the order given.
+
+    Raises:
+      ValueError: if a name or share is wrong, or the shares do not add up to 1.
+    """
+    splits: dict[str, Fraction] = {}
+    for part in str(text).split(","):
+        name, equals, share = (piece.strip() for piece in part.partition("="))
+        if not equals or not _SPLIT_NAME.match(name):
+            raise ValueError(
+                f"{part.strip()!r} is no split; write NAME=SHARE, names of letters, digits and _"
+            )
+        if name in splits:
+            raise ValueError(f"split {name!r} stands twice")
+        try:
+            splits[name] = Fraction(share)
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"{share!r} is no share of split {name!r}; write 0.8") from None
+        if not 0 < splits[name] <= 1:
+            raise ValueError(f"the share of split {name!r} must be above 0 and at most 1")
+    total = sum(splits.values())
+    if total != 1:
+        raise ValueError(f"the shares add up to {float(total):g}; they must add up to 1")
+    return splits
+
+
+def parse_shards(text: str) -> int | dict[str, int]:
+    """Parses `8` (in each split) or `train=8,test=1`.
+
+    Raises:
+      ValueError: if a count is not between 1 and 99999.
+    """
+
+    def count(value: str) -> int:
+        if not re.fullmatch(r"\d{1,5}", value.strip()) or int(value) < 1:
+            raise ValueError(f"{value.strip()!r} is no number of shards from 1 to 99999")
+        return int(value)
+
+    text = str(text)
+    if "=" not in text:
+        return count(text)
+    shards: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not _SPLIT_NAME.match(name):
+            raise ValueError(f"{part.strip()!r} is no entry; write 8 or train=8,test=1")
+        if name in shards:
+            raise ValueError(f"split {name!r} stands twice")
+        shards[name] = count(value)
+    return shards
+
+
+def parse_color(text: str) -> tuple[int, int, int]:
+    """Parses a CSS colour name, `#rrggbb` or `rgb(r, g, b)` as Pillow's ImageColor does.
+
+    Raises:
+      ValueError: if it is no colour.
+    """
+    try:
+        red, green, blue = ImageColor.getrgb(str(text))[:3]
+    except ValueError:
+        raise ValueError(f"{text!r} is no colour; write white or #ffffff") from None
+    return red, green, blue
+
+
+def parse_fraction(text: str) -> float:
+    """Parses a share between 0 and 1.
+
+    Raises:
+      ValueError: if it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number; write 0.01") from None
+    if not 0 <= value <= 1:
+        raise ValueError("must lie between 0 and 1")
+    return value
+
+
+def parse_int(text: str, low: int, high: int) -> int:
+    """Parses a whole number in [low, high].
+
+    Raises:
+      ValueError: if it is none.
+    """
+    if not re.fullmatch(r"[+-]?\d{1,20}", str(text).strip()) or not low <= int(text) <= high:
+        raise ValueError(f"{text!r} is no whole number from {low} to {high}")
+    return int(text)

@@ -1,0 +1,45 @@
+"""The Beam transforms, and under them the plain functions that do the work.
+
+The transforms are imported on first use, so that the plain functions need no Beam.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardwright.transforms.checks.validate import ValidateShards
+    from shardwright.transforms.images.transforms import DecodeAndResize, ReadImages
+    from shardwright.transforms.plan.transforms import AssignShards, ForecastDataset
+    from shardwright.transforms.records.transforms import BuildExamples
+    from shardwright.transforms.shards.write import WritePlannedShards
+    from shardwright.transforms.sources.transforms import ListSources
+
+_HOME = {
+    "AssignShards": "plan.transforms",
+    "BuildExamples": "records.transforms",
+    "DecodeAndResize": "images.transforms",
+    "ForecastDataset": "plan.transforms",
+    "ListSources": "sources.transforms",
+    "ReadImages": "images.transforms",
+    "ValidateShards": "checks.validate",
+    "WritePlannedShards": "shards.write",
+}
+
+__all__ = [
+    "AssignShards",
+    "BuildExamples",
+    "DecodeAndResize",
+    "ForecastDataset",
+    "ListSources",
+    "ReadImages",
+    "ValidateShards",
+    "WritePlannedShards",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

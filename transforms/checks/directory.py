@@ -1,0 +1,45 @@
+"""Checks a dataset directory as a whole: which files are there, which splits are empty, the books."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.findings import Finding
+
+_SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zlib)?\Z")
+
+
+def unexpected_shards(dataset: Dataset, files: Sequence[str]) -> list[str]:
+    """Returns the files that look like shards of the dataset and are none."""
+    known = {shard.file for shards in dataset.splits.values() for shard in shards}
+    return [file for file in files if _SHARD_NAME.match(file) and file not in known]
+
+
+def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
+    """Yields what is wrong with a dataset before any shard is opened.
+
+    Args:
+      dataset: what `dataset.json` says.
+      files: paths of all files in the directory, relative to it.
+    """
+    for file in unexpected_shards(dataset, files):
+        yield Finding(
+            FindingCode.SHARD_UNEXPECTED,
+            "the file is named like a shard but dataset.json does not list it",
+            file,
+        )
+    for split in dataset.splits:
+        if not dataset.records(split):
+            yield Finding(FindingCode.EMPTY_SPLIT, f"split {split!r} has no records")
+    ledger = dataset.ledger
+    accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
+    records = sum(dataset.records(split) for split in dataset.splits)
+    if ledger.get("listed") != accounted or ledger.get("written") != records:
+        yield Finding(
+            FindingCode.COUNT_MISMATCH,
+            f"dataset.json lists {ledger.get('listed')} files, accounts for {accounted} and "
+            f"has {records} records for {ledger.get('written')} written images",
+        )

@@ -1,0 +1,105 @@
+"""`ValidateShards`: shards in, a validation report out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import apache_beam as beam
+
+from shardwright.schemas.findings import Finding, ValidationReport, summarise_findings
+from shardwright.transforms.checks.across import bucket_count, bucket_rows, compare_bucket
+from shardwright.transforms.checks.record import Contract
+from shardwright.transforms.checks.shard import Depth, ShardCheck, ShardTask, check_shard
+from shardwright.transforms.images.decode import limit_pixels
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.shards.pool import default_threads
+
+_ROWS = "rows"
+#: Stored pictures were accepted by their writer; Pillow's own limit is lifted.
+_NO_LIMIT = 2**31 - 1
+
+
+class _CheckShard(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, depth: Depth) -> None:
+        self._depth = depth
+
+    def setup(self) -> None:
+        limit_pixels(_NO_LIMIT)
+        self._executor = ThreadPoolExecutor(default_threads(), thread_name_prefix="shardwright")
+
+    def teardown(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def process(
+        self, task: ShardTask, contract: Contract, shards: int
+    ) -> Iterator[ShardCheck | beam.pvalue.TaggedOutput]:
+        check = check_shard(task, contract, self._depth, self._executor)
+        for bucket in bucket_rows(check.rows, bucket_count(shards)):
+            yield beam.pvalue.TaggedOutput(_ROWS, bucket)
+        PROGRESS.add(images=check.records, shards=1, bad=len(check.findings))
+        check.rows = []
+        yield check
+
+
+class ValidateShards(beam.PTransform):  # type: ignore[misc]
+    """Checks every shard and the records among each other.
+
+    `PCollection[ShardTask] -> PCollection[ShardCheck], PCollection[Finding]`: what each shard
+    showed, and what the records show together.
+
+    Args:
+      contract: side input, what every record promises.
+      depth: how deep to look; frames alone say nothing about records among each other.
+    """
+
+    def __init__(self, contract: beam.PCollection, depth: Depth) -> None:
+        super().__init__()
+        self._contract = contract
+        self._depth = depth
+
+    def expand(self, tasks: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
+        """Applies the transform."""
+        count = tasks | "CountShards" >> beam.combiners.Count.Globally()  # int
+        checked = (
+            tasks
+            | "SpreadOut" >> beam.Reshuffle()  # ShardTask
+            | "CheckShard"
+            >> beam.ParDo(
+                _CheckShard(self._depth),
+                beam.pvalue.AsSingleton(self._contract),
+                beam.pvalue.AsSingleton(count),
+            ).with_outputs(_ROWS, main="checks")
+        )
+        across = (
+            checked[_ROWS]
+            | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])
+            | "CompareBucket" >> beam.FlatMap(compare_bucket).with_output_types(Finding)  # Finding
+        )
+        return checked.checks, across
+
+
+def make_report(
+    checks: Iterable[ShardCheck],
+    findings: Iterable[Finding],
+    dataset: str,
+    mode: str,
+    fingerprint: str | None,
+    fail_on: tuple[str, ...] = (),
+) -> ValidationReport:
+    """Sums up what the shards and their comparison showed."""
+    checks = list(checks)
+    counts, stored = summarise_findings(
+        [*findings, *(finding for check in checks for finding in check.findings)]
+    )
+    return ValidationReport(
+        dataset=dataset,
+        mode=mode,
+        fingerprint=fingerprint,
+        shards=len(checks),
+        records=sum(check.records for check in checks),
+        bytes=sum(check.bytes for check in checks),
+        counts=counts,
+        findings=stored,
+        fail_on=fail_on,
+    )

@@ -1,0 +1,328 @@
+"""The last step of a conversion: the books, the gate, the side files, and `dataset.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+
+from shardwright.schemas import __version__, dataset
+from shardwright.schemas.codes import ExitCode, Outcome
+from shardwright.schemas.dataset import Dataset, pretty_json
+from shardwright.schemas.errors import DataRefused, EngineError
+from shardwright.schemas.findings import Finding, ValidationReport
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.labels import label_map_pbtxt, labels_txt
+from shardwright.schemas.layouts import layout_by_name
+from shardwright.schemas.ledger import Books, ShardResult
+from shardwright.schemas.plan import Forecast, ledger_file
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.checks.directory import check_directory, unexpected_shards
+from shardwright.transforms.checks.shard import ShardCheck
+from shardwright.transforms.checks.validate import make_report
+from shardwright.transforms.publish import swap
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a conversion is told besides its settings.
+
+    Attributes:
+      output: the dataset directory that the user named.
+      directory: where it is built; another one when an old dataset is to be replaced.
+      settings: checked settings.
+      versions: the software versions that decide bytes.
+      run: what `run.json` says of the run (command, runner, machine).
+      started: seconds since the epoch.
+    """
+
+    output: str
+    directory: str
+    settings: ConvertSettings
+    versions: Mapping[str, str]
+    run: Mapping[str, Any] = field(default_factory=dict)
+    started: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The dataset's name: that of its directory."""
+        output = self.output if storage.is_remote(self.output) else os.path.abspath(self.output)
+        return printable(output.rstrip("/").rpartition("/")[2]) or "dataset"
+
+
+def machine_facts() -> dict[str, Any]:
+    """Returns what `run.json` says of this machine."""
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cpus": os.cpu_count(),
+        "python": sys.version.split()[0],
+        "shardwright": __version__,
+    }
+
+
+def describe(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
+    """Returns the dataset that the shards make."""
+    layout = layout_by_name(job.settings.layout)
+    books = Books()
+    classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
+    for result in results:
+        books.add(result)
+        classes[result.split].update(result.class_counts)
+    return Dataset(
+        name=job.name,
+        layout=layout.name,
+        features=layout.features,
+        plan=forecast.plan,
+        versions=job.versions,
+        splits={
+            split: tuple(
+                result.as_shard()
+                for result in sorted(results, key=lambda result: result.shard)
+                if result.split == split
+            )
+            for split in forecast.plan.shards
+        },
+        ledger=books.as_json(),
+        class_counts={
+            split: dict(sorted(counts.items(), key=lambda item: item[0].encode()))
+            for split, counts in classes.items()
+        },
+        first_label=layout.first_label,
+    )
+
+
+def check_books(
+    forecast: Forecast, results: Sequence[ShardResult], checks: Sequence[ShardCheck]
+) -> None:
+    """Proves that every listed file is accounted for and every written record is there.
+
+    Raises:
+      EngineError: if the books do not balance.
+    """
+    shards = Counter(result.split for result in results)
+    if shards != Counter(forecast.plan.shards):
+        raise EngineError(
+            f"The books do not balance: {dict(forecast.plan.shards)} shards were planned and "
+            f"{dict(shards)} written; run again with --resume."
+        )
+    accounted: Counter[str] = Counter()
+    for result in results:
+        accounted[result.split] += sum(result.counts.values())
+    for split, listed in forecast.listed.items():
+        if accounted[split] != listed:
+            raise EngineError(
+                f"The books do not balance: split {split!r} had {listed} files listed and "
+                f"{accounted[split]} accounted for; run again with --resume."
+            )
+    read_back = {check.file: check.records for check in checks}
+    for result in results:
+        if read_back.get(result.file, result.records) != result.records:
+            raise EngineError(
+                f"The books do not balance: {result.file} should hold {result.records} records "
+                f"and {read_back[result.file]} were read back; run again with --resume."
+            )
+
+
+def commit(
+    job: Job,
+    forecast: Forecast,
+    results: Sequence[ShardResult],
+    checks: Sequence[ShardCheck] = (),
+    findings: Sequence[Finding] = (),
+) -> dict[str, Any]:
+    """Publishes a dataset, or refuses to.
+
+    Returns:
+      The outcome, as `_work/outcome.json` stores it.
+
+    Raises:
+      DataRefused: if too many images are bad or what was written does not verify; the outcome
+        file and the quarantine say so, nothing is published.
+      EngineError: if the books do not balance or the storage failed.
+    """
+    with storage.faults("write to", job.directory):
+        check_books(forecast, results, checks)
+        result = describe(job, forecast, results)
+        quarantine = _write_quarantine(job, results)
+        books = Books()
+        for shard in results:
+            books.add(shard)
+        outcome = {
+            "exit_code": int(ExitCode.DONE),
+            "message": "",
+            "fingerprint": result.fingerprint,
+            "ledger": result.ledger,
+            "reused_shards": sum(shard.reused for shard in results),
+            "animated": sum(shard.animated for shard in results),
+            "kept": sum(shard.kept for shard in results),
+            "warnings": list(forecast.warnings),
+        }
+        _remove_stale(job, result)
+        report = make_report(
+            checks,
+            [*findings, *check_directory(result, storage.list_files(job.directory))],
+            printable(job.output),
+            job.settings.verify,
+            result.fingerprint,
+        )
+        _write(job, dataset.VALIDATION_JSON, pretty_json(report.as_json()))
+        refusal = _refusal(job, books, report, quarantine)
+        if refusal:
+            outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
+            _write(job, dataset.OUTCOME_JSON, pretty_json(outcome))
+            raise DataRefused(refusal)
+        _write(job, dataset.LABELS_TXT, labels_txt(result.labels, result.first_label))
+        _write(job, dataset.LABEL_MAP_PBTXT, label_map_pbtxt(result.labels))
+        _write(job, dataset.RUN_JSON, pretty_json(_run(job, results)))
+        _write(job, dataset.OUTCOME_JSON, pretty_json(outcome))
+        _remove_temporary(job)
+        _write(job, dataset.DATASET_JSON, pretty_json(result.as_json()))
+        if job.directory != job.output:
+            swap(job.output)
+        return outcome
+
+
+def _write(job: Job, name: str, text: str) -> None:
+    storage.write_bytes(storage.join(job.directory, name), text.encode())
+
+
+def _write_quarantine(job: Job, results: Iterable[ShardResult]) -> str:
+    """Writes `quarantine.jsonl`, by key; returns its path."""
+    entries = sorted(
+        (entry for result in results for entry in result.quarantine),
+        key=lambda entry: entry.key,
+    )
+    lines = [json.dumps(entry.quarantine_line(), ensure_ascii=False) + "\n" for entry in entries]
+    _write(job, dataset.QUARANTINE_JSONL, "".join(lines))
+    return storage.join(job.directory, dataset.QUARANTINE_JSONL)
+
+
+def _refusal(
+    job: Job, books: Books, report: ValidationReport, quarantine: str
+) -> str | None:
+    """Returns why nothing is published, in one sentence, or None."""
+    bad, written = books.total(Outcome.QUARANTINED), books.total(Outcome.WRITTEN)
+    if not report.sound:
+        counts = ", ".join(f"{count} {code}" for code, count in report.counts.items())
+        return (
+            f"What was written does not verify ({counts}): see {job.directory}/validation.json; "
+            "nothing was published. Check the disk, then run again with --resume."
+        )
+    if books.bad_fraction > job.settings.max_bad_fraction or not written:
+        reasons = ", ".join(
+            f"{count} {reason}" for reason, count in books.reasons["quarantined"].most_common(_SHOWN)
+        ) if bad else "all were filtered"  # fmt: skip
+        return (
+            f"{bad} of {bad + written} images are bad ({reasons}), more than --max_bad_fraction "
+            f"{job.settings.max_bad_fraction:g} allows: nothing was published. Look at "
+            f"{printable(quarantine)}; mend or remove them, or allow more and run with --resume."
+        )
+    return None
+
+
+def _run(job: Job, results: Sequence[ShardResult]) -> dict[str, Any]:
+    finished = time.time()
+    begun = [result.started for result in results if not result.reused]
+    ended = [result.finished for result in results if not result.reused]
+    return {
+        **job.run,
+        "output": printable(job.output),
+        "started": _utc(job.started),
+        "finished": _utc(finished),
+        "seconds": round(finished - job.started, 3),
+        "convert_seconds": round(max(ended) - min(begun), 3) if begun else 0.0,
+        "reused_shards": sum(result.reused for result in results),
+        "machine": machine_facts(),
+    }
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _remove_stale(job: Job, result: Dataset) -> None:
+    """Removes shards and ledgers of an earlier run whose plan had other numbers of shards."""
+    files = storage.list_files(job.directory)
+    ledgers = {
+        ledger_file(split, number, len(shards))
+        for split, shards in result.splits.items()
+        for number in range(len(shards))
+    }
+    stale = [
+        file
+        for file in files
+        if file.startswith(f"{dataset.SHARDS_DIR}/")
+        and file.endswith(".jsonl.gz")
+        and file not in ledgers
+    ]
+    if job.settings.resume:
+        stale += unexpected_shards(result, files)
+    for file in stale:
+        storage.remove(storage.join(job.directory, file))
+
+
+def _remove_temporary(job: Job) -> None:
+    """Removes what killed workers left in `_work/`."""
+    for file in storage.list_files(job.directory):
+        if file.startswith(f"{dataset.WORK_DIR}/") and file.endswith(".tmp"):
+            storage.remove(storage.join(job.directory, file))
+
+
+class CommitDataset(beam.PTransform):  # type: ignore[misc]
+    """Commits. `PCollection[ShardResult] -> PCollection[outcome]`.
+
+    Args:
+      job: what to commit.
+      forecast: of one Forecast.
+      checks: what reading back showed, of ShardCheck; None when nothing was verified.
+      findings: what the records showed together, of Finding; None likewise.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        forecast: beam.PCollection,
+        checks: beam.PCollection | None = None,
+        findings: beam.PCollection | None = None,
+    ) -> None:
+        super().__init__()
+        self._job = job
+        self._forecast = forecast
+        self._checks = checks
+        self._findings = findings
+
+    def expand(self, results: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        sides = [
+            [] if side is None else beam.pvalue.AsList(side)
+            for side in (self._checks, self._findings)
+        ]
+        return (
+            results
+            | "GatherShards" >> beam.combiners.ToList()  # [ShardResult]
+            | "Commit"
+            >> beam.Map(_commit, self._job, beam.pvalue.AsSingleton(self._forecast), *sides)
+        )  # outcome
+
+
+def _commit(
+    results: Sequence[ShardResult],
+    job: Job,
+    forecast: Forecast,
+    checks: Sequence[ShardCheck],
+    findings: Sequence[Finding],
+) -> dict[str, Any]:
+    return commit(job, forecast, results, checks, findings)

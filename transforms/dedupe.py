@@ -1,0 +1,95 @@
+"""`DedupeExact`: of images with equal source bytes only the one with the smallest key stays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import apache_beam as beam
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
+from shardwright.transforms.images.read import read_image
+from shardwright.transforms.plan.transforms import BatchRefs
+from shardwright.transforms.shards.pool import default_threads, map_ordered
+
+_IN_FLIGHT_BYTES = 64 * 10**6
+_UNHASHED = "unhashed"
+
+
+def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
+    """Returns the reference with the sha256 of its source, or as it is if it cannot be read."""
+    try:
+        return ref._replace(sha256=hashlib.sha256(read_image(ref, max_bytes)).hexdigest())
+    except ImageFault:
+        return ref
+
+
+class _HashSources(beam.DoFn):  # type: ignore[misc]
+    """Reads every candidate once and keys it by its checksum."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+
+    def setup(self) -> None:
+        self._threads = default_threads()
+        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="shardwright")
+
+    def teardown(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def process(
+        self, batch: EncodedRefs
+    ) -> Iterator[tuple[bytes, EncodedRefs] | beam.pvalue.TaggedOutput]:
+        refs = list(decode_refs(batch))
+        hashed = map_ordered(
+            lambda ref: hash_ref(ref, self._max_bytes) if ref.is_candidate else ref,
+            refs,
+            self._executor,
+            weigh=lambda ref: max(ref.size, 0),
+            max_items=8 * self._threads,
+            max_weight=_IN_FLIGHT_BYTES,
+        )
+        for ref in hashed:
+            if ref.sha256:
+                yield bytes.fromhex(ref.sha256), encode_refs([ref])
+            else:
+                yield beam.pvalue.TaggedOutput(_UNHASHED, ref)
+
+
+def choose_smallest_key(group: tuple[bytes, Iterable[EncodedRefs]]) -> Iterator[ImageRef]:
+    """Yields the reference with the smallest key as it is, the others as its copies."""
+    refs = sorted((ref for item in group[1] for ref in decode_refs(item)), key=lambda ref: ref.key)
+    yield refs[0]
+    for ref in refs[1:]:
+        yield ref._replace(outcome=Outcome.DEDUPLICATED, reason=refs[0].key)
+
+
+class DedupeExact(beam.PTransform):  # type: ignore[misc]
+    """Marks copies. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__()
+        self._max_bytes = max_bytes
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        hashed = (
+            batches
+            | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
+            | "HashSources"
+            >> beam.ParDo(_HashSources(self._max_bytes)).with_outputs(_UNHASHED, main="hashed")
+        )
+        unique = (
+            hashed.hashed
+            | "GroupBySha256" >> beam.GroupByKey()  # (sha256, [EncodedRefs])
+            | "ChooseSmallestKey"
+            >> beam.FlatMap(choose_smallest_key).with_output_types(ImageRef)  # ImageRef
+        )
+        return (
+            (unique, hashed[_UNHASHED])
+            | "WithUnhashed" >> beam.Flatten()  # ImageRef
+            | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
+        )

@@ -1,0 +1,163 @@
+"""Brings any picture that Pillow opens to 8-bit sRGB or grey, without clipping or hidden colours."""
+
+from __future__ import annotations
+
+import io
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageCms
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+
+_SRGB = ImageCms.createProfile("sRGB")
+#: Largest difference (of 255) at which a profile counts as sRGB itself.
+_SRGB_TOLERANCE = 2
+_GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "F"))
+_ALPHA_MODES = {"RGBA": "RGB", "LA": "L", "PA": "RGB", "RGBa": "RGB", "La": "L"}
+
+
+def is_grey(image: Image.Image) -> bool:
+    """Whether a picture has one colour channel."""
+    return image.mode in _GREY_MODES or image.mode.startswith("I;")
+
+
+def is_translucent(image: Image.Image) -> bool:
+    """Whether a picture has an alpha channel or names transparent colours."""
+    return image.mode in _ALPHA_MODES or "transparency" in image.info
+
+
+def is_plain(image: Image.Image) -> bool:
+    """Whether the pixels can be taken as they are: 8 bits, sRGB or grey or opaque palette."""
+    return (
+        image.mode in ("RGB", "L", "P", "1") and not is_translucent(image) and not has_profile(image)
+    )
+
+
+def has_profile(image: Image.Image) -> bool:
+    """Whether a picture is tagged with an ICC profile that is not sRGB's own."""
+    profile = image.info.get("icc_profile")
+    if not profile or image.mode in ("I", "F") or image.mode.startswith("I;"):
+        return False
+    base = _ALPHA_MODES.get(image.mode, "RGB" if image.mode == "P" else image.mode)
+    return _to_srgb(bytes(profile), "L" if base == "1" else base) is not None
+
+
+@lru_cache(maxsize=64)
+def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Returns the transform of a profile to sRGB; None if it changes nothing or is unusable.
+
+    A profile that does not fit the picture's mode or cannot be parsed is ignored, as browsers do.
+    """
+    try:
+        transform = ImageCms.buildTransform(
+            ImageCms.ImageCmsProfile(io.BytesIO(profile)), _SRGB, mode, "RGB"
+        )
+    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
+        return None
+    if mode not in ("RGB", "L"):
+        return transform
+    # The steps of each channel alone and of all together show any other primaries or curve.
+    ramp = np.arange(0, 256, 5, dtype=np.uint8)
+    if mode == "L":
+        probe = Image.fromarray(ramp[None])
+    else:
+        zero = np.zeros_like(ramp)
+        rows = [(ramp, ramp, ramp), (ramp, zero, zero), (zero, ramp, zero), (zero, zero, ramp)]
+        probe = Image.fromarray(np.stack([np.stack(row, axis=-1) for row in rows]))
+    seen = ImageCms.applyTransform(probe, transform)
+    if seen is None:
+        return None
+    difference = np.abs(np.asarray(seen, np.int16) - np.asarray(probe.convert("RGB"), np.int16))
+    return None if difference.max() <= _SRGB_TOLERANCE else transform
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Scales a picture of more than 8 bits a channel to 8 bits: L, or LA where it is keyed."""
+    values = np.asarray(image)
+    if image.mode == "F":
+        if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
+            raise ImageFault(
+                QuarantineReason.UNSUPPORTED_FORMAT,
+                Stage.DECODE,
+                "floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 bits",
+            )
+        scaled = np.rint(values * 255)
+    else:
+        if values.min() < 0 or values.max() > 65535:
+            raise ImageFault(
+                QuarantineReason.UNSUPPORTED_FORMAT,
+                Stage.DECODE,
+                "32-bit pixels have no defined brightness; convert to 8 or 16 bits",
+            )
+        scaled = (values.astype(np.uint32) + 128) // 257
+    grey = Image.fromarray(scaled.astype(np.uint8))
+    key = image.info.get("transparency")
+    if isinstance(key, int):
+        grey.putalpha(Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8)))
+    return grey
+
+
+def _expanded(image: Image.Image) -> Image.Image:
+    """Returns the picture in a mode with a value per channel: L, LA, RGB, RGBA, CMYK, LAB, YCbCr."""
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+        return _eight_bits(image)
+    if image.mode == "1":
+        return image.convert("LA" if is_translucent(image) else "L")
+    if image.mode in ("P", "PA"):
+        return image.convert("RGBA" if is_translucent(image) else "RGB")
+    if image.mode in ("RGB", "L") and "transparency" in image.info:
+        return image.convert("RGBA" if image.mode == "RGB" else "LA")
+    if image.mode == "RGBa":
+        return image.convert("RGBA")
+    if image.mode == "La":
+        return image.convert("LA")
+    if image.mode in ("RGBX", "HSV"):
+        return image.convert("RGB")
+    return image
+
+
+def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -> Image.Image:
+    """Returns a picture as 8-bit sRGB ("RGB") or grey ("L").
+
+    Palettes are expanded, 16 bits scaled, ICC profiles applied and alpha flattened.
+
+    Args:
+      image: a loaded picture in any mode of the formats that are read.
+      color: `rgb`, `gray`, or `keep` (grey stays grey, everything else becomes RGB).
+      background: what shows under transparent pixels, 0 to 255 per channel.
+
+    Raises:
+      ImageFault: if the pixel values have no defined brightness.
+    """
+    profile = image.info.get("icc_profile")
+    wanted = "L" if color == "gray" or (color == "keep" and is_grey(image)) else "RGB"
+    if image.mode == wanted and not profile and "transparency" not in image.info:
+        return image
+    image = _expanded(image)
+    alpha = image.getchannel("A") if image.mode in ("RGBA", "LA") else None
+    if alpha is not None:
+        image = image.convert(_ALPHA_MODES[image.mode])
+    if image.mode == "LAB":
+        image = _lab_to_rgb(image)
+    elif profile and (transform := _to_srgb(bytes(profile), image.mode)) is not None:
+        converted = ImageCms.applyTransform(image, transform)
+        image = image if converted is None else converted
+    if image.mode != wanted and not (image.mode == "L" and alpha is not None):
+        image = image.convert(wanted)
+    if alpha is None:
+        return image
+    grey = image.mode == "L" and len(set(background)) == 1
+    if not grey:
+        image = image.convert("RGB")
+    canvas = Image.new(image.mode, image.size, background[0] if grey else background)
+    canvas.paste(image, mask=alpha)
+    return canvas.convert(wanted) if canvas.mode != wanted else canvas
+
+
+def _lab_to_rgb(image: Image.Image) -> Image.Image:
+    transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), _SRGB, "LAB", "RGB")
+    converted = ImageCms.applyTransform(image, transform)
+    assert converted is not None
+    return converted

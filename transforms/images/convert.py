@@ -1,0 +1,170 @@
+"""From an image file's bytes to the bytes that a record stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from PIL import Image
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images import color, decode
+from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
+from shardwright.transforms.images.geometry import Geometry, plan_geometry
+from shardwright.transforms.images.metadata import strip_metadata
+
+#: Reserves working memory, in bytes, while a picture is being decoded.
+Reserve = Callable[[int], AbstractContextManager[None]]
+
+_KEEPABLE = frozenset(("jpeg", "png", "webp"))
+#: Where a PNG says how many bits a channel has (PNG specification, 11.2.1).
+_PNG_BIT_DEPTH = 24
+#: Bytes a pixel takes while a picture is decoded, brought upright and to its colour.
+_WORKING_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedImage:
+    """An image as a record stores it.
+
+    Attributes:
+      encoded: the stored bytes.
+      format: jpg, png, webp or raw.
+      height: pixels.
+      width: pixels.
+      channels: 1 or 3 (what a decoder yields of kept bytes: up to 4).
+      kept: whether the bytes are the source's own.
+      animated: whether only the first of several frames was taken.
+    """
+
+    encoded: bytes
+    format: str
+    height: int
+    width: int
+    channels: int
+    kept: bool
+    animated: bool
+
+
+def convert_image(
+    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve | None = None
+) -> ConvertedImage:
+    """Decodes, turns upright, colours, resizes and encodes one image, or keeps its bytes.
+
+    Args:
+      data: the source file's bytes.
+      name: its key, for what its extension claims.
+      settings: checked settings.
+      reserve: called with the working memory that decoding needs, in bytes.
+
+    Raises:
+      ImageFault: if the image is at fault.
+      NotACandidate: if it is no image and does not claim to be one.
+    """
+    opened = decode.open_image(data, name, settings.max_pixels)
+    upright_size = opened.size
+    geometry = plan_geometry(*upright_size, settings.target, settings.fit)
+    keep = settings.stored_format == "keep" and _bytes_can_stay(data, opened, geometry, settings)
+    # Kept bytes are decoded only to prove that they can be: at 1/8 the whole file is still read.
+    factor = decode.reduce_jpeg(opened, 8 if keep else geometry.reduction())
+    width, height = opened.image.size
+    with (reserve or _reserve_nothing)(width * height * _WORKING_BYTES):
+        image = decode.load(opened, settings.max_pixels)
+        if keep:
+            return _keep(data, opened, image, upright_size, settings)
+        try:
+            image = decode.upright(image, opened.orientation)
+            image = color.to_color(image, settings.color, settings.background_rgb)
+            box = decode.reduced_box(
+                geometry.box, upright_size, image.size, factor, opened.orientation
+            )
+            if image.size != geometry.size or box != (0, 0, *image.size):
+                resample = Image.Resampling[settings.resample.upper()]
+                image = image.resize(geometry.size, resample, box=box)
+            if geometry.canvas != geometry.size:
+                image = _pad(image, geometry.canvas, geometry.offset, settings.background_rgb)
+        except (ImageFault, MemoryError):
+            raise
+        except Exception as error:
+            raise ImageFault(
+                QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}"
+            ) from error
+    stored = settings.stored_format
+    if stored == "keep":
+        stored = "jpeg" if opened.kind == "jpeg" else "png"
+    return ConvertedImage(
+        encoded=encode_image(image, stored, settings.quality),
+        format=FORMAT_NAMES[stored],
+        height=image.height,
+        width=image.width,
+        channels=len(image.getbands()),
+        kept=False,
+        animated=opened.animated,
+    )
+
+
+def _reserve_nothing(_: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _bytes_can_stay(
+    data: bytes, opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings
+) -> bool:
+    """Whether nothing about an image has to change, told from its header."""
+    image = opened.image
+    if opened.kind not in _KEEPABLE or opened.orientation != 1 or opened.animated:
+        return False
+    if geometry.canvas != image.size or geometry.size != image.size:
+        return False
+    if opened.kind == "png" and data[_PNG_BIT_DEPTH] == 16:
+        return False
+    if not color.is_plain(image):
+        # With --color keep, alpha may stay where the stored format can hold it.
+        alpha = image.mode in ("RGBA", "LA") and not color.has_profile(image)
+        return alpha and settings.color == "keep"
+    if settings.color == "keep":
+        return True
+    return color.is_grey(image) == (settings.color == "gray")
+
+
+def _keep(
+    data: bytes,
+    opened: decode.OpenedImage,
+    image: Image.Image,
+    size: tuple[int, int],
+    settings: ConvertSettings,
+) -> ConvertedImage:
+    stored = strip_metadata(data, opened.kind) if settings.strip_metadata else data
+    return ConvertedImage(
+        encoded=stored,
+        format=FORMAT_NAMES[opened.kind],
+        height=size[1],
+        width=size[0],
+        channels=channels_of(image),
+        kept=True,
+        animated=False,
+    )
+
+
+def channels_of(image: Image.Image) -> int:
+    """Returns the channels that a reader sees: a palette counts as the colours it names."""
+    if image.mode in ("P", "PA"):
+        return 4 if color.is_translucent(image) else 3
+    return len(image.getbands())
+
+
+def _pad(
+    image: Image.Image,
+    canvas: tuple[int, int],
+    offset: tuple[int, int],
+    background: tuple[int, int, int],
+) -> Image.Image:
+    red, green, blue = background
+    # ITU-R 601-2 luma, as Pillow's convert("L") weighs it
+    fill = background if image.mode == "RGB" else (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
+    padded = Image.new(image.mode, canvas, fill)
+    padded.paste(image, offset)
+    return padded

@@ -1,0 +1,234 @@
+"""Opens and decodes one image from its bytes; every failure is an `ImageFault` with its reason."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from PIL import Image, UnidentifiedImageError
+from PIL.Image import DecompressionBombError, DecompressionBombWarning, Transpose
+
+from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.transforms.images.signatures import (
+    HEAD_BYTES,
+    SUPPORTED_KINDS,
+    claims_to_be_image,
+    kind_of,
+)
+
+#: EXIF orientation (TIFF 6.0, tag 274) -> what brings the stored pixels upright.
+_UPRIGHT = {
+    2: Transpose.FLIP_LEFT_RIGHT,
+    3: Transpose.ROTATE_180,
+    4: Transpose.FLIP_TOP_BOTTOM,
+    5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_270,
+    7: Transpose.TRANSVERSE,
+    8: Transpose.ROTATE_90,
+}
+_SWAPS_SIDES = frozenset((5, 6, 7, 8))
+#: Orientations after which the stored right (or lower) edge lies on the left (or upper) side.
+_MIRRORS_X = frozenset((2, 3, 6, 7))
+_MIRRORS_Y = frozenset((3, 4, 7, 8))
+_ORIENTATION_TAG = 274
+_SIGNS_OF_TRUNCATION = ("truncated", "unexpected end", "buffer is not large enough")
+
+
+@dataclass
+class OpenedImage:
+    """An image whose header was read; its pixels are not decoded yet.
+
+    Attributes:
+      image: Pillow's lazy image.
+      kind: the format told from the bytes.
+      orientation: EXIF orientation, 1 to 8.
+      animated: whether there are more frames than the first.
+    """
+
+    image: Image.Image
+    kind: str
+    orientation: int
+    animated: bool
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the upright picture, in pixels, before any reduction."""
+        width, height = self.image.size
+        return (height, width) if self.orientation in _SWAPS_SIDES else (width, height)
+
+
+def limit_pixels(max_pixels: int) -> None:
+    """Makes Pillow refuse pictures above `max_pixels` in this process, warning or not."""
+    Image.MAX_IMAGE_PIXELS = max_pixels
+    warnings.simplefilter("error", DecompressionBombWarning)
+
+
+@contextlib.contextmanager
+def _faults_of(kind: str, max_pixels: int) -> Iterator[None]:
+    """Turns whatever a decoder raises into the `ImageFault` that names the reason."""
+    try:
+        yield
+    except (ImageFault, MemoryError):
+        raise
+    except (DecompressionBombError, DecompressionBombWarning):
+        raise ImageFault(
+            QuarantineReason.TOO_MANY_PIXELS, Stage.DECODE, f"more than {max_pixels} pixels"
+        ) from None
+    except UnidentifiedImageError:
+        raise ImageFault(
+            QuarantineReason.CORRUPT, Stage.DECODE, f"begins like {kind} but its header is damaged"
+        ) from None
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        truncated = isinstance(error, EOFError) or any(
+            sign in text.lower() for sign in _SIGNS_OF_TRUNCATION
+        )
+        reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
+        raise ImageFault(reason, Stage.DECODE, f"{kind}: {text[:200]}") from error
+
+
+def check_kind(head: bytes, name: str) -> str:
+    """Returns the kind of image that a file is by content.
+
+    Args:
+      head: the file's first bytes, `HEAD_BYTES` of them or all there are.
+      name: its name, for what it claims to be.
+
+    Raises:
+      ImageFault: if it claims to be an image and is none that can be decoded.
+      NotACandidate: if it does not even claim so.
+    """
+    kind = kind_of(head)
+    if kind in SUPPORTED_KINDS:
+        return kind  # type: ignore[return-value]
+    if not claims_to_be_image(name):
+        raise NotACandidate(FilterReason.UNSUPPORTED_KIND if kind else FilterReason.NOT_AN_IMAGE)
+    if not head:
+        raise ImageFault(QuarantineReason.EMPTY_FILE, Stage.READ, "the file has no bytes")
+    if kind:
+        raise ImageFault(
+            QuarantineReason.UNSUPPORTED_FORMAT,
+            Stage.DECODE,
+            f"it is {kind}, whatever its name says; convert it to JPEG or PNG",
+        )
+    raise ImageFault(
+        QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are those of no known image format"
+    )
+
+
+def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
+    """Reads an image's header.
+
+    Args:
+      data: the whole file.
+      name: its name or key.
+      max_pixels: width x height above which it is refused.
+
+    Raises:
+      ImageFault: if it cannot be opened or is too large.
+      NotACandidate: if it is no image and does not claim to be one.
+    """
+    kind = check_kind(data[:HEAD_BYTES], name)
+    with _faults_of(kind, max_pixels):
+        image = Image.open(io.BytesIO(data), formats=(SUPPORTED_KINDS[kind],))
+        width, height = image.size
+        if width * height > max_pixels:
+            raise ImageFault(
+                QuarantineReason.TOO_MANY_PIXELS,
+                Stage.DECODE,
+                f"{width} x {height} pixels are more than {max_pixels}; raise --max_pixels to take it",
+            )
+        if width < 1 or height < 1:
+            raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
+        return OpenedImage(image, kind, _orientation(image, kind), _is_animated(image, kind))
+
+
+def _orientation(image: Image.Image, kind: str) -> int:
+    """Returns the EXIF orientation, 1 where there is none or it cannot be read."""
+    if kind == "tiff" or (kind == "jpeg" and "exif" not in image.info and "xmp" not in image.info):
+        return 1  # Pillow turns TIFF upright itself
+    try:
+        value = image.getexif().get(_ORIENTATION_TAG, 1)
+    except MemoryError:
+        raise
+    except Exception:  # broken metadata says nothing about the pixels
+        return 1
+    return value if value in _UPRIGHT else 1
+
+
+def _is_animated(image: Image.Image, kind: str) -> bool:
+    """Whether there is a second frame; it is not decoded."""
+    if kind == "jpeg":
+        return False  # a multi-picture JPEG is one photograph and its previews
+    try:
+        if kind == "tiff":
+            try:
+                image.seek(1)
+            except EOFError:
+                return False
+            finally:
+                image.seek(0)
+            return True
+        return bool(getattr(image, "is_animated", False))
+    except MemoryError:
+        raise
+    except Exception:  # what follows the first frame is not used
+        return False
+
+
+def reduce_jpeg(opened: OpenedImage, factor: int) -> int:
+    """Asks for DCT-scaled decoding by 1/`factor`; returns the factor that will be used."""
+    if factor == 1 or opened.kind != "jpeg":
+        return 1
+    width, height = opened.image.size
+    if opened.image.draft(None, (width // factor, height // factor)) is None:  # type: ignore[arg-type]
+        return 1
+    reduced = (math.ceil(width / factor), math.ceil(height / factor))
+    return factor if opened.image.size == reduced else 1
+
+
+def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
+    """Decodes the pixels of the first frame, as stored.
+
+    Raises:
+      ImageFault: if they cannot be decoded.
+    """
+    with _faults_of(opened.kind, max_pixels):
+        opened.image.load()
+        return opened.image
+
+
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """Returns the picture with its EXIF orientation applied to the pixels."""
+    method = _UPRIGHT.get(orientation)
+    return image if method is None else image.transpose(method)
+
+
+def reduced_box(
+    box: tuple[float, float, float, float],
+    upright_size: tuple[int, int],
+    reduced_size: tuple[int, int],
+    factor: int,
+    orientation: int,
+) -> tuple[float, float, float, float]:
+    """Maps a box of the upright picture into its DCT-scaled version.
+
+    A scaled JPEG has ceil(side / factor) pixels, of which the last may be covered in part; after
+    a mirroring orientation that part lies on the left or upper side.
+    """
+    if factor == 1:
+        return box
+    pad_x = reduced_size[0] - upright_size[0] / factor if orientation in _MIRRORS_X else 0.0
+    pad_y = reduced_size[1] - upright_size[1] / factor if orientation in _MIRRORS_Y else 0.0
+    left, upper, right, lower = (side / factor for side in box)
+    return (
+        left + pad_x,
+        upper + pad_y,
+        min(right + pad_x, reduced_size[0]),
+        min(lower + pad_y, reduced_size[1]),
+    )

@@ -1,0 +1,63 @@
+"""Encodes pixels in the format in which they are stored."""
+
+from __future__ import annotations
+
+import io
+
+from PIL import Image, features
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+
+#: What `image/format` says for each stored format.
+FORMAT_NAMES = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
+#: Sides above which a format cannot store a picture, in pixels.
+_MAX_SIDE = {"jpeg": 65_500, "webp": 16_383}
+
+CODEC = "pillow"
+
+
+def codec_versions() -> dict[str, str]:
+    """Returns the versions of the libraries that decide the stored bytes."""
+    names = {
+        "libjpeg": "jpg",
+        "libjpeg_turbo": "libjpeg_turbo",
+        "libwebp": "webp",
+        "libtiff": "libtiff",
+        "libavif": "avif",
+        "littlecms": "littlecms2",
+        "zlib": "zlib",
+    }
+    found = {name: features.version(feature) for name, feature in names.items()}
+    versions = {name: str(version) for name, version in found.items() if version}
+    return {"codec": CODEC, "pillow": Image.__version__, **versions}
+
+
+def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
+    """Encodes an RGB or grey picture without any metadata.
+
+    Args:
+      image: mode RGB or L.
+      stored_format: jpeg (baseline, 4:2:0), png, webp (lossy) or raw (rows of uint8 HxWxC).
+      quality: of JPEG and WebP, 1 to 100.
+
+    Raises:
+      ImageFault: if the format cannot hold a picture of that size.
+    """
+    if stored_format == "raw":
+        return image.tobytes()
+    side = _MAX_SIDE.get(stored_format)
+    if side and max(image.size) > side:
+        raise ImageFault(
+            QuarantineReason.TOO_MANY_PIXELS,
+            Stage.ENCODE,
+            f"{image.width} x {image.height} pixels: {stored_format} holds at most {side} a side",
+        )
+    out = io.BytesIO()
+    if stored_format == "jpeg":
+        image.save(out, "JPEG", quality=quality, subsampling="4:2:0", exif=b"", icc_profile=None)
+    elif stored_format == "webp":
+        image.save(out, "WEBP", quality=quality, exif=b"", icc_profile=None)
+    else:
+        image.save(out, "PNG", exif=b"", icc_profile=None)
+    return out.getvalue()

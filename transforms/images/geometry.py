@@ -1,0 +1,100 @@
+"""Where a picture's pixels go: source box, target size, canvas. Pure arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How an upright picture of a given size meets a target box.
+
+    Attributes:
+      box: the part of the source that is used: left, upper, right, lower, in source pixels.
+      size: width and height to which that part is resampled.
+      canvas: width and height of the result.
+      offset: left and upper of the resampled part on the canvas.
+    """
+
+    box: tuple[float, float, float, float]
+    size: tuple[int, int]
+    canvas: tuple[int, int]
+    offset: tuple[int, int] = (0, 0)
+
+    def reduction(self) -> int:
+        """Returns the largest of 1, 2, 4, 8 by which the source may be shrunk beforehand.
+
+        The shrunk box is still at least twice the target on both sides, so that the final
+        resampling decides the quality.
+        """
+        left, upper, right, lower = self.box
+        for factor in (8, 4, 2):
+            if (right - left) / factor >= 2 * self.size[0] and (
+                lower - upper
+            ) / factor >= 2 * self.size[1]:
+                return factor
+        return 1
+
+
+def plan_geometry(width: int, height: int, target: tuple[int, int] | None, fit: str) -> Geometry:
+    """Plans how a picture meets the target box; the terms and the rounding are those of Pillow's ImageOps.
+
+    Args:
+      width: of the upright source, pixels.
+      height: of the upright source, pixels.
+      target: (width, height) of the box, or None to keep the size.
+      fit: `stretch` (to the box), `contain` (inside it, aspect kept), `cover` (over it, aspect
+        kept), `fit` (cover, then crop the middle), `pad` (contain, then pad).
+
+    Returns:
+      The geometry. Sizes are at least one pixel.
+    """
+    whole = (0.0, 0.0, float(width), float(height))
+    if target is None:
+        return Geometry(whole, (width, height), (width, height))
+    if fit == "stretch":
+        return Geometry(whole, target, target)
+    if fit == "contain":
+        size = _contain(width, height, target)
+        return Geometry(whole, size, size)
+    if fit == "cover":
+        size = _cover(width, height, target)
+        return Geometry(whole, size, size)
+    if fit == "fit":
+        return Geometry(_middle(width, height, target), target, target)
+    if fit == "pad":
+        size = _contain(width, height, target)
+        offset = (round((target[0] - size[0]) * 0.5), round((target[1] - size[1]) * 0.5))
+        return Geometry(whole, size, target, offset)
+    raise ValueError(f"unknown fit {fit!r}")
+
+
+def _contain(width: int, height: int, target: tuple[int, int]) -> tuple[int, int]:
+    ratio, target_ratio = width / height, target[0] / target[1]
+    if ratio > target_ratio:
+        return target[0], max(1, round(height / width * target[0]))
+    if ratio < target_ratio:
+        return max(1, round(width / height * target[1])), target[1]
+    return target
+
+
+def _cover(width: int, height: int, target: tuple[int, int]) -> tuple[int, int]:
+    ratio, target_ratio = width / height, target[0] / target[1]
+    if ratio < target_ratio:
+        return target[0], max(1, round(height / width * target[0]))
+    if ratio > target_ratio:
+        return max(1, round(width / height * target[1])), target[1]
+    return target
+
+
+def _middle(width: int, height: int, target: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Returns the largest box of the target's aspect in the middle of the source."""
+    ratio, target_ratio = width / height, target[0] / target[1]
+    if ratio == target_ratio:
+        crop_width, crop_height = float(width), float(height)
+    elif ratio >= target_ratio:
+        crop_width, crop_height = target_ratio * height, float(height)
+    else:
+        crop_width, crop_height = float(width), width / target_ratio
+    left, upper = (width - crop_width) * 0.5, (height - crop_height) * 0.5
+    return left, upper, left + crop_width, upper + crop_height

@@ -1,0 +1,64 @@
+"""Where an image goes: pure functions of the seed, its key and the carried plan."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+HASH_RANGE = 1 << 64
+
+
+def hash64(seed: int, purpose: str, text: str) -> int:
+    """Returns a 64-bit hash that is the same everywhere: keyed BLAKE2b of the text's UTF-8.
+
+    Args:
+      seed: of the dataset, 0 <= seed < 2^63.
+      purpose: keeps hashes for different uses independent; at most 16 characters.
+      text: what is hashed.
+    """
+    digest = hashlib.blake2b(
+        text.encode(), digest_size=8, key=seed.to_bytes(8, "big"), person=purpose.encode()
+    )
+    return int.from_bytes(digest.digest(), "big")
+
+
+def split_bounds(splits: Mapping[str, Fraction]) -> list[tuple[str, int]]:
+    """Returns (split, exclusive upper bound of its hashes) in the order of the splits."""
+    bounds = []
+    total = Fraction(0)
+    for name, share in splits.items():
+        total += share
+        bounds.append((name, int(total * HASH_RANGE)))
+    return bounds
+
+
+def split_of(seed: int, group: str, bounds: Sequence[tuple[str, int]]) -> str:
+    """Returns the split of a group (or of a key that is its own group)."""
+    value = hash64(seed, "split", group)
+    for name, bound in bounds:
+        if value < bound:
+            return name
+    return bounds[-1][0]
+
+
+def group_of(key: str, pattern: re.Pattern[str] | None) -> str | None:
+    """Returns what must stay together with an image: the pattern's first group, or its match.
+
+    None if the pattern does not match the key (or there is none): the key is its own group.
+    """
+    match = pattern.search(key) if pattern else None
+    if not match:
+        return None
+    return match[1] if match.re.groups and match[1] is not None else match[0]
+
+
+def shard_order(seed: int, key: str) -> tuple[int, str]:
+    """Returns what the images of a split are ordered by: (hash, key)."""
+    return hash64(seed, "shard", key), key
+
+
+def shard_of(value: int, num_shards: int) -> int:
+    """Returns the shard of an image by its 64-bit hash; keeps the order of the hashes."""
+    return value * num_shards >> 64

@@ -1,0 +1,284 @@
+"""From all references to the forecast of a dataset: what will be written, and where it goes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from shardwright.schemas import units
+from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.labels import order_labels
+from shardwright.schemas.layouts import layout_by_name
+from shardwright.schemas.plan import Forecast, Plan
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.plan.assign import group_of, shard_order, split_bounds, split_of
+from shardwright.transforms.plan.estimate import (
+    SAMPLE_CANDIDATES,
+    carried_count,
+    estimate_bytes,
+    shard_count,
+    take_sample,
+)
+from shardwright.transforms.records.build import label_ids
+from shardwright.transforms.shards.convert import ShardRecipe
+
+_EXAMPLES = 3
+_WORTH_A_WARNING = 20
+
+
+class Placement:
+    """Gives every reference its split."""
+
+    def __init__(self, settings: ConvertSettings) -> None:
+        self._seed = settings.seed
+        self._bounds = split_bounds(settings.parsed_splits)
+        self._pattern = re.compile(settings.split_by) if settings.split_by else None
+
+    def split(self, ref: ImageRef) -> str:
+        """Returns the split that the source names, or that of the group's or key's hash."""
+        if ref.split:
+            return ref.split
+        group = ref.group or group_of(ref.key, self._pattern)
+        return split_of(self._seed, ref.key if group is None else group, self._bounds)
+
+    def misses_group(self, ref: ImageRef) -> bool:
+        """Whether `--split_by` was given and says nothing about this key."""
+        return bool(self._pattern) and not ref.group and group_of(ref.key, self._pattern) is None
+
+
+@dataclass
+class RefSummary:
+    """What is counted over all references; summaries can be merged in any order.
+
+    Attributes:
+      listed: files per split.
+      hashed: whether any reference got its split from its hash.
+      outcomes: files decided before reading, per (outcome, reason); copies under one reason.
+      candidates: images to convert per split.
+      source_bytes: bytes of their sources per split.
+      classes: images to convert per class name.
+      sample: (hash, key) order and reference of the candidates with the lowest hashes.
+      taken: under a limit, (order, split, size, label) of the candidates with the lowest hashes.
+      ungrouped: keys that `--split_by` does not match.
+      ungrouped_examples: a few of them.
+    """
+
+    listed: Counter[str] = field(default_factory=Counter)
+    hashed: bool = False
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    candidates: Counter[str] = field(default_factory=Counter)
+    source_bytes: Counter[str] = field(default_factory=Counter)
+    classes: Counter[str] = field(default_factory=Counter)
+    sample: list[tuple[tuple[int, str], ImageRef]] = field(default_factory=list)
+    taken: list[tuple[tuple[int, str], str, int, str]] = field(default_factory=list)
+    ungrouped: int = 0
+    ungrouped_examples: list[str] = field(default_factory=list)
+
+    def add(self, ref: ImageRef, settings: ConvertSettings, placement: Placement) -> None:
+        """Counts one reference."""
+        split = placement.split(ref)
+        self.listed[split] += 1
+        self.hashed |= not ref.split
+        if not ref.is_candidate:
+            reason = "" if ref.outcome == Outcome.DEDUPLICATED else ref.reason
+            self.outcomes[ref.outcome, reason] += 1
+            return
+        if placement.misses_group(ref):
+            self.ungrouped += 1
+            self.ungrouped_examples = sorted({*self.ungrouped_examples, ref.key})[:_EXAMPLES]
+        order = shard_order(settings.seed, ref.key)
+        self.sample.append((order, ref))
+        if len(self.sample) > 2 * SAMPLE_CANDIDATES:
+            self._trim(settings)
+        if settings.limit:
+            self.taken.append((order, split, ref.size, ref.label))
+            if len(self.taken) > 2 * settings.limit + SAMPLE_CANDIDATES:
+                self._trim(settings)
+            return
+        self.candidates[split] += 1
+        self.source_bytes[split] += max(ref.size, 0)
+        self.classes[ref.label] += 1
+
+    def _trim(self, settings: ConvertSettings) -> None:
+        self.sample = sorted(self.sample)[:SAMPLE_CANDIDATES]
+        if settings.limit:
+            self.taken = sorted(self.taken)[: settings.limit]
+
+    def merge(self, other: RefSummary, settings: ConvertSettings) -> None:
+        """Adds another summary's counts."""
+        self.listed.update(other.listed)
+        self.hashed |= other.hashed
+        self.outcomes.update(other.outcomes)
+        self.candidates.update(other.candidates)
+        self.source_bytes.update(other.source_bytes)
+        self.classes.update(other.classes)
+        self.sample += other.sample
+        self.taken += other.taken
+        self.ungrouped += other.ungrouped
+        self.ungrouped_examples = sorted({*self.ungrouped_examples, *other.ungrouped_examples})
+        self.ungrouped_examples = self.ungrouped_examples[:_EXAMPLES]
+        self._trim(settings)
+
+    def finish(self, settings: ConvertSettings) -> tuple[int, str] | None:
+        """Completes the counts; returns the order of the last image under a limit, if it cuts."""
+        self._trim(settings)
+        if not settings.limit:
+            return None
+        for _, split, size, label in self.taken:
+            self.candidates[split] += 1
+            self.source_bytes[split] += max(size, 0)
+            self.classes[label] += 1
+        if len(self.taken) < settings.limit:
+            return None
+        cut = self.taken[-1][0]
+        self.sample = [item for item in self.sample if item[0] <= cut]
+        return cut
+
+
+def make_forecast(
+    summary: RefSummary,
+    settings: ConvertSettings,
+    executor: ThreadPoolExecutor,
+    carried: Plan | None = None,
+    class_names: Sequence[str] = (),
+    explicit_shards: bool = False,
+) -> Forecast:
+    """Chooses labels and shard counts, after a look at a sample of the images.
+
+    Args:
+      summary: of all references.
+      settings: checked settings.
+      executor: reads and converts the sample.
+      carried: the plan to carry on.
+      class_names: the only class names allowed, in id order; empty for any.
+      explicit_shards: the shard settings were given anew, so carried counts do not hold.
+
+    Raises:
+      UsageError: if there is nothing to convert.
+    """
+    cut = summary.finish(settings)
+    _check_something_to_do(summary, settings)
+    if class_names:
+        labels = tuple(class_names)
+    else:
+        labels = order_labels(summary.classes, carried.labels if carried else ())
+    layout = layout_by_name(settings.layout)
+    recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label))
+    sample = take_sample([ref for _, ref in summary.sample], recipe, executor)
+    shards: dict[str, int] = {}
+    estimates: dict[str, int] = {}
+    for split in _split_names(summary, settings, carried):
+        records, size = summary.candidates[split], summary.source_bytes[split]
+        estimate = estimate_bytes(sample, records, size, settings)
+        fresh = _fresh_count(split, estimate, records, settings)
+        count = fresh
+        if carried and split in carried.shards and not explicit_shards:
+            old = carried.estimate.get(split, 0)
+            count = carried_count(carried.shards[split], old, estimate, fresh)
+            if settings.shards:
+                count = carried.shards[split]
+            if count == carried.shards[split]:
+                estimate = old
+        shards[split], estimates[split] = count, estimate
+    return Forecast(
+        plan=Plan(labels, shards, estimates, settings.identity()),
+        candidates=_by_split(shards, summary.candidates),
+        listed=_by_split(shards, summary.listed),
+        filtered=_filtered(summary, settings, cut),
+        deduplicated=summary.outcomes[Outcome.DEDUPLICATED, ""],
+        source_bytes=sum(summary.source_bytes.values()),
+        class_counts=dict(sorted(summary.classes.items(), key=lambda item: item[0].encode())),
+        sampled=sample.tried,
+        sample_faults=sample.faults,
+        limit_cut=cut,
+        class_names_given=bool(class_names),
+        warnings=tuple(_warnings(summary, settings, labels)),
+    )
+
+
+def _by_split(splits: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
+    return {split: counts.get(split, 0) for split in splits}
+
+
+def _split_names(
+    summary: RefSummary, settings: ConvertSettings, carried: Plan | None
+) -> list[str]:
+    """Returns the splits of the dataset: those of the settings first, then the source's own."""
+    names = list(settings.parsed_splits) if summary.hashed else []
+    own = sorted(set(summary.listed) - set(names))
+    if carried:
+        own += sorted(set(carried.shards) - set(names) - set(own))
+    return names + own
+
+
+def _fresh_count(split: str, estimate: int, records: int, settings: ConvertSettings) -> int:
+    if settings.shards:
+        fixed = units.parse_shards(settings.shards)
+        if isinstance(fixed, int):
+            return fixed
+        if split in fixed:
+            return fixed[split]
+    return shard_count(estimate, records, units.parse_size(settings.shard_size))
+
+
+def _filtered(
+    summary: RefSummary, settings: ConvertSettings, cut: tuple[int, str] | None
+) -> dict[str, int]:
+    filtered = {
+        reason: count
+        for (outcome, reason), count in sorted(summary.outcomes.items())
+        if outcome == Outcome.FILTERED
+    }
+    if cut is not None:
+        decided = sum(summary.outcomes.values())
+        beyond = sum(summary.listed.values()) - decided - settings.limit
+        if beyond:
+            filtered["limit"] = beyond
+    return filtered
+
+
+def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> None:
+    if sum(summary.candidates.values()):
+        return
+    where = ", ".join(settings.input)
+    listed = sum(summary.listed.values())
+    unlabelled = summary.outcomes[Outcome.QUARANTINED, QuarantineReason.UNKNOWN_LABEL]
+    if not listed:
+        raise UsageError(f"--input {where} is empty; name a folder that holds images.")
+    if unlabelled:
+        raise UsageError(
+            f"--input {where} has no class folders: {unlabelled} images lie directly in it; put "
+            "the images of each class into a sub-folder of its own."
+        )
+    raise UsageError(
+        f"--input {where} holds no images: none of its {listed} files is one; check the path."
+    )
+
+
+def _warnings(
+    summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]
+) -> list[str]:
+    warnings = []
+    if len(labels) == 1:
+        warnings.append(
+            f"There is one class only, {labels[0]!r}: a classifier needs two; "
+            "is the input one folder too deep?"
+        )
+    if summary.ungrouped:
+        warnings.append(
+            f"--split_by matches {summary.ungrouped} keys not at all, such as "
+            f"{', '.join(map(repr, summary.ungrouped_examples))}: each is a group of its own."
+        )
+    unsupported = summary.outcomes[Outcome.FILTERED, "unsupported_kind"]
+    if unsupported >= _WORTH_A_WARNING:
+        warnings.append(
+            f"{unsupported} files are images of kinds that are not read (HEIC, SVG, PSD, ...); "
+            "convert them to JPEG or PNG to have them in the dataset."
+        )
+    return warnings
+

@@ -1,0 +1,230 @@
+"""The plan as Beam transforms: batches of references, the forecast, and the shards' references."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from shardwright.schemas.codes import FilterReason, Outcome
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import (
+    EncodedRefs,
+    ImageRef,
+    decode_refs,
+    encode_refs,
+    printable,
+)
+from shardwright.schemas.plan import Forecast, Plan
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images.decode import limit_pixels
+from shardwright.transforms.plan.assign import shard_of, shard_order
+from shardwright.transforms.plan.forecast import Placement, RefSummary, make_forecast
+from shardwright.transforms.progress import PROGRESS
+
+ShardId = tuple[str, int]
+
+_REFS_PER_BATCH = 1000
+#: References a worker collects before it hands them on, sorted by shard.
+_REFS_IN_HAND = 100_000
+_SAMPLE_THREADS = 4
+
+
+def in_global_window(value: object) -> WindowedValue:
+    """Returns a value as `finish_bundle` has to yield it."""
+    return WindowedValue(value, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+
+
+class BatchRefs(beam.DoFn):  # type: ignore[misc]
+    """Packs references for a stage boundary, where each element costs far more than its bytes."""
+
+    def start_bundle(self) -> None:
+        self._refs: list[ImageRef] = []
+
+    def process(self, ref: ImageRef) -> Iterator[EncodedRefs]:
+        self._refs.append(ref)
+        if len(self._refs) >= _REFS_PER_BATCH:
+            yield encode_refs(self._refs)
+            self._refs = []
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._refs:
+            yield in_global_window(encode_refs(self._refs))
+            self._refs = []
+
+
+class _Summarise(beam.CombineFn):  # type: ignore[misc]
+    """Sums up batches of references."""
+
+    def __init__(self, settings: ConvertSettings) -> None:
+        self._settings = settings
+        self._placement = Placement(settings)
+
+    def create_accumulator(self) -> RefSummary:
+        return RefSummary()
+
+    def add_input(self, summary: RefSummary, batch: EncodedRefs) -> RefSummary:
+        for ref in decode_refs(batch):
+            summary.add(ref, self._settings, self._placement)
+        return summary
+
+    def merge_accumulators(self, summaries: Iterable[RefSummary]) -> RefSummary:
+        merged = RefSummary()
+        for summary in summaries:
+            merged.merge(summary, self._settings)
+        return merged
+
+    def extract_output(self, summary: RefSummary) -> RefSummary:
+        return summary
+
+
+class _MakeForecast(beam.DoFn):  # type: ignore[misc]
+    def __init__(
+        self,
+        settings: ConvertSettings,
+        carried: Plan | None,
+        class_names: Sequence[str],
+        explicit_shards: bool,
+    ) -> None:
+        self._settings = settings
+        self._carried = carried
+        self._class_names = tuple(class_names)
+        self._explicit_shards = explicit_shards
+
+    def process(self, summary: RefSummary) -> Iterator[Forecast]:
+        limit_pixels(self._settings.max_pixels)
+        with ThreadPoolExecutor(_SAMPLE_THREADS) as executor:
+            forecast = make_forecast(
+                summary,
+                self._settings,
+                executor,
+                self._carried,
+                self._class_names,
+                self._explicit_shards,
+            )
+        PROGRESS.total_images = forecast.total
+        PROGRESS.total_shards = sum(forecast.plan.shards.values())
+        yield forecast
+
+
+class ForecastDataset(beam.PTransform):  # type: ignore[misc]
+    """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> [Forecast]`."""
+
+    def __init__(
+        self,
+        settings: ConvertSettings,
+        carried: Plan | None = None,
+        class_names: Sequence[str] = (),
+        explicit_shards: bool = False,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._carried = carried
+        self._class_names = class_names
+        self._explicit_shards = explicit_shards
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        return (
+            batches
+            | "SummariseRefs" >> beam.CombineGlobally(_Summarise(self._settings))  # RefSummary
+            | "MakeForecast"
+            >> beam.ParDo(
+                _MakeForecast(
+                    self._settings, self._carried, self._class_names, self._explicit_shards
+                )
+            ).with_output_types(Forecast)  # Forecast
+        )
+
+
+class _AssignShard(beam.DoFn):  # type: ignore[misc]
+    """Sorts references by shard, a worker's share at a time."""
+
+    def __init__(self, settings: ConvertSettings) -> None:
+        self._settings = settings
+        self._placement = Placement(settings)
+
+    def start_bundle(self) -> None:
+        self._shards: defaultdict[ShardId, list[ImageRef]] = defaultdict(list)
+        self._count = 0
+
+    def process(
+        self, batch: EncodedRefs, forecast: Forecast
+    ) -> Iterator[tuple[ShardId, EncodedRefs]]:
+        for ref in decode_refs(batch):
+            split = self._placement.split(ref)
+            order = shard_order(self._settings.seed, ref.key)
+            ref = ref._replace(split=split)
+            if forecast.limit_cut is not None and ref.is_candidate and order > forecast.limit_cut:
+                ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT)
+            shard = shard_of(order[0], forecast.plan.shards[split])
+            self._shards[split, shard].append(ref)
+            self._count += 1
+        if self._count >= _REFS_IN_HAND:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for element in self._flush():
+            yield in_global_window(element)
+
+    def _flush(self) -> Iterator[tuple[ShardId, EncodedRefs]]:
+        for shard, refs in self._shards.items():
+            yield shard, encode_refs(refs)
+        self._shards.clear()
+        self._count = 0
+
+
+def _all_shards(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
+    """Yields every shard of the plan without references, so that empty ones are written too."""
+    for split, count in forecast.plan.shards.items():
+        for shard in range(count):
+            yield (split, shard), encode_refs(())
+
+
+class AssignShards(beam.PTransform):  # type: ignore[misc]
+    """Groups references by shard. `PCollection[EncodedRefs] -> [(ShardId, Iterable[EncodedRefs])]`."""
+
+    def __init__(self, settings: ConvertSettings, forecast: beam.PCollection) -> None:
+        super().__init__()
+        self._settings = settings
+        self._forecast = forecast
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        types = tuple[ShardId, EncodedRefs]
+        planned = batches | "AssignShard" >> beam.ParDo(
+            _AssignShard(self._settings), beam.pvalue.AsSingleton(self._forecast)
+        ).with_output_types(types)  # ((split, shard), EncodedRefs)
+        every = self._forecast | "NameEveryShard" >> beam.FlatMap(_all_shards).with_output_types(
+            types
+        )  # ((split, shard), EncodedRefs)
+        return (
+            (planned, every)
+            | "WithEmptyShards" >> beam.Flatten()  # ((split, shard), EncodedRefs)
+            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [EncodedRefs])
+        )
+
+
+def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
+    """Checks that no key stands twice in a shard; equal keys always meet in one shard.
+
+    Yields:
+      The number of references, so that writing can wait for every shard's check.
+
+    Raises:
+      UsageError: naming the key and both places.
+    """
+    seen: dict[str, str] = {}
+    for batch in shard[1]:
+        for ref in decode_refs(batch):
+            if ref.key in seen:
+                raise UsageError(
+                    f"Two files have the key {ref.key!r}: {printable(seen[ref.key])} and "
+                    f"{printable(ref.uri)}; rename one, or give each --input a name (a=PATH)."
+                )
+            seen[ref.key] = ref.uri
+    yield len(seen)

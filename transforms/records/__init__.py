@@ -1,0 +1,1 @@
+"""Records: building `tf.train.Example` messages, and reading TFRecord files whatever their state."""

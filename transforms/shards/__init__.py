@@ -1,0 +1,1 @@
+"""The shard: the unit of work, retry, resume and verification."""

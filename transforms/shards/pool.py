@@ -1,0 +1,102 @@
+"""A bounded thread pool that keeps the order, and a budget of bytes in flight."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_CHUNK_ITEMS = 8
+
+
+def default_threads() -> int:
+    """Returns the number of threads of a shard: the processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class ByteBudget:
+    """Limits the bytes that threads hold at once; one that asks for more than all waits to be alone."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def reserve(self, size: int) -> Iterator[None]:
+        """Waits until `size` bytes are free, and holds them for the block."""
+        size = min(size, self._limit)
+        with self._changed:
+            self._changed.wait_for(lambda: self._used + size <= self._limit)
+            self._used += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= size
+                self._changed.notify_all()
+
+
+def map_ordered(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    executor: ThreadPoolExecutor,
+    *,
+    weigh: Callable[[Item], int],
+    max_items: int,
+    max_weight: int,
+) -> Iterator[Result]:
+    """Maps in parallel and yields the results in the order of the items.
+
+    At most about `max_items` items of together `max_weight` are under way or waiting to be taken;
+    a single heavier one goes alone. Small items travel in chunks, since a future costs as much as
+    a small task. The first exception of `function` is raised in its item's place, and what has not
+    begun by then never does.
+    """
+    waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
+    count = weight = 0
+    try:
+        for chunk, cost in _chunks(items, weigh, max_weight // 64):
+            while waiting and (count + len(chunk) > max_items or weight + cost > max_weight):
+                future, size, spent = waiting.popleft()
+                yield from future.result()
+                count -= size
+                weight -= spent
+            waiting.append((executor.submit(_apply, function, chunk), len(chunk), cost))
+            count += len(chunk)
+            weight += cost
+        while waiting:
+            yield from waiting.popleft()[0].result()
+    finally:
+        for future, _, _ in waiting:
+            future.cancel()
+
+
+def _apply(function: Callable[[Item], Result], chunk: list[Item]) -> list[Result]:
+    return [function(item) for item in chunk]
+
+
+def _chunks(
+    items: Iterable[Item], weigh: Callable[[Item], int], max_weight: int
+) -> Iterator[tuple[list[Item], int]]:
+    """Yields items in lists of at most `_CHUNK_ITEMS` and `max_weight`, or single heavier ones."""
+    chunk: list[Item] = []
+    weight = 0
+    for item in items:
+        cost = weigh(item)
+        if chunk and (len(chunk) >= _CHUNK_ITEMS or weight + cost > max_weight):
+            yield chunk, weight
+            chunk, weight = [], 0
+        chunk.append(item)
+        weight += cost
+    if chunk:
+        yield chunk, weight

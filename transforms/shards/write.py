@@ -1,0 +1,297 @@
+"""`WritePlannedShards`: Beam's `WriteToTFRecord` for shards whose contents were planned."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.metrics import Metrics
+from apache_beam.utils.windowed_value import WindowedValue
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import DATASET_JSON
+from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs
+from shardwright.schemas.layouts import layout_by_name
+from shardwright.schemas.ledger import (
+    Entry,
+    ShardResult,
+    dump_ledger,
+    load_ledger,
+    plan_digest,
+    tally,
+)
+from shardwright.schemas.plan import Forecast, ledger_file, shard_file
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.images.decode import limit_pixels
+from shardwright.transforms.plan.assign import shard_order
+from shardwright.transforms.plan.transforms import in_global_window
+from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.records.build import label_ids
+from shardwright.transforms.records.framing import FRAME_BYTES
+from shardwright.transforms.shards.convert import WORKING_BYTES, ShardRecipe, convert_refs
+from shardwright.transforms.shards.pool import ByteBudget, default_threads
+
+_COMPRESSION_TYPES = {
+    "none": CompressionTypes.UNCOMPRESSED,
+    "gzip": CompressionTypes.GZIP,
+    "zlib": CompressionTypes.DEFLATE,
+}
+#: Settings that decide the bytes inside a shard, given its references.
+_SHARD_SETTINGS = (
+    "layout", "seed", "compression", "resize", "fit", "resample", "image_format", "quality",
+    "color", "background", "strip_metadata", "max_pixels", "max_bytes",
+)  # fmt: skip
+
+
+
+class PlannedShard(NamedTuple):
+    """A shard to write: its split, its number from 0, shards in the split, and its references."""
+
+    split: str
+    shard: int
+    num_shards: int
+    refs: Iterable[EncodedRefs]
+
+
+class WritePlannedShards(beam.io.WriteToTFRecord):  # type: ignore[misc]
+    """Writes each planned shard whole, in order, on one worker, and reports what it wrote.
+
+    `PCollection[PlannedShard] -> PCollection[ShardResult]`. Only references cross the stage
+    boundary: the worker reads, converts and frames the images of its shard with the inherited
+    sink, into a temporary file that is then renamed or uploaded once. Beam's own finalisation,
+    which can lose records when it is retried, is not used.
+
+    Args:
+      directory: the dataset directory.
+      settings: checked settings.
+      versions: the software versions that decide bytes.
+      forecast: side input with the plan's labels.
+      resume: take over shards whose ledger agrees with the plan and whose bytes with the ledger.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        settings: ConvertSettings,
+        versions: Mapping[str, str],
+        forecast: beam.pvalue.AsSingleton,
+        resume: bool = False,
+    ) -> None:
+        super().__init__(
+            file_path_prefix=directory,
+            coder=beam.coders.BytesCoder(),
+            file_name_suffix=settings.suffix,
+            compression_type=_COMPRESSION_TYPES[settings.compression],
+        )
+        self._directory = directory
+        self._settings = settings
+        self._versions = dict(versions)
+        self._forecast = forecast
+        self._resume = resume
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        return shards | "WriteShard" >> beam.ParDo(
+            _WriteShard(self._sink, self._directory, self._settings, self._versions, self._resume),
+            self._forecast,
+        ).with_output_types(ShardResult)  # ShardResult
+
+
+class _WriteShard(beam.DoFn):  # type: ignore[misc]
+    """Writes one shard and its ledger."""
+
+    def __init__(
+        self,
+        sink: Any,
+        directory: str,
+        settings: ConvertSettings,
+        versions: Mapping[str, str],
+        resume: bool,
+    ) -> None:
+        self._sink = sink
+        self._directory = directory
+        self._settings = settings
+        self._versions = versions
+        self._resume = resume
+
+    def setup(self) -> None:
+        limit_pixels(self._settings.max_pixels)
+        self._threads = default_threads()
+        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="shardwright")
+        self._finisher = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
+        self._budget = ByteBudget(WORKING_BYTES)
+
+    def teardown(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._finisher.shutdown(wait=True)
+
+    def start_bundle(self) -> None:
+        self._finishing: Future[ShardResult] | None = None
+
+    def process(self, planned: PlannedShard, forecast: Forecast) -> Iterator[ShardResult]:
+        layout = layout_by_name(self._settings.layout)
+        ids = label_ids(forecast.plan.labels, layout.first_label)
+        refs = sorted(
+            (ref for batch in planned.refs for ref in decode_refs(batch)),
+            key=lambda ref: shard_order(self._settings.seed, ref.key),
+        )
+        digest = shard_digest(refs, self._settings, ids, self._versions)
+        taken_over = self._take_over(planned, digest) if self._resume else None
+        if taken_over is not None:
+            PROGRESS.add(images=sum(ref.is_candidate for ref in refs), shards=1)
+            yield taken_over
+            return
+        started = time.time()
+        recipe = ShardRecipe(self._settings, layout, ids)
+        with self._faults():
+            if self._resume:  # what was committed once does not stand beside what is redone
+                storage.remove(storage.join(self._directory, DATASET_JSON))
+            temporary, entries = self._write_records(planned, refs, recipe)
+        # One shard is hashed, moved and booked while the images of the next are converted.
+        yield from self._finished()
+        self._finishing = self._finisher.submit(
+            self._finish, planned, digest, temporary, entries, started
+        )
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for result in self._finished():
+            yield in_global_window(result)
+
+    def _faults(self) -> AbstractContextManager[None]:
+        return storage.faults("write a shard to", self._directory)
+
+    def _finished(self) -> Iterator[ShardResult]:
+        """Yields the result of the shard that is being finished, if there is one."""
+        if self._finishing is not None:
+            finishing, self._finishing = self._finishing, None
+            with self._faults():
+                result = finishing.result()
+            _count(result)
+            PROGRESS.add(shards=1)
+            yield result
+
+    def _take_over(self, planned: PlannedShard, digest: str) -> ShardResult | None:
+        """Returns the result of an earlier run if plan, size and checksum all agree."""
+        try:
+            ledger = storage.read_bytes(storage.join(self._directory, ledger_file(*planned[:3])))
+            result, entries = load_ledger(ledger)
+            if result.plan_digest != digest:
+                return None
+            path = storage.join(self._directory, result.file)
+            with storage.open_local(path) as file:
+                if os.fstat(file.fileno()).st_size != result.bytes:
+                    return None
+                if hashlib.file_digest(file, "sha256").hexdigest() != result.sha256:
+                    return None
+            bad = tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
+        except (OSError, ValueError, TypeError):
+            return None
+        return dataclasses.replace(result, quarantine=bad, reused=True)
+
+    def _write_records(
+        self, planned: PlannedShard, refs: list[ImageRef], recipe: ShardRecipe
+    ) -> tuple[str, list[Entry]]:
+        """Writes the shard's records to a temporary file; returns its path and the ledger."""
+        name = shard_file(*planned[:3], self._settings.suffix)
+        temporary = storage.temporary_path(self._directory, name)
+        entries: list[Entry] = []
+        try:
+            handle = self._sink.open(temporary)
+            try:
+                offset = 0
+                for entry, example in convert_refs(
+                    refs, recipe, self._executor, self._threads, self._budget
+                ):
+                    if example:
+                        self._sink.write_record(handle, example)
+                        length = len(example) + FRAME_BYTES
+                        entry = entry._replace(offset=offset, length=length)
+                        offset += length
+                    entries.append(entry)
+            finally:
+                self._sink.close(handle)
+        except BaseException:
+            _discard(temporary)
+            raise
+        return temporary, entries
+
+    def _finish(
+        self,
+        planned: PlannedShard,
+        digest: str,
+        temporary: str,
+        entries: list[Entry],
+        started: float,
+    ) -> ShardResult:
+        """Hashes a written shard, moves it to its place and writes its ledger."""
+        name = shard_file(*planned[:3], self._settings.suffix)
+        try:
+            with open(temporary, "rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                size = os.fstat(file.fileno()).st_size
+            storage.publish(temporary, storage.join(self._directory, name))
+        except BaseException:
+            _discard(temporary)
+            raise
+        counts, reasons, classes = tally(entries)
+        result = ShardResult(
+            file=name,
+            split=planned.split,
+            shard=planned.shard,
+            num_shards=planned.num_shards,
+            plan_digest=digest,
+            records=counts[Outcome.WRITTEN],
+            bytes=size,
+            sha256=sha256,
+            counts=dict(counts),
+            reasons=reasons,
+            class_counts=dict(sorted(classes.items())),
+            kept=sum(entry.stored == "kept" for entry in entries),
+            animated=sum(entry.animated for entry in entries),
+            quarantine=tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED),
+            started=started,
+            finished=time.time(),
+        )
+        ledger = storage.join(self._directory, ledger_file(*planned[:3]))
+        storage.write_bytes(ledger, dump_ledger(result, entries))
+        return result
+
+
+def _discard(temporary: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(temporary)
+
+
+def shard_digest(
+    refs: list[ImageRef],
+    settings: ConvertSettings,
+    ids: Mapping[str, int],
+    versions: Mapping[str, str],
+) -> str:
+    """Returns the digest of all that decides the bytes of a shard with these references."""
+    identity = settings.identity()
+    return plan_digest(
+        ((ref, ids.get(ref.label, -1)) for ref in refs),
+        {name: identity[name] for name in _SHARD_SETTINGS},
+        versions,
+    )
+
+
+def _count(result: ShardResult) -> None:
+    """Adds a shard to the job's metrics."""
+    for outcome, count in result.counts.items():
+        Metrics.counter("shardwright", f"files_{outcome}").inc(count)
+    for reason, count in result.reasons.get(Outcome.QUARANTINED, {}).items():
+        Metrics.counter("shardwright", f"quarantined_{reason}").inc(count)
+    Metrics.counter("shardwright", f"records_{result.split}").inc(result.records)
+    Metrics.counter("shardwright", "bytes_written").inc(result.bytes)
