@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.prepare import (
+    Request,
+    as_beam_options,
+    build_forecast,
+    make_request,
+)
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.summary import print_convert_summary
@@ -19,16 +25,13 @@ from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import EncodedRefs, printable
-from shardwright.schemas.labels import parse_class_names
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import layout_by_name
-from shardwright.schemas.plan import Plan
-from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.settings import ConvertSettings, setting_fields
 from shardwright.transforms import storage
 from shardwright.transforms.commit import Job
 from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.publish import repair_swap, staging_path
-from shardwright.transforms.sources.inputs import check_inputs
 
 EXAMPLE = (
     "shardwright convert --input photos/ --output out/ --resize 224 "
@@ -60,23 +63,13 @@ def software_versions() -> dict[str, str]:
     return {"shardwright": __version__, "beam": version("apache-beam"), **codec_versions()}
 
 
-def build_convert(
-    pipeline: Any,
-    job: Job,
-    inputs: Sequence[Any],
-    carried: Plan | None = None,
-    class_names: Sequence[str] = (),
-    explicit_shards: bool = False,
-) -> Any:
+def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     """Builds the whole conversion as one graph: list, plan, convert, verify, commit.
 
     Args:
       pipeline: a Beam pipeline.
-      job: what to make, from which settings.
-      inputs: parsed inputs.
-      carried: the plan to carry on.
-      class_names: the only class names allowed.
-      explicit_shards: the shard settings were given anew.
+      job: what to make, and where.
+      request: what was asked for.
 
     Returns:
       The PCollection of the one outcome.
@@ -87,36 +80,18 @@ def build_convert(
     from shardwright.transforms.checks.shard import Depth, ShardTask
     from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.commit import CommitDataset
-    from shardwright.transforms.dedupe import DedupeExact
-    from shardwright.transforms.plan.transforms import (
-        AssignShards,
-        BatchRefs,
-        ForecastDataset,
-        check_keys,
-    )
-    from shardwright.transforms.shards.write import PlannedShard, WritePlannedShards
-    from shardwright.transforms.sources.transforms import ListSources
+    from shardwright.transforms.plan.transforms import AssignShards, check_keys, name_planned_shard
+    from shardwright.transforms.shards.write import WritePlannedShards
 
     settings = job.settings
-    batches = (
-        pipeline
-        | "ListSources" >> ListSources(inputs, settings.source)  # ImageRef
-        | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
-    )
-    if settings.dedupe == "exact":
-        batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes)  # EncodedRefs
-    forecast = batches | "ForecastDataset" >> ForecastDataset(
-        settings, carried, class_names, explicit_shards
-    )  # Forecast
+    batches, forecast = build_forecast(pipeline, request)  # EncodedRefs, Forecast
     grouped = batches | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
     keys_checked = grouped | "CheckKeys" >> beam.FlatMap(check_keys)  # int
     results = (
         grouped
         | "NamePlannedShards"
         >> beam.Map(
-            lambda shard, forecast, _: PlannedShard(
-                *shard[0], forecast.plan.shards[shard[0][0]], shard[1]
-            ),
+            name_planned_shard,
             beam.pvalue.AsSingleton(forecast),
             beam.pvalue.AsIter(keys_checked),  # nothing is written before every key is checked
         )  # PlannedShard
@@ -152,41 +127,6 @@ def build_convert(
     return results | "CommitDataset" >> CommitDataset(job, forecast, checks, findings)  # outcome
 
 
-def read_plan(path: str) -> Plan:
-    """Reads the plan that `--plan_from` names: a `dataset.json`, or the directory that holds it.
-
-    Raises:
-      UsageError: if there is none.
-    """
-    if not storage.is_remote(path) and os.path.isdir(path):
-        repair_swap(path)
-        path = storage.join(path, DATASET_JSON)
-    try:
-        document = json.loads(storage.read_bytes(path))
-    except OSError as error:
-        raise UsageError(
-            f"--plan_from {path}: {(error.strerror or str(error)).lower()}; name the dataset.json "
-            "of an earlier build."
-        ) from None
-    except ValueError:
-        raise UsageError(f"--plan_from {path} is no JSON; name a dataset.json.") from None
-    return Dataset.from_json(document, f"--plan_from {path}").plan
-
-
-def read_class_names(path: str) -> tuple[str, ...]:
-    """Reads the `--class_names` file; empty without one."""
-    if not path:
-        return ()
-    try:
-        text = storage.read_bytes(path).decode("utf-8")
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"--class_names {path}: {reason}; check the path.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"--class_names {path} is not UTF-8 text; save it as UTF-8.") from None
-    return parse_class_names(text, path)
-
-
 def prepare_output(settings: ConvertSettings) -> str:
     """Checks the output and returns the directory to build in; writes nothing.
 
@@ -207,17 +147,14 @@ def prepare_output(settings: ConvertSettings) -> str:
         _check_writable(output)
     if settings.overwrite and files:
         if not local:
-            raise UsageError(
-                f"--output {shown}: --overwrite works on local disks; write to a new place."
-            )
+            raise UsageError(f"--output {shown}: --overwrite works on local disks; write to a new place.")
         staging = staging_path(output)
         storage.remove_tree(staging)
         return staging
     if files and not settings.resume:
         if DATASET_JSON in files:
             raise UsageError(
-                f"--output {shown} holds a dataset; choose another place, or replace it with "
-                "--overwrite."
+                f"--output {shown} holds a dataset; choose another place, or replace it with --overwrite."
             )
         unfinished = any(file.startswith(("_shards/", f"{WORK_DIR}/")) for file in files)
         raise UsageError(
@@ -243,9 +180,7 @@ def _check_writable(output: str) -> None:
         )
 
 
-def convert(
-    *, beam_options: Any = None, progress: bool = False, **values: Any
-) -> ConvertResult:
+def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) -> ConvertResult:
     """Converts images to a dataset: the same as `shardwright convert`, as a function.
 
     Args:
@@ -263,28 +198,18 @@ def convert(
       EngineError: the engine, the storage or the machine failed; `resume=True` goes on.
     """
     started = time.time()
-    plan_from = str(values.get("plan_from") or "")
-    carried = read_plan(plan_from) if plan_from else None
-    settings = cli_options.build_settings(values, carried.settings if carried else None)
-    class_names = read_class_names(settings.class_names)
-    inputs = check_inputs(settings.input, settings.output)
-    fresh_directory = not storage.exists(settings.output) if settings.output else False
+    request = make_request(values, with_output=True)
+    settings = request.settings
     directory = prepare_output(settings)
-    if not hasattr(beam_options, "view_as"):
-        beam_options = cli_options.beam_options(beam_options or (), ())
+    fresh = not storage.exists(settings.output)
+    beam_options = as_beam_options(beam_options)
     run = _run_facts(settings, beam_options)
     job = Job(settings.output, directory, settings, software_versions(), run, started)
-    explicit = bool({"shards", "shard_size"} & set(values))
     try:
         with show_progress(progress, directory):
-            run_pipeline(
-                lambda pipeline: build_convert(
-                    pipeline, job, inputs, carried, class_names, explicit
-                ),
-                beam_options,
-            )
+            run_pipeline(lambda pipeline: build_convert(pipeline, job, request), beam_options)
     except UsageError:
-        _leave_no_trace(directory, fresh_directory)
+        _leave_no_trace(directory, fresh)
         raise
     return load_result(settings.output)
 
@@ -334,7 +259,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
-            "shardwright convert", "Turns images into a verified, sharded TFRecord dataset.", EXAMPLE
+            "shardwright convert",
+            "Turns images into a verified, sharded TFRecord dataset.",
+            EXAMPLE,
         )
         cli_options.add_settings(parser)
         cli_options.add_common(parser)
@@ -342,7 +269,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbose = namespace.verbose
         with quiet_engine(verbose):
             given = cli_options.given_settings(namespace)
-            known = [*cli_options.setting_fields(), "job", "verbose"]
+            known = [*setting_fields(), "job", "verbose"]
             beam_options = cli_options.beam_options(rest, known)
             result = convert(beam_options=beam_options, progress=True, **given)
         print_convert_summary(result)
@@ -353,4 +280,3 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
-

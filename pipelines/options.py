@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.settings import nearest, setting_fields, settings_from, ConvertSettings
+from shardwright.schemas.settings import ConvertSettings, nearest, setting_fields, settings_from
 
 #: Runners whose options are all known here; others learn theirs from a job server.
 _CLOSED_RUNNERS = (
@@ -43,9 +43,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         help_text = item.metadata["help"].replace("%", "%%")
         choices = item.metadata["choices"]
         if isinstance(item.default, bool):
-            group.add_argument(
-                f"--{name}", action="store_true", default=argparse.SUPPRESS, help=help_text
-            )
+            group.add_argument(f"--{name}", action="store_true", default=argparse.SUPPRESS, help=help_text)
             continue
         shown = item.default if item.default not in ("", ()) else None
         group.add_argument(
@@ -55,9 +53,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
             metavar=item.metadata["metavar"] or ("{" + ",".join(choices) + "}"),
             help=help_text + (f" (default: {shown})" if shown is not None else ""),
         )
-    group.add_argument(
-        "--job", default="", metavar="FILE", help="the same settings as a YAML file"
-    )
+    group.add_argument("--job", default="", metavar="FILE", help="the same settings as a YAML file")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

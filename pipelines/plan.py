@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import sys
@@ -11,53 +10,35 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.convert import read_class_names, read_plan
+from shardwright.pipelines.prepare import (
+    Request,
+    as_beam_options,
+    build_forecast,
+    make_request,
+)
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import pretty_json
-from shardwright.schemas.image_ref import EncodedRefs
-from shardwright.schemas.plan import Forecast, Plan
-from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.plan import Forecast
+from shardwright.schemas.settings import setting_fields
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
-from shardwright.transforms.sources.inputs import check_inputs
 
 EXAMPLE = "shardwright plan --input photos/ --resize 224 --splits train=0.9,test=0.1"
 _MAX_CLASSES_SHOWN = 40
 
 
-def build_plan(
-    pipeline: Any,
-    settings: ConvertSettings,
-    inputs: Sequence[Any],
-    result_path: str,
-    carried: Plan | None = None,
-    class_names: Sequence[str] = (),
-    explicit_shards: bool = False,
-) -> Any:
-    """Builds the planning part of a conversion; the forecast goes to `result_path`.
+def build_plan(pipeline: Any, request: Request, result_path: str) -> Any:
+    """Builds the planning part of a conversion; the forecast goes to `result_path`, pickled.
 
     Returns:
       The PCollection of the one forecast.
     """
     import apache_beam as beam
 
-    from shardwright.transforms.dedupe import DedupeExact
-    from shardwright.transforms.plan.transforms import BatchRefs, ForecastDataset
-    from shardwright.transforms.sources.transforms import ListSources
-
-    batches = (
-        pipeline
-        | "ListSources" >> ListSources(inputs, settings.source)  # ImageRef
-        | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
-    )
-    if settings.dedupe == "exact":
-        batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes)  # EncodedRefs
-    forecast = batches | "ForecastDataset" >> ForecastDataset(
-        settings, carried, class_names, explicit_shards
-    )  # Forecast
+    _, forecast = build_forecast(pipeline, request)  # EncodedRefs, Forecast
     _ = forecast | "KeepForecast" >> beam.Map(
         lambda forecast: storage.write_bytes(result_path, pickle.dumps(forecast))
     )  # None
@@ -79,22 +60,13 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
       UsageError: the settings or the input are wrong.
       EngineError: the engine, the storage or the machine failed.
     """
-    plan_from = str(values.get("plan_from") or "")
-    carried = read_plan(plan_from) if plan_from else None
-    settings = cli_options.build_settings(values, carried.settings if carried else None)
-    class_names = read_class_names(settings.class_names)
-    inputs = check_inputs(settings.input, None)
-    if not hasattr(beam_options, "view_as"):
-        beam_options = cli_options.beam_options(beam_options or (), ())
-    explicit = bool({"shards", "shard_size"} & set(values))
+    request = make_request(values, with_output=False)
     with tempfile.TemporaryDirectory() as scratch:
         path = os.path.join(scratch, "forecast")
         with show_progress(progress):
             run_pipeline(
-                lambda pipeline: build_plan(
-                    pipeline, settings, inputs, path, carried, class_names, explicit
-                ),
-                beam_options,
+                lambda pipeline: build_plan(pipeline, request, path),
+                as_beam_options(beam_options),
             )
         forecast: Forecast = pickle.loads(storage.read_bytes(path))
         return forecast
@@ -123,10 +95,7 @@ def print_forecast(forecast: Forecast) -> None:
     print_table(
         out,
         ("id", "class", "images"),
-        [
-            [i, name, counts.get(name, 0)]
-            for i, name in enumerate(forecast.plan.labels[:_MAX_CLASSES_SHOWN])
-        ],
+        [[i, name, counts.get(name, 0)] for i, name in enumerate(forecast.plan.labels[:_MAX_CLASSES_SHOWN])],
     )
     if len(forecast.plan.labels) > _MAX_CLASSES_SHOWN:
         out.print(f"  and {len(forecast.plan.labels) - _MAX_CLASSES_SHOWN} more classes")
@@ -135,7 +104,10 @@ def print_forecast(forecast: Forecast) -> None:
         f"{format_size(forecast.source_bytes)} of sources; about "
         f"{format_size(sum(estimate.values()))} in {sum(shards.values())} shards"
     )
-    for name, items in (("filtered", forecast.filtered), ("bad in the sample", forecast.sample_faults)):
+    for name, items in (
+        ("filtered", forecast.filtered),
+        ("bad in the sample", forecast.sample_faults),
+    ):
         if items:
             listed = ", ".join(f"{count} {reason}" for reason, count in items.items())
             out.print(f"  {name}: {listed}")
@@ -165,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbose = namespace.verbose
         with quiet_engine(verbose):
             given = cli_options.given_settings(namespace)
-            known = [*cli_options.setting_fields(), "job", "verbose", "json"]
+            known = [*setting_fields(), "job", "verbose", "json"]
             beam_options = cli_options.beam_options(rest, known)
             forecast = plan(beam_options=beam_options, progress=True, **given)
         if namespace.json:

@@ -25,8 +25,7 @@ def quoted(path: str) -> str:
 def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
     """Returns the rows of a ledger's table: each split, and all of them."""
     rows = [
-        [split, *(counts[name] for name in _LEDGER_COLUMNS)]
-        for split, counts in ledger["splits"].items()
+        [split, *(counts[name] for name in _LEDGER_COLUMNS)] for split, counts in ledger["splits"].items()
     ]
     return [*rows, ["all", *(ledger[name] for name in _LEDGER_COLUMNS)]]
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.datasets import (
+    Target,
+    contract_of,
+    foreign_files,
+    read_dataset,
+    resolve_target,
+)
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode, FindingCode
-from shardwright.schemas.dataset import DATASET_JSON, VALIDATION_JSON, Dataset, pretty_json
+from shardwright.schemas.dataset import VALIDATION_JSON, pretty_json
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.findings import Finding, ValidationReport, severity_of
 from shardwright.schemas.image_ref import printable
@@ -25,80 +29,11 @@ from shardwright.schemas.settings import nearest
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory
-from shardwright.transforms.checks.record import Contract, infer_contract
 from shardwright.transforms.checks.shard import Depth, ShardTask
-from shardwright.transforms.publish import repair_swap
-from shardwright.transforms.records.framing import (
-    Record,
-    compression_of,
-    decompress,
-    read_records,
-)
 
 EXAMPLE = "shardwright validate --dataset out/"
 MODES = {"fast": Depth.EXAMPLES, "full": Depth.PIXELS}
-_RECORDS_TO_INFER_FROM = 64
 _SHOWN = 20
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is validated: a dataset directory, or TFRecord files of unknown origin.
-
-    Attributes:
-      name: as the user wrote it.
-      directory: the dataset directory; None for foreign files.
-      pattern: the glob pattern of foreign files.
-    """
-
-    name: str
-    directory: str | None
-    pattern: str | None
-
-
-def resolve_target(name: str) -> Target:
-    """Tells a dataset directory from a pattern of TFRecord files.
-
-    Raises:
-      UsageError: if there is neither.
-    """
-    if not name:
-        raise UsageError("--dataset is missing; name a dataset directory or 'dir/*.tfrecord'.")
-    shown = printable(name)
-    repair_swap(name)
-    if storage.exists(storage.join(name, DATASET_JSON)):
-        return Target(name, name, None)
-    if os.path.isdir(name):
-        raise UsageError(
-            f"--dataset {shown} has no dataset.json: the run that wrote it did not finish, or it "
-            "is no dataset of shardwright; finish it with convert --resume, or validate its files "
-            f"with --dataset '{shown.rstrip('/')}/*.tfrecord'."
-        )
-    if not (os.path.isfile(name) or foreign_files(name)):
-        raise UsageError(f"--dataset {shown} does not exist; check the path.")
-    return Target(name, None, name)
-
-
-def foreign_files(pattern: str) -> list[str]:
-    """Returns the files that a pattern names, in order; a file's own name is taken literally."""
-    if os.path.isfile(pattern):
-        return [pattern]
-    return sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
-
-
-def read_dataset(directory: str) -> Dataset:
-    """Reads a dataset's `dataset.json`.
-
-    Raises:
-      UsageError: if it is no readable document.
-    """
-    path = storage.join(directory, DATASET_JSON)
-    with storage.faults("read", path):
-        try:
-            document = json.loads(storage.read_bytes(path))
-        except ValueError:
-            raise UsageError(f"{path} is no JSON; restore it or convert again.") from None
-    return Dataset.from_json(document, path)
 
 
 def list_tasks(target: Target) -> Iterator[ShardTask]:
@@ -111,23 +46,6 @@ def list_tasks(target: Target) -> Iterator[ShardTask]:
     for split, shards in dataset.splits.items():
         for shard in shards:
             yield ShardTask(storage.join(target.directory, shard.file), shard.file, split, shard)
-
-
-def contract_of(target: Target) -> Contract:
-    """Returns what every record promises: from `dataset.json`, or inferred from the first ones."""
-    if target.directory is not None:
-        dataset = read_dataset(target.directory)
-        return Contract(dataset.features, dataset.labels, dataset.first_label)
-    for path in foreign_files(target.pattern or ""):
-        with storage.faults("read", path), storage.open_local(path) as file:
-            compression = compression_of(path, file.read(2))
-            file.seek(0)
-            plain = file if compression == "none" else decompress(file, compression)[0]
-            sound = (item.data for item in read_records(plain) if isinstance(item, Record))
-            records = list(islice(sound, _RECORDS_TO_INFER_FROM))
-        if records:
-            return infer_contract(records)
-    return Contract(())
 
 
 def directory_findings(target: Target) -> Iterator[Finding]:
@@ -161,14 +79,10 @@ def build_validate(
     from shardwright.transforms.checks.validate import ValidateShards, make_report
 
     begin = pipeline | "Begin" >> beam.Create([target], reshuffle=False)  # Target
-    tasks = begin | "ListShards" >> beam.FlatMap(list_tasks).with_output_types(
-        ShardTask
-    )  # ShardTask
+    tasks = begin | "ListShards" >> beam.FlatMap(list_tasks).with_output_types(ShardTask)  # ShardTask
     contract = begin | "ReadContract" >> beam.Map(contract_of)  # Contract
     whole = begin | "CheckDirectory" >> beam.FlatMap(directory_findings)  # Finding
-    checks, across = tasks | "ValidateShards" >> ValidateShards(
-        contract, MODES[mode]
-    )  # ShardCheck, Finding
+    checks, across = tasks | "ValidateShards" >> ValidateShards(contract, MODES[mode])  # ShardCheck, Finding
     fingerprint = read_dataset(target.directory).fingerprint if target.directory else None
     findings = (whole, across) | "AllFindings" >> beam.Flatten()  # Finding
 
@@ -290,12 +204,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument(
             "--dataset", default="", metavar="DIR", help="a dataset directory, or 'dir/*.tfrecord'"
         )
-        parser.add_argument(
-            "--fast", action="store_true", help="check frames and Examples, decode no image"
-        )
-        parser.add_argument(
-            "--fail_on", default="", metavar="CODE,...", help="warnings that shall be errors"
-        )
+        parser.add_argument("--fast", action="store_true", help="check frames and Examples, decode no image")
+        parser.add_argument("--fail_on", default="", metavar="CODE,...", help="warnings that shall be errors")
         parser.add_argument(
             "--report", default=None, metavar="FILE",
             help="where the report goes (default: validation.json in the dataset directory)",

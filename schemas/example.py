@@ -9,10 +9,10 @@ in the order of their names' UTF-8 bytes, which is what TensorFlow's determinist
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class FeatureType(StrEnum):
@@ -27,7 +27,7 @@ class Feature(NamedTuple):
     """A feature's kind and its values, in order; `type` is None for a feature of no kind."""
 
     type: FeatureType | None
-    values: Sequence[bytes] | Sequence[float] | Sequence[int]
+    values: Sequence[Any]
 
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -61,7 +61,7 @@ def _feature_parts(feature: Feature) -> list[bytes]:
     parts: list[bytes] = []
     if feature.type is FeatureType.BYTES:
         for value in feature.values:
-            parts += (b"\x0a", _varint(len(value)), value)  # type: ignore[arg-type]
+            parts += (b"\x0a", _varint(len(value)), value)
     elif feature.values:
         if feature.type is FeatureType.FLOAT:
             packed = struct.pack(f"<{len(feature.values)}f", *feature.values)
@@ -167,7 +167,7 @@ def _parse_ints(data: memoryview) -> list[int]:
     return [value - (1 << 64) if value >= 1 << 63 else value for value in values]
 
 
-_PARSERS = {
+_PARSERS: dict[FeatureType, Callable[[memoryview], list[Any]]] = {
     FeatureType.BYTES: _parse_bytes,
     FeatureType.FLOAT: _parse_floats,
     FeatureType.INT64: _parse_ints,
@@ -179,9 +179,9 @@ def _parse_feature(data: memoryview) -> Feature:
     for field, wire, value in _fields(data):
         if wire == _LENGTH and field in _TYPE_OF and isinstance(value, memoryview):
             type_ = _TYPE_OF[field]
-            parsed = _PARSERS[type_](value)
+            parsed: list[Any] = _PARSERS[type_](value)
             if feature.type is type_:  # protobuf merges repeated occurrences
-                parsed = [*feature.values, *parsed]  # type: ignore[assignment]
+                parsed = [*feature.values, *parsed]
             feature = Feature(type_, parsed)
     return feature
 

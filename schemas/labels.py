@@ -29,9 +29,7 @@ def labels_txt(labels: Sequence[str], first_label: int = 0) -> str:
 
 def label_map_pbtxt(labels: Sequence[str]) -> str:
     """Returns a `StringIntLabelMap`, ids from 1, as the TF Object Detection API reads it."""
-    return "".join(
-        f"item {{\n  id: {i}\n  name: {_quoted(name)}\n}}\n" for i, name in enumerate(labels, 1)
-    )
+    return "".join(f"item {{\n  id: {i}\n  name: {_quoted(name)}\n}}\n" for i, name in enumerate(labels, 1))
 
 
 def _quoted(name: str) -> str:

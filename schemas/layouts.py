@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
@@ -108,13 +109,13 @@ def features_json(features: tuple[FeatureSpec, ...]) -> list[dict[str, object]]:
     ]
 
 
-def features_from_json(value: list[dict[str, object]]) -> tuple[FeatureSpec, ...]:
+def features_from_json(value: Sequence[Mapping[str, Any]]) -> tuple[FeatureSpec, ...]:
     """Reads what `features_json` wrote."""
     return tuple(
         FeatureSpec(
             name=str(item["name"]),
             type=FeatureType(item["type"]),
-            shape=tuple(item["shape"]),  # type: ignore[arg-type]
+            shape=tuple(item["shape"]),
             fill=Fill(item["fill"]) if item.get("fill") else None,
         )
         for item in value

@@ -215,7 +215,7 @@ class Books:
 
     @property
     def bad_fraction(self) -> float:
-        """quarantined / (written + quarantined); 0 when nothing was tried."""
+        """Quarantined / (written + quarantined); 0 when nothing was tried."""
         bad = self.total(Outcome.QUARANTINED)
         tried = bad + self.total(Outcome.WRITTEN)
         return bad / tried if tried else 0.0

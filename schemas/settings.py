@@ -70,59 +70,110 @@ class ConvertSettings:
     the properties below give them parsed. `check()` is called before anything is written."""
 
     input: tuple[str, ...] = _setting(
-        (), "a folder of images, with one sub-folder per class; repeatable; NAME=PATH prefixes "
-        "the keys with NAME/", metavar="PATH", identity=False)  # fmt: skip
+        (),
+        "a folder of images, with one sub-folder per class; repeatable; NAME=PATH prefixes "
+        "the keys with NAME/",
+        metavar="PATH",
+        identity=False,
+    )
     output: str = _setting("", "the dataset directory to write", metavar="DIR", identity=False)
     source: str = _setting("auto", "what the input is", choices=SOURCES)
     layout: str = _setting("classification", "the record layout", choices=tuple(LAYOUTS))
     splits: str = _setting(
-        "train=1", "shares such as train=0.8,validation=0.1,test=0.1; ignored where the source "
-        "names the splits", check=units.parse_splits, metavar="NAME=SHARE,...")  # fmt: skip
+        "train=1",
+        "shares such as train=0.8,validation=0.1,test=0.1; ignored where the source names the splits",
+        check=units.parse_splits,
+        metavar="NAME=SHARE,...",
+    )
     split_by: str = _setting(
-        "", "a regular expression on the key: images with the same first group (or match) stay "
-        "in one split", check=_regex, metavar="REGEX")  # fmt: skip
+        "",
+        "a regular expression on the key: images with the same first group (or match) stay in one split",
+        check=_regex,
+        metavar="REGEX",
+    )
     seed: int = _setting(
-        0, "of the hashes that place every image",
-        check=partial(units.parse_int, low=0, high=2**63 - 1), metavar="N")  # fmt: skip
+        0,
+        "of the hashes that place every image",
+        check=partial(units.parse_int, low=0, high=2**63 - 1),
+        metavar="N",
+    )
     shard_size: str = _setting(
-        "128MB", "bytes per shard to aim at (MB = 10^6)", check=units.parse_size, metavar="SIZE")
+        "128MB", "bytes per shard to aim at (MB = 10^6)", check=units.parse_size, metavar="SIZE"
+    )
     shards: str = _setting(
-        "", "a fixed number of shards: 8 (in each split) or train=8,test=1",
-        check=_opt(units.parse_shards), metavar="N")  # fmt: skip
+        "",
+        "a fixed number of shards: 8 (in each split) or train=8,test=1",
+        check=_opt(units.parse_shards),
+        metavar="N",
+    )
     compression: str = _setting("none", "of the shards", choices=COMPRESSIONS)
     resize: str = _setting(
-        "", "target size in pixels: 224 (= 224x224) or WxH",
-        check=_opt(units.parse_resize), metavar="WxH")  # fmt: skip
-    fit: str = _setting("stretch", "how a picture meets the target size (Pillow's ImageOps terms)",
-                        choices=FITS)  # fmt: skip
+        "", "target size in pixels: 224 (= 224x224) or WxH", check=_opt(units.parse_resize), metavar="WxH"
+    )
+    fit: str = _setting(
+        "stretch", "how a picture meets the target size (Pillow's ImageOps terms)", choices=FITS
+    )
     resample: str = _setting("bilinear", "the resampling filter", choices=RESAMPLES)
     image_format: str = _setting(
-        "", "of the stored images; default jpeg when resizing, else keep (the original bytes "
-        "whenever nothing has to change)", choices=IMAGE_FORMATS)  # fmt: skip
-    quality: int = _setting(95, "of JPEG (4:2:0) and WebP, 1 to 100",
-                            check=partial(units.parse_int, low=1, high=100), metavar="Q")  # fmt: skip
+        "",
+        "of the stored images; default jpeg when resizing, else keep (the original bytes "
+        "whenever nothing has to change)",
+        choices=IMAGE_FORMATS,
+    )
+    quality: int = _setting(
+        95, "of JPEG (4:2:0) and WebP, 1 to 100", check=partial(units.parse_int, low=1, high=100), metavar="Q"
+    )
     color: str = _setting("rgb", "channels: rgb, gray, or keep grey pictures grey", choices=COLORS)
-    background: str = _setting("white", "colour under transparent pixels and around padded pictures",
-                               check=units.parse_color, metavar="COLOR")  # fmt: skip
+    background: str = _setting(
+        "white",
+        "colour under transparent pixels and around padded pictures",
+        check=units.parse_color,
+        metavar="COLOR",
+    )
     strip_metadata: bool = _setting(False, "kept originals lose EXIF, GPS and comments")
     max_pixels: int = _setting(
-        89_478_485, "width x height above which an image is quarantined unread (Pillow's limit)",
-        check=partial(units.parse_int, low=1, high=2**31 - 1), metavar="N")  # fmt: skip
-    max_bytes: str = _setting("256MB", "source size above which an image is quarantined unread",
-                              check=units.parse_size, metavar="SIZE")  # fmt: skip
+        89_478_485,
+        "width x height above which an image is quarantined unread (Pillow's limit)",
+        check=partial(units.parse_int, low=1, high=2**31 - 1),
+        metavar="N",
+    )
+    max_bytes: str = _setting(
+        "256MB",
+        "source size above which an image is quarantined unread",
+        check=units.parse_size,
+        metavar="SIZE",
+    )
     max_bad_fraction: float = _setting(
-        0.01, "quarantined / (written + quarantined) above which nothing is published",
-        check=units.parse_fraction, metavar="SHARE", identity=False)  # fmt: skip
-    dedupe: str = _setting("none", "exact: of files with equal bytes only the smallest key stays",
-                           choices=("none", "exact"))  # fmt: skip
-    class_names: str = _setting("", "a file with the class names in id order; others are "
-                                "quarantined", metavar="FILE", identity=False)  # fmt: skip
-    limit: int = _setting(0, "take only the N images with the lowest hashes (0: all)",
-                          check=partial(units.parse_int, low=0, high=2**63 - 1), metavar="N")  # fmt: skip
-    verify: str = _setting("fast", "of what was written: framing, CRCs, counts and checksums, or a "
-                           "whole validation", choices=("fast", "full", "none"), identity=False)  # fmt: skip
-    plan_from: str = _setting("", "carry on the plan of this dataset.json: settings, labels and "
-                              "shard counts", metavar="FILE", identity=False)  # fmt: skip
+        0.01,
+        "quarantined / (written + quarantined) above which nothing is published",
+        check=units.parse_fraction,
+        metavar="SHARE",
+        identity=False,
+    )
+    dedupe: str = _setting(
+        "none", "exact: of files with equal bytes only the smallest key stays", choices=("none", "exact")
+    )
+    class_names: str = _setting(
+        "", "a file with the class names in id order; others are quarantined", metavar="FILE", identity=False
+    )
+    limit: int = _setting(
+        0,
+        "take only the N images with the lowest hashes (0: all)",
+        check=partial(units.parse_int, low=0, high=2**63 - 1),
+        metavar="N",
+    )
+    verify: str = _setting(
+        "fast",
+        "of what was written: framing, CRCs, counts and checksums, or a whole validation",
+        choices=("fast", "full", "none"),
+        identity=False,
+    )
+    plan_from: str = _setting(
+        "",
+        "carry on the plan of this dataset.json: settings, labels and shard counts",
+        metavar="FILE",
+        identity=False,
+    )
     overwrite: bool = _setting(False, "replace what stands at --output", identity=False)
     resume: bool = _setting(False, "finish a run that was cut off", identity=False)
 

@@ -104,9 +104,7 @@ def describe(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> Da
     )
 
 
-def check_books(
-    forecast: Forecast, results: Sequence[ShardResult], checks: Sequence[ShardCheck]
-) -> None:
+def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequence[ShardCheck]) -> None:
     """Proves that every listed file is accounted for and every written record is there.
 
     Raises:
@@ -210,9 +208,7 @@ def _write_quarantine(job: Job, results: Iterable[ShardResult]) -> str:
     return storage.join(job.directory, dataset.QUARANTINE_JSONL)
 
 
-def _refusal(
-    job: Job, books: Books, report: ValidationReport, quarantine: str
-) -> str | None:
+def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) -> str | None:
     """Returns why nothing is published, in one sentence, or None."""
     bad, written = books.total(Outcome.QUARANTINED), books.total(Outcome.WRITTEN)
     if not report.sound:
@@ -264,9 +260,7 @@ def _remove_stale(job: Job, result: Dataset) -> None:
     stale = [
         file
         for file in files
-        if file.startswith(f"{dataset.SHARDS_DIR}/")
-        and file.endswith(".jsonl.gz")
-        and file not in ledgers
+        if file.startswith(f"{dataset.SHARDS_DIR}/") and file.endswith(".jsonl.gz") and file not in ledgers
     ]
     if job.settings.resume:
         stale += unexpected_shards(result, files)
@@ -281,7 +275,7 @@ def _remove_temporary(job: Job) -> None:
             storage.remove(storage.join(job.directory, file))
 
 
-class CommitDataset(beam.PTransform):  # type: ignore[misc]
+class CommitDataset(beam.PTransform):
     """Commits. `PCollection[ShardResult] -> PCollection[outcome]`.
 
     Args:
@@ -306,15 +300,11 @@ class CommitDataset(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, results: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        sides = [
-            [] if side is None else beam.pvalue.AsList(side)
-            for side in (self._checks, self._findings)
-        ]
+        sides = [[] if side is None else beam.pvalue.AsList(side) for side in (self._checks, self._findings)]
         return (
             results
             | "GatherShards" >> beam.combiners.ToList()  # [ShardResult]
-            | "Commit"
-            >> beam.Map(_commit, self._job, beam.pvalue.AsSingleton(self._forecast), *sides)
+            | "Commit" >> beam.Map(_commit, self._job, beam.pvalue.AsSingleton(self._forecast), *sides)
         )  # outcome
 
 

@@ -27,7 +27,7 @@ def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
         return ref
 
 
-class _HashSources(beam.DoFn):  # type: ignore[misc]
+class _HashSources(beam.DoFn):
     """Reads every candidate once and keys it by its checksum."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -40,9 +40,7 @@ class _HashSources(beam.DoFn):  # type: ignore[misc]
     def teardown(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def process(
-        self, batch: EncodedRefs
-    ) -> Iterator[tuple[bytes, EncodedRefs] | beam.pvalue.TaggedOutput]:
+    def process(self, batch: EncodedRefs) -> Iterator[tuple[bytes, EncodedRefs] | beam.pvalue.TaggedOutput]:
         refs = list(decode_refs(batch))
         hashed = map_ordered(
             lambda ref: hash_ref(ref, self._max_bytes) if ref.is_candidate else ref,
@@ -67,7 +65,7 @@ def choose_smallest_key(group: tuple[bytes, Iterable[EncodedRefs]]) -> Iterator[
         yield ref._replace(outcome=Outcome.DEDUPLICATED, reason=refs[0].key)
 
 
-class DedupeExact(beam.PTransform):  # type: ignore[misc]
+class DedupeExact(beam.PTransform):
     """Marks copies. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -85,8 +83,7 @@ class DedupeExact(beam.PTransform):  # type: ignore[misc]
         unique = (
             hashed.hashed
             | "GroupBySha256" >> beam.GroupByKey()  # (sha256, [EncodedRefs])
-            | "ChooseSmallestKey"
-            >> beam.FlatMap(choose_smallest_key).with_output_types(ImageRef)  # ImageRef
+            | "ChooseSmallestKey" >> beam.FlatMap(choose_smallest_key).with_output_types(ImageRef)  # ImageRef
         )
         return (
             (unique, hashed[_UNHASHED])

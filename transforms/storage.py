@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import tempfile
@@ -148,6 +149,14 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
             shutil.copyfileobj(source, copy, _COPY_BYTES)
         copy.seek(0)
         yield copy
+
+
+def sha256_of(file: IO[bytes]) -> str:
+    """Returns the sha256 hex digest of an open file from its position to its end."""
+    digest = hashlib.sha256()
+    while chunk := file.read(_COPY_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def list_files(directory: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import ImageFault, NotACandidate
@@ -82,9 +82,7 @@ def check_record(data: bytes, contract: Contract, decode: bool) -> CheckedRecord
     )
 
 
-def _check_features(
-    features: Mapping[str, Feature], specs: Sequence[FeatureSpec]
-) -> Iterator[Problem]:
+def _check_features(features: Mapping[str, Feature], specs: Sequence[FeatureSpec]) -> Iterator[Problem]:
     for spec in specs:
         feature = features.get(spec.name)
         if feature is None or (feature.type is None and spec.length):
@@ -111,9 +109,7 @@ def _values(features: Mapping[str, Feature], contract: Contract) -> dict[Fill, b
     return values
 
 
-def _check_label(
-    values: Mapping[Fill, bytes | int | float], contract: Contract
-) -> Iterator[Problem]:
+def _check_label(values: Mapping[Fill, bytes | int | float], contract: Contract) -> Iterator[Problem]:
     label, text = values.get(Fill.LABEL), values.get(Fill.LABEL_TEXT)
     if contract.labels is None or not isinstance(label, int):
         return
@@ -133,7 +129,7 @@ def _check_image(values: Mapping[Fill, bytes | int | float]) -> Iterator[Problem
     encoded, stored = values[Fill.ENCODED], values.get(Fill.FORMAT)
     assert isinstance(encoded, bytes)
     claimed = stored.decode("utf-8", "replace") if isinstance(stored, bytes) else None
-    sizes = {fill: values.get(fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)}
+    sizes: dict[Fill, Any] = {fill: values.get(fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)}
     if claimed == "raw":
         product = 1
         for size in sizes.values():
@@ -148,7 +144,10 @@ def _check_image(values: Mapping[Fill, bytes | int | float]) -> Iterator[Problem
     if claimed is not None and kind is not None:
         name = FORMAT_NAMES.get(kind, kind)
         if _SPELLINGS.get(claimed.lower(), claimed.lower()) != name:
-            yield (FindingCode.FORMAT_MISMATCH, f"the image is {name} but the record says {claimed}")
+            yield (
+                FindingCode.FORMAT_MISMATCH,
+                f"the image is {name} but the record says {claimed}",
+            )
     try:
         opened = open_image(encoded, "image", _MAX_PIXELS)
         image = load(opened, _MAX_PIXELS)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -24,6 +23,9 @@ from shardwright.transforms.records.framing import (
     read_records,
 )
 from shardwright.transforms.shards.pool import default_threads, map_ordered
+
+#: Notes a finding: code, message, record number, offset, key.
+Find = Callable[..., None]
 
 _IN_FLIGHT_BYTES = 64 * 10**6
 _WAITING_PER_THREAD = 32
@@ -105,7 +107,14 @@ def check_shard(
                 for code, message in result.problems:
                     find(code, message, record.number, record.offset, result.key)
                 check.rows.append(
-                    Row(result.key, result.source, task.split, task.file, record.number, record.offset)
+                    Row(
+                        result.key,
+                        result.source,
+                        task.split,
+                        task.file,
+                        record.number,
+                        record.offset,
+                    )
                 )
     except FileNotFoundError:
         find(FindingCode.SHARD_MISSING, "the file is missing")
@@ -120,14 +129,13 @@ def check_shard(
     return check
 
 
-def _check_file(file: IO[bytes], expected: Shard, size: int, find: object) -> None:
-    assert callable(find)
+def _check_file(file: IO[bytes], expected: Shard, size: int, find: Find) -> None:
     if size < expected.bytes:
         find(
             FindingCode.SHARD_TRUNCATED,
             f"it has {size} bytes, dataset.json says {expected.bytes}",
         )
-    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    sha256 = storage.sha256_of(file)
     file.seek(0)
     if sha256 != expected.sha256:
         find(
@@ -142,10 +150,9 @@ def _check_records(
     contract: Contract,
     depth: Depth,
     executor: ThreadPoolExecutor | None,
-    find: object,
+    find: Find,
 ) -> Iterator[tuple[Record, CheckedRecord | None]]:
     """Yields every sound record with what its check showed; damages become findings at once."""
-    assert callable(find)
     compression = compression_of(task.file, file.read(2))
     file.seek(0)
     error = None

@@ -20,7 +20,7 @@ _ROWS = "rows"
 _NO_LIMIT = 2**31 - 1
 
 
-class _CheckShard(beam.DoFn):  # type: ignore[misc]
+class _CheckShard(beam.DoFn):
     def __init__(self, depth: Depth) -> None:
         self._depth = depth
 
@@ -42,7 +42,7 @@ class _CheckShard(beam.DoFn):  # type: ignore[misc]
         yield check
 
 
-class ValidateShards(beam.PTransform):  # type: ignore[misc]
+class ValidateShards(beam.PTransform):
     """Checks every shard and the records among each other.
 
     `PCollection[ShardTask] -> PCollection[ShardCheck], PCollection[Finding]`: what each shard

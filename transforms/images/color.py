@@ -14,6 +14,7 @@ from shardwright.schemas.errors import ImageFault
 _SRGB = ImageCms.createProfile("sRGB")
 #: Largest difference (of 255) at which a profile counts as sRGB itself.
 _SRGB_TOLERANCE = 2
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
 _GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "F"))
 _ALPHA_MODES = {"RGBA": "RGB", "LA": "L", "PA": "RGB", "RGBa": "RGB", "La": "L"}
 
@@ -28,20 +29,28 @@ def is_translucent(image: Image.Image) -> bool:
     return image.mode in _ALPHA_MODES or "transparency" in image.info
 
 
+def _profile(image: Image.Image) -> bytes | None:
+    """Returns the embedded ICC profile, None without one."""
+    profile = image.info.get("icc_profile")
+    return profile if isinstance(profile, bytes) else None
+
+
 def is_plain(image: Image.Image) -> bool:
     """Whether the pixels can be taken as they are: 8 bits, sRGB or grey or opaque palette."""
     return (
-        image.mode in ("RGB", "L", "P", "1") and not is_translucent(image) and not has_profile(image)
+        image.mode in ("RGB", "L", "P", "1")
+        and not is_translucent(image)
+        and not has_profile(image)
     )
 
 
 def has_profile(image: Image.Image) -> bool:
     """Whether a picture is tagged with an ICC profile that is not sRGB's own."""
-    profile = image.info.get("icc_profile")
+    profile = _profile(image)
     if not profile or image.mode in ("I", "F") or image.mode.startswith("I;"):
         return False
     base = _ALPHA_MODES.get(image.mode, "RGB" if image.mode == "P" else image.mode)
-    return _to_srgb(bytes(profile), "L" if base == "1" else base) is not None
+    return _to_srgb(profile, "L" if base == "1" else base) is not None
 
 
 @lru_cache(maxsize=64)
@@ -91,7 +100,15 @@ def _eight_bits(image: Image.Image) -> Image.Image:
                 Stage.DECODE,
                 "32-bit pixels have no defined brightness; convert to 8 or 16 bits",
             )
-        scaled = (values.astype(np.uint32) + 128) // 257
+        # Pillow leaves these two properties of a TIFF to its readers (TIFF 6.0, section 8).
+        tags = getattr(image, "tag_v2", {})
+        wide = values.astype(np.uint32)
+        if tags.get(_BITS_PER_SAMPLE) == (12,):
+            scaled = (wide * 255 + 2047) // 4095
+        else:
+            scaled = (wide + 128) // 257
+        if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO and image.mode.startswith("I;"):
+            scaled = 255 - scaled
     grey = Image.fromarray(scaled.astype(np.uint8))
     key = image.info.get("transparency")
     if isinstance(key, int):
@@ -131,7 +148,7 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     Raises:
       ImageFault: if the pixel values have no defined brightness.
     """
-    profile = image.info.get("icc_profile")
+    profile = _profile(image)
     wanted = "L" if color == "gray" or (color == "keep" and is_grey(image)) else "RGB"
     if image.mode == wanted and not profile and "transparency" not in image.info:
         return image
@@ -141,7 +158,7 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
         image = image.convert(_ALPHA_MODES[image.mode])
     if image.mode == "LAB":
         image = _lab_to_rgb(image)
-    elif profile and (transform := _to_srgb(bytes(profile), image.mode)) is not None:
+    elif profile and (transform := _to_srgb(profile, image.mode)) is not None:
         converted = ImageCms.applyTransform(image, transform)
         image = image if converted is None else converted
     if image.mode != wanted and not (image.mode == "L" and alpha is not None):

@@ -20,8 +20,6 @@ from shardwright.transforms.images.metadata import strip_metadata
 Reserve = Callable[[int], AbstractContextManager[None]]
 
 _KEEPABLE = frozenset(("jpeg", "png", "webp"))
-#: Where a PNG says how many bits a channel has (PNG specification, 11.2.1).
-_PNG_BIT_DEPTH = 24
 #: Bytes a pixel takes while a picture is decoded, brought upright and to its colour.
 _WORKING_BYTES = 8
 
@@ -65,33 +63,37 @@ def convert_image(
       NotACandidate: if it is no image and does not claim to be one.
     """
     opened = decode.open_image(data, name, settings.max_pixels)
+    try:
+        return _convert(data, opened, settings, reserve or _reserve_nothing)
+    except (ImageFault, MemoryError):
+        raise
+    except Exception as error:
+        raise ImageFault(
+            QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}"
+        ) from error
+
+
+def _convert(
+    data: bytes, opened: decode.OpenedImage, settings: ConvertSettings, reserve: Reserve
+) -> ConvertedImage:
     upright_size = opened.size
     geometry = plan_geometry(*upright_size, settings.target, settings.fit)
-    keep = settings.stored_format == "keep" and _bytes_can_stay(data, opened, geometry, settings)
+    keep = settings.stored_format == "keep" and _bytes_can_stay(opened, geometry, settings)
     # Kept bytes are decoded only to prove that they can be: at 1/8 the whole file is still read.
     factor = decode.reduce_jpeg(opened, 8 if keep else geometry.reduction())
     width, height = opened.image.size
-    with (reserve or _reserve_nothing)(width * height * _WORKING_BYTES):
+    with reserve(width * height * _WORKING_BYTES):
         image = decode.load(opened, settings.max_pixels)
         if keep:
             return _keep(data, opened, image, upright_size, settings)
-        try:
-            image = decode.upright(image, opened.orientation)
-            image = color.to_color(image, settings.color, settings.background_rgb)
-            box = decode.reduced_box(
-                geometry.box, upright_size, image.size, factor, opened.orientation
-            )
-            if image.size != geometry.size or box != (0, 0, *image.size):
-                resample = Image.Resampling[settings.resample.upper()]
-                image = image.resize(geometry.size, resample, box=box)
-            if geometry.canvas != geometry.size:
-                image = _pad(image, geometry.canvas, geometry.offset, settings.background_rgb)
-        except (ImageFault, MemoryError):
-            raise
-        except Exception as error:
-            raise ImageFault(
-                QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}"
-            ) from error
+        image = decode.upright(image, opened.orientation)
+        image = color.to_color(image, settings.color, settings.background_rgb)
+        box = decode.reduced_box(geometry.box, upright_size, image.size, factor, opened.orientation)
+        if image.size != geometry.size or box != (0, 0, *image.size):
+            resample = Image.Resampling[settings.resample.upper()]
+            image = image.resize(geometry.size, resample, box=box)
+        if geometry.canvas != geometry.size:
+            image = _pad(image, geometry.canvas, geometry.offset, settings.background_rgb)
     stored = settings.stored_format
     if stored == "keep":
         stored = "jpeg" if opened.kind == "jpeg" else "png"
@@ -111,7 +113,7 @@ def _reserve_nothing(_: int) -> AbstractContextManager[None]:
 
 
 def _bytes_can_stay(
-    data: bytes, opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings
+    opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings
 ) -> bool:
     """Whether nothing about an image has to change, told from its header."""
     image = opened.image
@@ -119,7 +121,7 @@ def _bytes_can_stay(
         return False
     if geometry.canvas != image.size or geometry.size != image.size:
         return False
-    if opened.kind == "png" and data[_PNG_BIT_DEPTH] == 16:
+    if opened.depth == 16:
         return False
     if not color.is_plain(image):
         # With --color keep, alpha may stay where the stored format can hold it.
@@ -164,7 +166,11 @@ def _pad(
 ) -> Image.Image:
     red, green, blue = background
     # ITU-R 601-2 luma, as Pillow's convert("L") weighs it
-    fill = background if image.mode == "RGB" else (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
+    fill = (
+        background
+        if image.mode == "RGB"
+        else (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
+    )
     padded = Image.new(image.mode, canvas, fill)
     padded.paste(image, offset)
     return padded

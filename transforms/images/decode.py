@@ -36,6 +36,8 @@ _SWAPS_SIDES = frozenset((5, 6, 7, 8))
 _MIRRORS_X = frozenset((2, 3, 6, 7))
 _MIRRORS_Y = frozenset((3, 4, 7, 8))
 _ORIENTATION_TAG = 274
+#: Where a PNG says how many bits a channel has (PNG specification, 11.2.1).
+_PNG_BIT_DEPTH = 24
 _SIGNS_OF_TRUNCATION = ("truncated", "unexpected end", "buffer is not large enough")
 
 
@@ -48,12 +50,14 @@ class OpenedImage:
       kind: the format told from the bytes.
       orientation: EXIF orientation, 1 to 8.
       animated: whether there are more frames than the first.
+      depth: bits of a channel in the file, as far as it is known (PNG), else 8.
     """
 
     image: Image.Image
     kind: str
     orientation: int
     animated: bool
+    depth: int = 8
 
     @property
     def size(self) -> tuple[int, int]:
@@ -105,7 +109,7 @@ def check_kind(head: bytes, name: str) -> str:
     """
     kind = kind_of(head)
     if kind in SUPPORTED_KINDS:
-        return kind  # type: ignore[return-value]
+        return kind
     if not claims_to_be_image(name):
         raise NotACandidate(FilterReason.UNSUPPORTED_KIND if kind else FilterReason.NOT_AN_IMAGE)
     if not head:
@@ -145,7 +149,8 @@ def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
             )
         if width < 1 or height < 1:
             raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
-        return OpenedImage(image, kind, _orientation(image, kind), _is_animated(image, kind))
+        depth = data[_PNG_BIT_DEPTH] if kind == "png" else 8
+        return OpenedImage(image, kind, _orientation(image, kind), _is_animated(image, kind), depth)
 
 
 def _orientation(image: Image.Image, kind: str) -> int:
@@ -183,10 +188,10 @@ def _is_animated(image: Image.Image, kind: str) -> bool:
 
 def reduce_jpeg(opened: OpenedImage, factor: int) -> int:
     """Asks for DCT-scaled decoding by 1/`factor`; returns the factor that will be used."""
-    if factor == 1 or opened.kind != "jpeg":
-        return 1
     width, height = opened.image.size
-    if opened.image.draft(None, (width // factor, height // factor)) is None:  # type: ignore[arg-type]
+    if factor == 1 or opened.kind != "jpeg" or min(width, height) < factor:
+        return 1
+    if opened.image.draft(None, (width // factor, height // factor)) is None:
         return 1
     reduced = (math.ceil(width / factor), math.ceil(height / factor))
     return factor if opened.image.size == reduced else 1
@@ -200,7 +205,23 @@ def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
     """
     with _faults_of(opened.kind, max_pixels):
         opened.image.load()
+        _scale_transparency(opened.image, opened.depth)
         return opened.image
+
+
+def _scale_transparency(image: Image.Image, depth: int) -> None:
+    """Brings the transparent colour that a PNG names to the scale of its decoded pixels.
+
+    Pillow leaves it in the file's own depth. Of 16-bit RGB only the upper bytes are decoded, so
+    neighbours of the colour within one level of 8 bits go with it.
+    """
+    key = image.info.get("transparency")
+    if isinstance(key, str):  # a text chunk of that name
+        del image.info["transparency"]
+    elif isinstance(key, int) and image.mode == "L" and depth < 8:
+        image.info["transparency"] = (key & (1 << depth) - 1) * (255 // ((1 << depth) - 1))
+    elif isinstance(key, tuple) and depth == 16:
+        image.info["transparency"] = tuple(value >> 8 for value in key)
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import PIL
 from PIL import Image, features
 
 from shardwright.schemas.codes import QuarantineReason, Stage
@@ -30,7 +31,7 @@ def codec_versions() -> dict[str, str]:
     }
     found = {name: features.version(feature) for name, feature in names.items()}
     versions = {name: str(version) for name, version in found.items() if version}
-    return {"codec": CODEC, "pillow": Image.__version__, **versions}
+    return {"codec": CODEC, "pillow": PIL.__version__, **versions}
 
 
 def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
@@ -55,7 +56,10 @@ def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
         )
     out = io.BytesIO()
     if stored_format == "jpeg":
-        image.save(out, "JPEG", quality=quality, subsampling="4:2:0", exif=b"", icc_profile=None)
+        image.save(
+            out, "JPEG", quality=quality, subsampling="4:2:0",
+            exif=b"", icc_profile=None, comment=b"",
+        )  # fmt: skip
     elif stored_format == "webp":
         image.save(out, "WEBP", quality=quality, exif=b"", icc_profile=None)
     else:

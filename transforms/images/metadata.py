@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-#: JPEG segments that only describe: EXIF and XMP (APP1), Photoshop and IPTC (APP13), comments.
-_JPEG_METADATA = frozenset((0xE1, 0xED, 0xFE))
+#: JPEG markers that stand alone, without a segment: TEM, RST0 to RST7 and SOI.
+_JPEG_ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
+_JPEG_END, _JPEG_COMMENT = 0xD9, 0xFE
+#: The application segments that a decoder needs: JFIF, a colour profile, Adobe's colour transform.
+_JPEG_DECODING = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 _PNG_METADATA = frozenset((b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"))
 _WEBP_METADATA = frozenset((b"EXIF", b"XMP "))
 _WEBP_METADATA_FLAGS = 0x08 | 0x04
@@ -26,24 +29,40 @@ def strip_metadata(data: bytes, kind: str) -> bytes:
 
 
 def _strip_jpeg(data: bytes) -> bytes:
-    """Drops marker segments before the first scan (ITU-T T.81, B.1.1)."""
+    """Drops describing segments and all that follows the picture (ITU-T T.81, B.1.1).
+
+    What follows is no part of it: previews with metadata of their own, makers' trailers.
+    """
     out = [data[:2]]
     position = 2
-    while position + 4 <= len(data) and data[position] == 0xFF:
-        marker = data[position + 1]
+    while (marker_at := data.find(b"\xff", position)) >= 0:
+        out.append(data[position:marker_at])  # entropy-coded data of a scan
+        position = marker_at
+        marker = data[position + 1] if position + 1 < len(data) else 0
         if marker == 0xFF:  # a fill byte
             position += 1
             continue
-        if marker == 0xDA:  # start of scan: the rest is the picture
+        if marker == 0 or marker in _JPEG_ALONE:  # a stuffed byte or a restart is data
+            out.append(data[position : position + 2])
+            position += 2
+            continue
+        if marker == _JPEG_END:
             break
-        end = position + 2
-        if not (marker == 0x01 or 0xD0 <= marker <= 0xD7):
-            end += int.from_bytes(data[position + 2 : position + 4], "big")
-        if marker not in _JPEG_METADATA:
+        end = position + 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+        if _decodes(marker, data[position + 4 : end]):
             out.append(data[position:end])
         position = end
-    out.append(data[position:])
-    return b"".join(out)
+    else:
+        out.append(data[position:])
+        return b"".join(out)
+    return b"".join((*out, b"\xff\xd9"))
+
+
+def _decodes(marker: int, content: bytes) -> bool:
+    """Whether a decoder needs a segment."""
+    if 0xE0 <= marker <= 0xEF:
+        return content.startswith(_JPEG_DECODING.get(marker, b"\0none"))
+    return marker != _JPEG_COMMENT
 
 
 def _strip_png(data: bytes) -> bytes:
@@ -65,7 +84,8 @@ def _strip_webp(data: bytes) -> bytes:
     """Drops RIFF chunks and their flags in VP8X (RFC 9649, 2.7)."""
     out = []
     position = 12
-    while position + 8 <= len(data):
+    length = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
+    while position + 8 <= length:
         kind = data[position : position + 4]
         size = int.from_bytes(data[position + 4 : position + 8], "little")
         end = position + 8 + size + (size & 1)

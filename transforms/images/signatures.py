@@ -20,7 +20,26 @@ SUPPORTED_KINDS = {
 }
 
 _IMAGE_EXTENSIONS = frozenset(
-    "jpg jpeg jpe jfif mpo png apng webp gif bmp dib tif tiff avif ppm pgm pbm pnm".split()
+    [
+        "jpg",
+        "jpeg",
+        "jpe",
+        "jfif",
+        "mpo",
+        "png",
+        "apng",
+        "webp",
+        "gif",
+        "bmp",
+        "dib",
+        "tif",
+        "tiff",
+        "avif",
+        "ppm",
+        "pgm",
+        "pbm",
+        "pnm",
+    ]
 )
 
 _PREFIXES = (
@@ -54,7 +73,8 @@ _PREFIXES = (
     (b"FLIF", "flif"),
 )
 _HEIF_BRANDS = frozenset((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"))
-_SVG = re.compile(rb"\s*(?:<\?xml.*?)?(?:<!--.*?-->|<!DOCTYPE svg|\s)*<svg[\s>]", re.DOTALL)
+_XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|!--|!DOCTYPE\s+svg|svg)")
+_SVG = re.compile(rb"<svg[\s>]")
 _PNM = re.compile(rb"P[1-6](?:[ \t\r\n]|#)[\d\s#]")
 _XBM = re.compile(rb"\s*(?:/\*.*?\*/\s*)?#define\s+\S+_width\s+\d", re.DOTALL)
 
@@ -78,11 +98,12 @@ def kind_of(head: bytes) -> str | None:
         return "heif" if brands & _HEIF_BRANDS else None
     if _PNM.match(head):
         return "ppm"
-    if _SVG.match(head):
+    if _XML.match(head) and _SVG.search(head):
         return "svg"
     return "xbm" if _XBM.match(head) else None
 
 
 def claims_to_be_image(name: str) -> bool:
     """Whether a file's extension is that of a supported kind of image."""
-    return name.rpartition(".")[2].lower() in _IMAGE_EXTENSIONS
+    stem, _, extension = name.rpartition(".")
+    return bool(stem) and extension.lower() in _IMAGE_EXTENSIONS

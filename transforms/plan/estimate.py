@@ -44,9 +44,7 @@ class Sample:
         return self.tried - sum(self.faults.values())
 
 
-def take_sample(
-    candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor
-) -> Sample:
+def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor) -> Sample:
     """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order."""
     tried = 0
     faults: Counter[str] = Counter()
@@ -74,9 +72,7 @@ def take_sample(
     )
 
 
-def estimate_bytes(
-    sample: Sample, records: int, source_bytes: int, settings: ConvertSettings
-) -> int:
+def estimate_bytes(sample: Sample, records: int, source_bytes: int, settings: ConvertSettings) -> int:
     """Returns the bytes that a split will have.
 
     Where bytes are kept the sources' own sizes count, with what the sample's records have on top;

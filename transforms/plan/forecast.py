@@ -205,9 +205,7 @@ def _by_split(splits: Iterable[str], counts: Mapping[str, int]) -> dict[str, int
     return {split: counts.get(split, 0) for split in splits}
 
 
-def _split_names(
-    summary: RefSummary, settings: ConvertSettings, carried: Plan | None
-) -> list[str]:
+def _split_names(summary: RefSummary, settings: ConvertSettings, carried: Plan | None) -> list[str]:
     """Returns the splits of the dataset: those of the settings first, then the source's own."""
     names = list(settings.parsed_splits) if summary.hashed else []
     own = sorted(set(summary.listed) - set(names))
@@ -226,9 +224,7 @@ def _fresh_count(split: str, estimate: int, records: int, settings: ConvertSetti
     return shard_count(estimate, records, units.parse_size(settings.shard_size))
 
 
-def _filtered(
-    summary: RefSummary, settings: ConvertSettings, cut: tuple[int, str] | None
-) -> dict[str, int]:
+def _filtered(summary: RefSummary, settings: ConvertSettings, cut: tuple[int, str] | None) -> dict[str, int]:
     filtered = {
         reason: count
         for (outcome, reason), count in sorted(summary.outcomes.items())
@@ -255,14 +251,10 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
             f"--input {where} has no class folders: {unlabelled} images lie directly in it; put "
             "the images of each class into a sub-folder of its own."
         )
-    raise UsageError(
-        f"--input {where} holds no images: none of its {listed} files is one; check the path."
-    )
+    raise UsageError(f"--input {where} holds no images: none of its {listed} files is one; check the path.")
 
 
-def _warnings(
-    summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]
-) -> list[str]:
+def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]) -> list[str]:
     warnings = []
     if len(labels) == 1:
         warnings.append(
@@ -281,4 +273,3 @@ def _warnings(
             "convert them to JPEG or PNG to have them in the dataset."
         )
     return warnings
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
@@ -39,25 +40,37 @@ def in_global_window(value: object) -> WindowedValue:
     return WindowedValue(value, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
 
-class BatchRefs(beam.DoFn):  # type: ignore[misc]
+class PlannedShard(NamedTuple):
+    """A shard to write: its split, its number from 0, shards in the split, and its references."""
+
+    split: str
+    shard: int
+    num_shards: int
+    refs: Iterable[EncodedRefs]
+
+
+class BatchRefs(beam.DoFn):
     """Packs references for a stage boundary, where each element costs far more than its bytes."""
 
     def start_bundle(self) -> None:
+        """Begins with an empty batch."""
         self._refs: list[ImageRef] = []
 
     def process(self, ref: ImageRef) -> Iterator[EncodedRefs]:
+        """Collects a reference; yields the batch when it is full."""
         self._refs.append(ref)
         if len(self._refs) >= _REFS_PER_BATCH:
             yield encode_refs(self._refs)
             self._refs = []
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Yields what is left."""
         if self._refs:
             yield in_global_window(encode_refs(self._refs))
             self._refs = []
 
 
-class _Summarise(beam.CombineFn):  # type: ignore[misc]
+class _Summarise(beam.CombineFn):
     """Sums up batches of references."""
 
     def __init__(self, settings: ConvertSettings) -> None:
@@ -82,7 +95,7 @@ class _Summarise(beam.CombineFn):  # type: ignore[misc]
         return summary
 
 
-class _MakeForecast(beam.DoFn):  # type: ignore[misc]
+class _MakeForecast(beam.DoFn):
     def __init__(
         self,
         settings: ConvertSettings,
@@ -111,7 +124,7 @@ class _MakeForecast(beam.DoFn):  # type: ignore[misc]
         yield forecast
 
 
-class ForecastDataset(beam.PTransform):  # type: ignore[misc]
+class ForecastDataset(beam.PTransform):
     """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> [Forecast]`."""
 
     def __init__(
@@ -134,14 +147,12 @@ class ForecastDataset(beam.PTransform):  # type: ignore[misc]
             | "SummariseRefs" >> beam.CombineGlobally(_Summarise(self._settings))  # RefSummary
             | "MakeForecast"
             >> beam.ParDo(
-                _MakeForecast(
-                    self._settings, self._carried, self._class_names, self._explicit_shards
-                )
+                _MakeForecast(self._settings, self._carried, self._class_names, self._explicit_shards)
             ).with_output_types(Forecast)  # Forecast
         )
 
 
-class _AssignShard(beam.DoFn):  # type: ignore[misc]
+class _AssignShard(beam.DoFn):
     """Sorts references by shard, a worker's share at a time."""
 
     def __init__(self, settings: ConvertSettings) -> None:
@@ -152,9 +163,7 @@ class _AssignShard(beam.DoFn):  # type: ignore[misc]
         self._shards: defaultdict[ShardId, list[ImageRef]] = defaultdict(list)
         self._count = 0
 
-    def process(
-        self, batch: EncodedRefs, forecast: Forecast
-    ) -> Iterator[tuple[ShardId, EncodedRefs]]:
+    def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
         for ref in decode_refs(batch):
             split = self._placement.split(ref)
             order = shard_order(self._settings.seed, ref.key)
@@ -185,7 +194,7 @@ def _all_shards(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
             yield (split, shard), encode_refs(())
 
 
-class AssignShards(beam.PTransform):  # type: ignore[misc]
+class AssignShards(beam.PTransform):
     """Groups references by shard. `PCollection[EncodedRefs] -> [(ShardId, Iterable[EncodedRefs])]`."""
 
     def __init__(self, settings: ConvertSettings, forecast: beam.PCollection) -> None:
@@ -228,3 +237,11 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
                 )
             seen[ref.key] = ref.uri
     yield len(seen)
+
+
+def name_planned_shard(
+    shard: tuple[ShardId, Iterable[EncodedRefs]], forecast: Forecast, _keys_checked: Iterable[int]
+) -> PlannedShard:
+    """Returns a grouped shard as its writer takes it."""
+    (split, number), refs = shard
+    return PlannedShard(split, number, forecast.plan.shards[split], refs)

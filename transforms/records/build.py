@@ -52,7 +52,7 @@ def build_features(
         assert spec.fill is not None
         value = values[spec.fill]
         assert isinstance(value, bytes) == (spec.type is FeatureType.BYTES)
-        features[spec.name] = Feature(spec.type, [value])  # type: ignore[list-item]
+        features[spec.name] = Feature(spec.type, [value])
     return features
 
 

@@ -175,7 +175,10 @@ def read_records(file: IO[bytes]) -> Iterator[Record | Damage]:
             if masked_crc32c(header[:8]) != crc:
                 damage = FindingCode.LENGTH_CRC, "the checksum of the record's length is wrong"
             elif length > window.size - offset - FRAME_BYTES:
-                damage = FindingCode.SHARD_TRUNCATED, f"the file ends inside a record of {length} bytes"
+                damage = (
+                    FindingCode.SHARD_TRUNCATED,
+                    f"the file ends inside a record of {length} bytes",
+                )
         if damage is None:
             body = window.read(offset + HEADER_BYTES, length + FOOTER_BYTES)
             data = body[:length]
@@ -207,7 +210,7 @@ def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | No
     Returns:
       The file, as far as the data could be unpacked, and what went wrong (None if nothing did).
     """
-    target = tempfile.TemporaryFile()
+    target = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     error: str | None = None
     decompressor = zlib.decompressobj(_WBITS[compression])
     read = 0

@@ -49,9 +49,7 @@ class ShardRecipe:
     ids: Mapping[str, int]
 
 
-def convert_ref(
-    ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = None
-) -> tuple[Entry, bytes]:
+def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = None) -> tuple[Entry, bytes]:
     """Converts one image.
 
     Returns:
@@ -78,9 +76,7 @@ def convert_ref(
                 f"its class {ref.label!r} is not among the class names",
             )
         try:
-            image = convert_image(
-                data, ref.key, recipe.settings, budget.reserve if budget else None
-            )
+            image = convert_image(data, ref.key, recipe.settings, budget.reserve if budget else None)
         except MemoryError:
             raise _memory_fault(ref, budget) from None
         example = build_example(ref, image, sha256, recipe.layout, recipe.ids)

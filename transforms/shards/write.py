@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
@@ -19,7 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import DATASET_JSON
-from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs
+from shardwright.schemas.image_ref import ImageRef, decode_refs
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.ledger import (
     Entry,
@@ -34,7 +33,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.plan.assign import shard_order
-from shardwright.transforms.plan.transforms import in_global_window
+from shardwright.transforms.plan.transforms import PlannedShard, in_global_window
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.records.framing import FRAME_BYTES
@@ -53,17 +52,7 @@ _SHARD_SETTINGS = (
 )  # fmt: skip
 
 
-
-class PlannedShard(NamedTuple):
-    """A shard to write: its split, its number from 0, shards in the split, and its references."""
-
-    split: str
-    shard: int
-    num_shards: int
-    refs: Iterable[EncodedRefs]
-
-
-class WritePlannedShards(beam.io.WriteToTFRecord):  # type: ignore[misc]
+class WritePlannedShards(beam.io.WriteToTFRecord):
     """Writes each planned shard whole, in order, on one worker, and reports what it wrote.
 
     `PCollection[PlannedShard] -> PCollection[ShardResult]`. Only references cross the stage
@@ -107,7 +96,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):  # type: ignore[misc]
         ).with_output_types(ShardResult)  # ShardResult
 
 
-class _WriteShard(beam.DoFn):  # type: ignore[misc]
+class _WriteShard(beam.DoFn):
     """Writes one shard and its ledger."""
 
     def __init__(
@@ -159,9 +148,7 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
             temporary, entries = self._write_records(planned, refs, recipe)
         # One shard is hashed, moved and booked while the images of the next are converted.
         yield from self._finished()
-        self._finishing = self._finisher.submit(
-            self._finish, planned, digest, temporary, entries, started
-        )
+        self._finishing = self._finisher.submit(self._finish, planned, digest, temporary, entries, started)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for result in self._finished():
@@ -191,7 +178,7 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
             with storage.open_local(path) as file:
                 if os.fstat(file.fileno()).st_size != result.bytes:
                     return None
-                if hashlib.file_digest(file, "sha256").hexdigest() != result.sha256:
+                if storage.sha256_of(file) != result.sha256:
                     return None
             bad = tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
         except (OSError, ValueError, TypeError):
@@ -209,9 +196,7 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
             handle = self._sink.open(temporary)
             try:
                 offset = 0
-                for entry, example in convert_refs(
-                    refs, recipe, self._executor, self._threads, self._budget
-                ):
+                for entry, example in convert_refs(refs, recipe, self._executor, self._threads, self._budget):
                     if example:
                         self._sink.write_record(handle, example)
                         length = len(example) + FRAME_BYTES
@@ -237,7 +222,7 @@ class _WriteShard(beam.DoFn):  # type: ignore[misc]
         name = shard_file(*planned[:3], self._settings.suffix)
         try:
             with open(temporary, "rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                sha256 = storage.sha256_of(file)
                 size = os.fstat(file.fileno()).st_size
             storage.publish(temporary, storage.join(self._directory, name))
         except BaseException:

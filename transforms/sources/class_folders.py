@@ -41,9 +41,7 @@ def list_class_folders(source: Input) -> Iterator[ImageRef]:
 
 def _split_folders(root: bytes) -> tuple[str, ...]:
     """Returns the split folders at the top, or nothing if the folders there are classes."""
-    folders = [
-        entry for entry in _scan(root) if not entry.name.startswith(b".") and entry.is_dir()
-    ]
+    folders = [entry for entry in _scan(root) if not entry.name.startswith(b".") and entry.is_dir()]
     names = [os.fsdecode(entry.name) for entry in folders]
     if not names or not set(names) <= set(SPLIT_FOLDERS):
         return ()

@@ -50,12 +50,10 @@ def check_inputs(texts: Sequence[str], output: str | None) -> tuple[Input, ...]:
             inside, outside = os.path.realpath(output), os.path.realpath(item.path)
             if os.path.commonpath((inside, outside)) == outside:
                 raise UsageError(
-                    f"--output {printable(output)} lies inside --input {shown}; "
-                    "choose a place outside of it."
+                    f"--output {printable(output)} lies inside --input {shown}; choose a place outside of it."
                 )
             if os.path.commonpath((inside, outside)) == inside:
                 raise UsageError(
-                    f"--input {shown} lies inside --output {printable(output)}; "
-                    "choose another --output."
+                    f"--input {shown} lies inside --output {printable(output)}; choose another --output."
                 )
     return inputs

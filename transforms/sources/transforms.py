@@ -29,7 +29,7 @@ def list_source(item: Input, source: str) -> Iterator[ImageRef]:
         yield ref
 
 
-class ListSources(beam.PTransform):  # type: ignore[misc]
+class ListSources(beam.PTransform):
     """Lists the inputs. `PBegin -> PCollection[ImageRef]`."""
 
     def __init__(self, inputs: Sequence[Input], source: str) -> None:
@@ -42,6 +42,5 @@ class ListSources(beam.PTransform):  # type: ignore[misc]
         return (
             begin
             | "NameInputs" >> beam.Create(self._inputs, reshuffle=False)  # Input
-            | "ListInput"
-            >> beam.FlatMap(list_source, self._source).with_output_types(ImageRef)  # ImageRef
+            | "ListInput" >> beam.FlatMap(list_source, self._source).with_output_types(ImageRef)  # ImageRef
         )

@@ -1,0 +1,166 @@
+"""The contact sheet of `inspect`: which pictures are drawn, and where the sheet goes."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.errors import ImageFault, UsageError
+from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import Fill
+from shardwright.transforms import storage
+from shardwright.transforms.checks.record import Contract
+from shardwright.transforms.images.contact_sheet import Tile, draw_sheet, raw_thumbnail, thumbnail
+from shardwright.transforms.records.framing import Record
+from shardwright.transforms.records.sample import (
+    Place,
+    ledger_places,
+    pick_evenly,
+    read_lazily,
+    records_at,
+)
+
+_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+#: Names under which layouts in wide use store a class, the best first.
+_CLASS_NAMES = ("image/class/text", "image/class/label", "label")
+#: Where no ledger says where the classes are: records, and their bytes, that are looked at.
+_MAX_SCANNED = 2_048
+_MAX_SCANNED_BYTES = 256 * 10**6
+#: Where one does: ledger lines.
+_MAX_LISTED = 1_000_000
+
+
+def write_contact_sheet(
+    path: str,
+    shards: Sequence[tuple[str, Shard | None]],
+    contract: Contract,
+    count: int,
+    directory: str | None = None,
+    dataset: Dataset | None = None,
+    split: str = "",
+) -> int:
+    """Draws a sheet of pictures, evenly over the classes, and writes it.
+
+    Args:
+      path: where it goes; its extension is the format.
+      shards: the path of each shard, and what `dataset.json` says of it.
+      contract: what the records hold.
+      count: pictures at most.
+      directory: the dataset directory; None for foreign files.
+      dataset: its `dataset.json`.
+      split: the split that the shards belong to.
+
+    Returns:
+      The number of pictures drawn.
+
+    Raises:
+      UsageError: if the path is none for a picture, or there is no picture to draw.
+      EngineError: if a shard cannot be read or the sheet not be written.
+    """
+    shown = printable(path)
+    extension = os.path.splitext(path)[1].lower()
+    if extension not in _FORMATS:
+        raise UsageError(f"--contact_sheet {shown}: name a file that ends in .png, .jpg or .webp.")
+    if os.path.isdir(path):
+        raise UsageError(f"--contact_sheet {shown} is a directory; name a file.")
+    counts: Mapping[str, int] = {}
+    if dataset is not None:
+        of_split = dataset.class_counts.get(split, {})
+        counts = {name: of_split.get(name, 0) for name in dataset.labels}
+    places = _places(shards, contract, directory, split)
+    picked = pick_evenly(places, counts, count, _MAX_LISTED if dataset else _MAX_SCANNED)
+    tiles = _tiles(picked, contract)
+    if not tiles:
+        raise UsageError(f"--contact_sheet {shown}: there is no picture to draw; choose another --split.")
+    buffer = io.BytesIO()
+    draw_sheet(tiles).save(buffer, _FORMATS[extension])
+    with storage.faults("write", path):
+        storage.write_bytes(path, buffer.getvalue())
+    return len(tiles)
+
+
+def _places(
+    shards: Sequence[tuple[str, Shard | None]], contract: Contract, directory: str | None, split: str
+) -> Iterator[Place]:
+    """Yields where records are and of which class, from the ledgers where there are any."""
+    scanned = scanned_bytes = 0
+    listed = [shard for _, shard in shards if shard is not None]
+    for number, (path, shard) in enumerate(shards):
+        if shard is not None and not shard.records:
+            continue
+        if shard is not None and directory is not None:
+            known = ledger_places(directory, split, listed, number)
+            if known is not None:
+                yield from known
+                continue
+        for item in read_lazily(path):
+            if scanned >= _MAX_SCANNED or scanned_bytes >= _MAX_SCANNED_BYTES:
+                return
+            if isinstance(item, Record):
+                scanned += 1
+                scanned_bytes += len(item.data)
+                yield Place(path, item.offset, _class_of(item.data, contract))
+
+
+def _class_of(data: bytes, contract: Contract) -> str:
+    """Returns the class that a record says it has; empty if it says none."""
+    try:
+        example = parse_example(data)
+    except ValueError:
+        return ""
+    specs = (contract.spec(Fill.LABEL_TEXT), contract.spec(Fill.LABEL))
+    for name in (*(spec.name for spec in specs if spec), *_CLASS_NAMES):
+        feature = example.get(name)
+        if feature and len(feature.values) == 1:
+            value = feature.values[0]
+            return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return ""
+
+
+def _tiles(picked: Sequence[Place], contract: Contract) -> list[Tile]:
+    """Reads and decodes the picked records, in their order."""
+    offsets: defaultdict[str, set[int]] = defaultdict(set)
+    for place in picked:
+        offsets[place.path].add(place.offset)
+    found: dict[tuple[str, int], Tile] = {}
+    names = {(place.path, place.offset): place.label for place in picked}
+    numbers = {name: str(contract.first_label + i) for i, name in enumerate(contract.labels or ())}
+    for path, wanted in offsets.items():
+        for offset, data in records_at(path, wanted):
+            tile = _tile(data, contract, names[path, offset], numbers)
+            if tile is not None:
+                found[path, offset] = tile
+    return [found[key] for key in names if key in found]
+
+
+def _tile(data: bytes, contract: Contract, name: str, numbers: Mapping[str, str]) -> Tile | None:
+    """Decodes a record's picture; None if it has none."""
+    try:
+        example = parse_example(data)
+    except ValueError:
+        return None
+    encoded = _single(example, contract, Fill.ENCODED)
+    if not isinstance(encoded, bytes):
+        return None
+    key = _single(example, contract, Fill.KEY)
+    caption = name or (key.decode("utf-8", "replace") if isinstance(key, bytes) else "")
+    sides = [_single(example, contract, fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)]
+    try:
+        if _single(example, contract, Fill.FORMAT) == b"raw":
+            image = raw_thumbnail(encoded, *(side if isinstance(side, int) else 0 for side in sides))
+        else:
+            image = thumbnail(encoded)
+    except ImageFault as fault:
+        return Tile(None, f"{fault.reason} {caption}")
+    return Tile(image, caption, numbers.get(name, ""))
+
+
+def _single(example: Mapping[str, Feature], contract: Contract, fill: Fill) -> object:
+    """Returns the one value of the feature that is filled by `fill`; None if there is not one."""
+    spec = contract.spec(fill)
+    feature = example.get(spec.name) if spec else None
+    return feature.values[0] if feature and len(feature.values) == 1 else None

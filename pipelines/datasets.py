@@ -1,0 +1,97 @@
+"""What the commands that read are pointed at: a dataset directory, or TFRecord files of unknown origin."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from dataclasses import dataclass
+from itertools import islice
+
+from shardwright.schemas.dataset import DATASET_JSON, Dataset
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms import storage
+from shardwright.transforms.checks.record import Contract, infer_contract
+from shardwright.transforms.publish import repair_swap
+from shardwright.transforms.records.framing import Record
+from shardwright.transforms.records.sample import read_lazily
+
+_RECORDS_TO_INFER_FROM = 64
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is read: a dataset directory, or TFRecord files of unknown origin.
+
+    Attributes:
+      name: as the user wrote it.
+      directory: the dataset directory; None for foreign files.
+      pattern: the glob pattern of foreign files.
+    """
+
+    name: str
+    directory: str | None
+    pattern: str | None
+
+
+def resolve_target(name: str, command: str = "validate") -> Target:
+    """Tells a dataset directory from a pattern of TFRecord files.
+
+    Args:
+      name: as the user wrote it.
+      command: the command that reads, for the advice.
+
+    Raises:
+      UsageError: if there is neither.
+    """
+    if not name:
+        raise UsageError("--dataset is missing; name a dataset directory or 'dir/*.tfrecord'.")
+    shown = printable(name)
+    repair_swap(name)
+    if storage.exists(storage.join(name, DATASET_JSON)):
+        return Target(name, name, None)
+    if os.path.isdir(name):
+        raise UsageError(
+            f"--dataset {shown} has no dataset.json: the run that wrote it did not finish, or it "
+            f"is no dataset of shardwright; finish it with convert --resume, or {command} its files "
+            f"with --dataset '{shown.rstrip('/')}/*.tfrecord'."
+        )
+    if not (os.path.isfile(name) or foreign_files(name)):
+        raise UsageError(f"--dataset {shown} does not exist; check the path.")
+    return Target(name, None, name)
+
+
+def foreign_files(pattern: str) -> list[str]:
+    """Returns the files that a pattern names, in order; a file's own name is taken literally."""
+    if os.path.isfile(pattern):
+        return [pattern]
+    return sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
+
+
+def read_dataset(directory: str) -> Dataset:
+    """Reads a dataset's `dataset.json`.
+
+    Raises:
+      UsageError: if it is no readable document.
+    """
+    path = storage.join(directory, DATASET_JSON)
+    with storage.faults("read", path):
+        try:
+            document = json.loads(storage.read_bytes(path))
+        except (ValueError, RecursionError):
+            raise UsageError(f"{path} is no JSON; restore it or convert again.") from None
+    return Dataset.from_json(document, path)
+
+
+def contract_of(target: Target) -> Contract:
+    """Returns what every record promises: from `dataset.json`, or inferred from the first ones."""
+    if target.directory is not None:
+        dataset = read_dataset(target.directory)
+        return Contract(dataset.features, dataset.labels, dataset.first_label)
+    for path in foreign_files(target.pattern or ""):
+        sound = (item.data for item in read_lazily(path) if isinstance(item, Record))
+        records = list(islice(sound, _RECORDS_TO_INFER_FROM))
+        if records:
+            return infer_contract(records)
+    return Contract(())

@@ -1,0 +1,388 @@
+"""`shardwright inspect`: shows what is inside a dataset. Needs neither Beam nor TensorFlow."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.datasets import (
+    Target,
+    contract_of,
+    foreign_files,
+    read_dataset,
+    resolve_target,
+)
+from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.summary import ledger_rows, print_ledger
+from shardwright.pipelines.tables import console, print_table
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard, pretty_json
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import FeatureSpec, Fill, features_json
+from shardwright.schemas.settings import ConvertSettings, nearest
+from shardwright.schemas.units import format_size, parse_int
+from shardwright.transforms import storage
+from shardwright.transforms.checks.record import Contract
+from shardwright.transforms.images.encode import FORMAT_NAMES
+from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+from shardwright.transforms.records.framing import Damage
+from shardwright.transforms.records.sample import read_lazily
+
+EXAMPLE = "shardwright inspect out/ --records 3 --contact_sheet sheet.png"
+_MAX_CLASSES_SHOWN = 40
+_MAX_FILES_SHOWN = 20
+_MAX_VALUES_SHOWN = 8
+_MAX_TEXT_SHOWN = 200
+_MAX_RECORDS = 10_000
+_MAX_THUMBNAILS = 1024
+
+
+def inspect(
+    dataset: str,
+    *,
+    records: int = 3,
+    split: str = "",
+    contact_sheet: str = "",
+    thumbnails: int = 64,
+) -> dict[str, Any]:
+    """Looks into a dataset: the same as `shardwright inspect --json`, as a function.
+
+    Args:
+      dataset: a dataset directory, or a pattern of TFRecord files.
+      records: how many of the first records to read.
+      split: whose records; empty for the first split that has any.
+      contact_sheet: where to draw a picture of the split's images (.png, .jpg or .webp).
+      thumbnails: how many images it shows at most, evenly over the classes.
+
+    Returns:
+      What was found, as JSON stores it.
+
+    Raises:
+      UsageError: there is no such dataset or split, or it is no sound one.
+      EngineError: a file is missing or cannot be read or written.
+    """
+    target = resolve_target(dataset, "inspect")
+    found: dict[str, Any] = {"dataset": printable(target.name)}
+    if target.directory is None:
+        if split:
+            raise UsageError(f"--split {split}: files without a dataset.json have no splits; leave it out.")
+        found |= _describe_files(target)
+        contract, made = contract_of(target), None
+    else:
+        made = read_dataset(target.directory)
+        found |= _describe_dataset(made, storage.join(target.directory, DATASET_JSON))
+        contract = Contract(made.features, made.labels, made.first_label)
+        found["split"] = _choose_split(made, split)
+    found["features"] = features_json(contract.features)
+    shards = _shards(target, made, found.get("split", ""))
+    found["records"], found["damages"] = _first_records(shards, contract, records)
+    if made is None and not contract.features:
+        problem = found["damages"][0]["message"] if found["damages"] else "they hold no record"
+        raise UsageError(
+            f"--dataset {found['dataset']} names no TFRecord files of tf.train.Example ({problem}); "
+            "name a dataset directory or 'dir/*.tfrecord'."
+        )
+    found["contact_sheet"] = None
+    if contact_sheet:
+        from shardwright.pipelines.contact_sheet import write_contact_sheet
+
+        drawn = write_contact_sheet(
+            contact_sheet, shards, contract, thumbnails, target.directory, made, found.get("split", "")
+        )
+        found["contact_sheet"] = {"file": printable(contact_sheet), "thumbnails": drawn}
+    return found
+
+
+def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
+    """Returns what `dataset.json` says, with the sums that are shown."""
+    try:
+        ledger_rows(made.ledger)
+        for reasons in made.ledger["reasons"].values():
+            dict(reasons)
+        return {
+            "name": made.name,
+            "layout": made.layout,
+            "fingerprint": made.fingerprint,
+            "settings": dict(made.plan.settings),
+            "changed_settings": _changed(made.plan.settings),
+            "versions": dict(made.versions),
+            "splits": {
+                name: {
+                    "records": made.records(name),
+                    "shards": len(shards),
+                    "bytes": sum(shard.bytes for shard in shards),
+                }
+                for name, shards in made.splits.items()
+            },
+            "ledger": dict(made.ledger),
+            "first_label": made.first_label,
+            "labels": list(made.labels),
+            "class_counts": {name: dict(counts) for name, counts in made.class_counts.items()},
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{printable(where)} is damaged ({error!r}); restore it or convert again."
+        ) from error
+
+
+def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that are not the defaults; that of the image format follows --resize."""
+    defaults = replace(ConvertSettings(), resize=str(settings.get("resize", ""))).identity()
+    defaults["resize"] = ""
+    return {name: value for name, value in settings.items() if defaults.get(name) != value}
+
+
+def _describe_files(target: Target) -> dict[str, Any]:
+    files = foreign_files(target.pattern or "")
+    return {"files": [{"file": printable(path), "bytes": os.path.getsize(path)} for path in files]}
+
+
+def _choose_split(made: Dataset, split: str) -> str:
+    if split and split not in made.splits:
+        known = ", ".join(made.splits)
+        raise UsageError(
+            f"--split {printable(split)}: there is no such split; choose one of {known}"
+            f"{nearest(split, list(made.splits))}."
+        )
+    filled = (name for name in made.splits if made.records(name))
+    return split or next(filled, next(iter(made.splits), ""))
+
+
+def _shards(target: Target, made: Dataset | None, split: str) -> list[tuple[str, Shard | None]]:
+    """Returns the path of each shard to read from, and what `dataset.json` says of it."""
+    if made is None or target.directory is None:
+        return [(path, None) for path in foreign_files(target.pattern or "")]
+    shards = made.splits.get(split, ())
+    return [(storage.join(target.directory, shard.file), shard) for shard in shards]
+
+
+def _first_records(
+    shards: Sequence[tuple[str, Shard | None]], contract: Contract, count: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Reads the first sound records, and what was damaged before or between them."""
+    records: list[dict[str, Any]] = []
+    damages: list[dict[str, Any]] = []
+    for path, shard in shards:
+        if len(records) >= count:
+            break
+        if shard is not None and not shard.records:
+            continue
+        name = printable(shard.file if shard else path)
+        seen = 0
+        with closing(read_lazily(path)) as items:
+            for item in items:
+                where = {"shard": name, "record": item.number, "offset": item.offset}
+                seen += 1
+                if isinstance(item, Damage):
+                    damages.append({**where, "message": item.message})
+                    continue
+                try:
+                    example = parse_example(item.data)
+                except ValueError as error:
+                    damages.append({**where, "message": f"it is no tf.train.Example: {error}"})
+                    continue
+                records.append({**where, "features": dict(_values(example, contract.features))})
+                if len(records) >= count:
+                    break
+        if shard is not None and len(records) < count and seen < shard.records:
+            message = f"the shard ends here, dataset.json says {shard.records} records"
+            damages.append({"shard": name, "record": seen, "offset": None, "message": message})
+    return records, damages
+
+
+def _values(example: Mapping[str, Feature], specs: Sequence[FeatureSpec]) -> Iterator[tuple[str, Any]]:
+    """Yields the features as JSON stores them: those of the contract in its order, then all others."""
+    single = {spec.name for spec in specs if spec.length == 1}
+    pixels = {spec.name for spec in specs if spec.fill is Fill.ENCODED}
+    known = [spec.name for spec in specs if spec.name in example]
+    for name in [*known, *sorted(example.keys() - set(known))]:
+        values = [_value(value, name in pixels) for value in example[name].values]
+        yield name, values[0] if name in single and len(values) == 1 else values
+
+
+def _value(value: Any, is_image: bool) -> Any:
+    """Returns a value as JSON stores it; bytes that are no text as their size and kind."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if not isinstance(value, bytes):
+        return value
+    kind = kind_of(value[:HEAD_BYTES])
+    if is_image or kind:
+        return {"bytes": len(value), "kind": FORMAT_NAMES.get(kind, kind) if kind else "raw"}
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return {"bytes": len(value), "kind": None}
+    binary = any(not char.isprintable() and char not in "\n\r\t" for char in text)
+    return {"bytes": len(value), "kind": None} if binary else text
+
+
+def _shown(value: Any) -> str:
+    """Returns a value as the screen shows it: one line, not too long, nothing that steers a terminal."""
+    if isinstance(value, list):
+        shown = ", ".join(_shown(item) for item in value[:_MAX_VALUES_SHOWN])
+        more = f", ... {len(value):,} in all" if len(value) > _MAX_VALUES_SHOWN else ""
+        return f"[{shown}{more}]"
+    if isinstance(value, dict):
+        return f"<{format_size(value['bytes'])} {value['kind'] or 'binary'}>"
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = str(value)
+    cut = text[:_MAX_TEXT_SHOWN]
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
+    return line + (f"... {len(text):,} characters in all" if len(text) > len(cut) else "")
+
+
+def print_inspection(found: Mapping[str, Any]) -> None:
+    """Prints what `inspect` returned."""
+    out = console()
+    if "files" in found:
+        files = found["files"]
+        rows = [[_shown(item["file"]), format_size(item["bytes"])] for item in files[:_MAX_FILES_SHOWN]]
+        print_table(out, ("file", "bytes"), rows)
+        if len(files) > _MAX_FILES_SHOWN:
+            out.print(f"  and {len(files) - _MAX_FILES_SHOWN:,} more files")
+    else:
+        _print_dataset(out, found)
+    print_table(
+        out,
+        ("feature", "type", "shape"),
+        [[_shown(item["name"]), item["type"], _shape(item["shape"])] for item in found["features"]],
+    )
+    if "files" not in found:
+        out.print("  files listed, by what became of them")
+        print_ledger(out, found["ledger"])
+        _print_classes(out, found)
+    for record in found["records"]:
+        print_table(
+            out,
+            ("feature", "value"),
+            [[_shown(name), _shown(value)] for name, value in record["features"].items()],
+            title=f"{record['shard']}, record {record['record']}, byte {record['offset']}",
+        )
+    for damage in found["damages"]:
+        byte = "" if damage["offset"] is None else f", byte {damage['offset']}"
+        out.print(f"  damaged: {damage['shard']}, record {damage['record']}{byte}: {damage['message']}")
+    if found["damages"]:
+        out.print("  shardwright validate says what else is wrong")
+    if found["contact_sheet"]:
+        sheet = found["contact_sheet"]
+        out.print(f"  {sheet['thumbnails']} pictures drawn in {sheet['file']}")
+
+
+def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
+    def pairs(values: Mapping[str, Any], joint: str) -> str:
+        return ", ".join(f"{name}{joint}{_shown(value)}" for name, value in values.items())
+
+    print_table(
+        out,
+        ("dataset", found["dataset"]),
+        [
+            ["name", _shown(found["name"])],
+            ["layout", _shown(found["layout"])],
+            ["fingerprint", found["fingerprint"]],
+            ["settings", pairs(found["changed_settings"], "=") or "the defaults"],
+            ["versions", pairs(found["versions"], " ")],
+        ],
+    )
+    print_table(
+        out,
+        ("split", "records", "shards", "bytes"),
+        [
+            [_shown(name), split["records"], split["shards"], format_size(split["bytes"])]
+            for name, split in found["splits"].items()
+        ],
+    )
+
+
+def _shape(shape: Sequence[int | None]) -> str:
+    return " x ".join("any" if size is None else str(size) for size in shape) or "one value"
+
+
+def _print_classes(out: Any, found: Mapping[str, Any]) -> None:
+    labels, counts = found["labels"], found["class_counts"]
+    print_table(
+        out,
+        ("id", "class", *counts),
+        [
+            [found["first_label"] + i, _shown(name), *(split.get(name, 0) for split in counts.values())]
+            for i, name in enumerate(labels[:_MAX_CLASSES_SHOWN])
+        ],
+    )
+    if len(labels) > _MAX_CLASSES_SHOWN:
+        out.print(f"  and {len(labels) - _MAX_CLASSES_SHOWN:,} more")
+
+
+def _number(option: str, text: str, low: int, high: int) -> int:
+    try:
+        return parse_int(text, low, high)
+    except ValueError as error:
+        raise UsageError(f"--{option} {text}: {error}.") from None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright inspect`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser("shardwright inspect", "Shows what is inside a dataset.", EXAMPLE)
+        parser.epilog = f"example:\n  {EXAMPLE}"  # nothing goes to Beam
+        what = "a dataset directory, or 'dir/*.tfrecord'"
+        parser.add_argument("place", nargs="*", metavar="DIR", help=what)
+        parser.add_argument("--dataset", default="", metavar="DIR", help="the same as an option")
+        parser.add_argument(
+            "--records", default="3", metavar="N", help="how many of the first records to show (default: 3)"
+        )
+        parser.add_argument(
+            "--split", default="", metavar="NAME", help="whose records (default: the first that has any)"
+        )
+        parser.add_argument(
+            "--contact_sheet", default="", metavar="FILE", help="draw the split's pictures: .png, .jpg, .webp"
+        )
+        parser.add_argument(
+            "--thumbnails", default="64", metavar="N", help="how many, evenly over the classes (default: 64)"
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        if rest:
+            name = rest[0].partition("=")[0]
+            known = [f"--{option}" for option in vars(namespace) if option != "place"]
+            hint = nearest(name, known) or "; see --help."
+            raise UsageError(f"Unknown option {name}{hint}")
+        places = [*namespace.place, *([namespace.dataset] if namespace.dataset else [])]
+        if len(places) > 1:
+            raise UsageError("Name one dataset, or one pattern in quotes, such as 'dir/*.tfrecord'.")
+        with quiet_engine(verbose):
+            found = inspect(
+                places[0] if places else "",
+                records=_number("records", namespace.records, 0, _MAX_RECORDS),
+                split=namespace.split,
+                contact_sheet=namespace.contact_sheet,
+                thumbnails=_number("thumbnails", namespace.thumbnails, 1, _MAX_THUMBNAILS),
+            )
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter shows "?"
+        if namespace.json:
+            print(pretty_json(found), end="")
+        else:
+            print_inspection(found)
+        sys.stdout.flush()
+        return int(ExitCode.DONE)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

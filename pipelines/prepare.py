@@ -1,0 +1,129 @@
+"""What `convert` and `plan` share: settings to a checked request, and the planning part of the graph."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.pipelines import options as cli_options
+from shardwright.schemas.dataset import DATASET_JSON, Dataset
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import EncodedRefs
+from shardwright.schemas.labels import parse_class_names
+from shardwright.schemas.plan import Plan
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.publish import repair_swap
+from shardwright.transforms.sources.inputs import Input, check_inputs
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, checked.
+
+    Attributes:
+      settings: the settings.
+      inputs: the inputs, parsed.
+      carried: the plan to carry on, if any.
+      class_names: the only class names allowed, in id order; empty for any.
+      explicit_shards: shard settings were given, so carried counts do not hold.
+    """
+
+    settings: ConvertSettings
+    inputs: tuple[Input, ...]
+    carried: Plan | None
+    class_names: tuple[str, ...]
+    explicit_shards: bool
+
+
+def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
+    """Checks everything that can be told before any image is looked at; writes nothing.
+
+    Args:
+      values: the settings that were given, by name.
+      with_output: whether `output` counts.
+
+    Raises:
+      UsageError: if a setting, a named file or an input is wrong.
+    """
+    plan_from = str(values.get("plan_from") or "")
+    carried = read_plan(plan_from) if plan_from else None
+    settings = cli_options.build_settings(values, carried.settings if carried else None)
+    return Request(
+        settings=settings,
+        inputs=check_inputs(settings.input, settings.output if with_output else None),
+        carried=carried,
+        class_names=read_class_names(settings.class_names),
+        explicit_shards=bool({"shards", "shard_size"} & set(values)),
+    )
+
+
+def read_plan(path: str) -> Plan:
+    """Reads the plan that `--plan_from` names: a `dataset.json`, or the directory that holds it.
+
+    Raises:
+      UsageError: if there is none.
+    """
+    if not storage.is_remote(path) and os.path.isdir(path):
+        repair_swap(path)
+        path = storage.join(path, DATASET_JSON)
+    try:
+        document = json.loads(storage.read_bytes(path))
+    except OSError as error:
+        raise UsageError(
+            f"--plan_from {path}: {(error.strerror or str(error)).lower()}; name the dataset.json "
+            "of an earlier build."
+        ) from None
+    except ValueError:
+        raise UsageError(f"--plan_from {path} is no JSON; name a dataset.json.") from None
+    return Dataset.from_json(document, f"--plan_from {path}").plan
+
+
+def read_class_names(path: str) -> tuple[str, ...]:
+    """Reads the `--class_names` file; empty without one."""
+    if not path:
+        return ()
+    try:
+        text = storage.read_bytes(path).decode("utf-8")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"--class_names {path}: {reason}; check the path.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--class_names {path} is not UTF-8 text; save it as UTF-8.") from None
+    return parse_class_names(text, path)
+
+
+def build_forecast(pipeline: Any, request: Request) -> tuple[Any, Any]:
+    """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
+
+    Returns:
+      The PCollections of reference batches and of the one forecast.
+    """
+    import apache_beam as beam
+
+    from shardwright.transforms.dedupe import DedupeExact
+    from shardwright.transforms.plan.transforms import BatchRefs, ForecastDataset
+    from shardwright.transforms.sources.transforms import ListSources
+
+    settings = request.settings
+    batches = (
+        pipeline
+        | "ListSources" >> ListSources(request.inputs, settings.source)  # ImageRef
+        | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
+    )
+    if settings.dedupe == "exact":
+        batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes)  # EncodedRefs
+    forecast = batches | "ForecastDataset" >> ForecastDataset(
+        settings, request.carried, request.class_names, request.explicit_shards
+    )  # Forecast
+    return batches, forecast
+
+
+def as_beam_options(beam_options: Any) -> Any:
+    """Returns Beam's PipelineOptions from themselves, a list of options, or None."""
+    if hasattr(beam_options, "view_as"):
+        return beam_options
+    return cli_options.beam_options(beam_options or (), ())

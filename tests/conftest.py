@@ -1,0 +1,56 @@
+"""What several rooms' tests share: real example pictures, and datasets made of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shardwright.pipelines.convert import ConvertResult, convert
+
+ROOT = Path(__file__).resolve().parent.parent
+PHOTOS = ROOT / "examples" / "photos"
+
+
+@pytest.fixture(scope="session")
+def photos() -> Path:
+    """The example pictures, one folder per class."""
+    return PHOTOS
+
+
+@pytest.fixture(scope="session")
+def sound_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished dataset of the example pictures; tests that change it work on a copy."""
+    output = tmp_path_factory.mktemp("sound") / "dataset"
+    convert(
+        input=str(PHOTOS),
+        output=str(output),
+        resize=64,
+        splits="train=0.6,validation=0.2,test=0.2",
+        shards="train=3,validation=1,test=1",
+    )
+    return output
+
+
+@pytest.fixture
+def convert_photos(tmp_path: Path) -> Callable[..., ConvertResult]:
+    """Converts the example pictures with the settings given, into a fresh directory."""
+    count = iter(range(1000))
+
+    def run(**settings: Any) -> ConvertResult:
+        values = {"input": str(PHOTOS), "output": str(tmp_path / f"out{next(count)}"), **settings}
+        return convert(**values)
+
+    return run
+
+
+def shard_hashes(dataset: Path) -> dict[str, str]:
+    """Returns the sha256 of every shard that `dataset.json` lists."""
+    document = json.loads((dataset / "dataset.json").read_text())
+    return {
+        shard["file"]: shard["sha256"]
+        for split in document["splits"].values()
+        for shard in split["shards"]
+    }

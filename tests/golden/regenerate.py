@@ -1,0 +1,68 @@
+"""Rewrites pixels.json: small image files, settings, and the sha256 of the pixels they become.
+
+Run it, and look at what changed, when pixels are meant to change:
+
+    python tests/golden/regenerate.py
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "transforms" / "images"))
+
+import pictures  # noqa: E402
+
+
+def cases() -> dict[str, tuple[bytes, dict[str, str]]]:
+    """Returns name -> (image file, settings that differ from the defaults)."""
+    photo = Image.fromarray(pictures.rgb_pixels(61, 47))
+    small = Image.fromarray(pictures.rgb_pixels())
+    rgba = small.copy()
+    rgba.putalpha(Image.fromarray(pictures.alpha_pixels()))
+    cmyk = Image.frombytes("CMYK", (8, 4), np.arange(128, dtype=np.uint8).tobytes())
+    grey16 = Image.fromarray(pictures.grey16_pixels())
+    file_of = pictures.file_of
+    profile = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
+    return {
+        "jpeg_420": (file_of(photo, "JPEG", quality=80), {}),
+        "jpeg_upright_fit": (file_of(photo, "JPEG", 6, quality=80), {"resize": "20x30", "fit": "fit"}),
+        "jpeg_reduced": (file_of(photo, "JPEG", 3, quality=80), {"resize": "7", "fit": "cover"}),
+        "jpeg_cmyk": (file_of(cmyk, "JPEG", quality=80), {}),
+        "jpeg_gamma": (file_of(photo, "JPEG", quality=80, icc_profile=profile), {"resize": "16"}),
+        "jpeg_grey": (file_of(photo, "JPEG", quality=80), {"color": "gray", "resample": "lanczos"}),
+        "png_alpha": (file_of(rgba, "PNG", 8), {"background": "#336699"}),
+        "png_16_bit": (file_of(grey16, "PNG"), {"resize": "9x30", "fit": "pad"}),
+        "webp_lossy": (file_of(small, "WEBP", 5, quality=70), {"resample": "bicubic", "resize": "11"}),
+        "gif": (file_of(small.quantize(16), "GIF"), {"resize": "40", "fit": "contain"}),
+    }
+
+
+def digest(data: bytes, settings: dict[str, str]) -> str:
+    """Returns the sha256 of the shape and pixels that a file becomes."""
+    pixels = pictures.to_png(data, **settings)
+    return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
+
+
+def main() -> None:
+    document = {
+        name: {
+            "settings": settings,
+            "sha256": digest(data, settings),
+            "file": base64.b64encode(data).decode(),
+        }
+        for name, (data, settings) in cases().items()
+    }
+    (HERE / "pixels.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Validation: each defect that is planted gives its own finding, and none on a sound dataset."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from shardwright.pipelines.cli import main
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.findings import ValidationReport
+from shardwright.transforms.records.framing import Record, read_records
+
+Edit = Callable[[tf.train.Example], None]
+SHARD = "train-00001-of-00003.tfrecord"
+
+
+@pytest.fixture
+def dataset(sound_dataset: Path, tmp_path: Path) -> Path:
+    """A copy of the sound dataset that a test may damage."""
+    return Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
+
+
+def records_of(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        return [item.data for item in read_records(file) if isinstance(item, Record)]
+
+
+def rewrite(dataset: Path, edit: Edit, number: int = 2, shard: str = SHARD) -> str:
+    """Edits one record with TensorFlow and brings `dataset.json` in line; returns its key."""
+    path = dataset / shard
+    records = records_of(path)
+    example = tf.train.Example.FromString(records[number])
+    key = example.features.feature["image/filename"].bytes_list.value[0].decode()
+    edit(example)
+    records[number] = example.SerializeToString(deterministic=True)
+    write_shard(dataset, shard, records)
+    return key
+
+
+def write_shard(dataset: Path, shard: str, records: list[bytes]) -> None:
+    path = dataset / shard
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    document = json.loads((dataset / "dataset.json").read_text())
+    for split in document["splits"].values():
+        for entry in split["shards"]:
+            if entry["file"] == shard:
+                data = path.read_bytes()
+                entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (dataset / "dataset.json").write_text(json.dumps(document))
+
+
+def codes(report: ValidationReport) -> dict[str, int]:
+    return report.counts
+
+
+def ints(example: tf.train.Example, name: str) -> list[int]:
+    return example.features.feature[name].int64_list.value
+
+
+def texts(example: tf.train.Example, name: str) -> list[bytes]:
+    return example.features.feature[name].bytes_list.value
+
+
+def test_a_sound_dataset_has_no_findings(dataset: Path) -> None:
+    for mode in ("fast", "full"):
+        report = validate(str(dataset), mode=mode)
+        assert (report.sound, report.counts, report.records) == (True, {}, 61)
+    stored = json.loads((dataset / "validation.json").read_text())
+    assert stored["sound"] and stored["findings"] == []
+
+
+def set_int(name: str, value: int) -> Edit:
+    def edit(example: tf.train.Example) -> None:
+        ints(example, name)[:] = [value]
+
+    return edit
+
+
+def set_text(name: str, value: bytes) -> Edit:
+    def edit(example: tf.train.Example) -> None:
+        texts(example, name)[:] = [value]
+
+    return edit
+
+
+def remove(name: str) -> Edit:
+    def edit(example: tf.train.Example) -> None:
+        del example.features.feature[name]
+
+    return edit
+
+
+def double(example: tf.train.Example) -> None:
+    ints(example, "image/height").append(1)
+
+
+def retype(example: tf.train.Example) -> None:
+    del example.features.feature["image/width"]
+    example.features.feature["image/width"].float_list.value.append(64.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "edit"),
+    [
+        ("MISSING_FEATURE", remove("image/class/text")),
+        ("WRONG_TYPE", retype),
+        ("WRONG_SHAPE", double),
+        ("LABEL_RANGE", set_int("image/class/label", 5)),
+        ("LABEL_TEXT", set_text("image/class/text", b"unicorns")),
+        ("SIZE_MISMATCH", set_int("image/height", 65)),
+        ("FORMAT_MISMATCH", set_text("image/format", b"png")),
+        ("UNDECODABLE", set_text("image/encoded", b"\xff\xd8\xff\xe0 no picture at all")),
+    ],
+)
+def test_a_planted_defect_gives_exactly_its_finding(dataset: Path, code: str, edit: Edit) -> None:
+    key = rewrite(dataset, edit)
+    report = validate(str(dataset))
+    assert report.counts == {code: 1}
+    (finding,) = report.findings
+    assert (finding.shard, finding.record, finding.key) == (SHARD, 2, key)
+    frames = [len(record) + 16 for record in records_of(dataset / SHARD)]
+    assert finding.offset == sum(frames[:2])
+    assert not report.sound
+
+
+def test_a_record_that_is_no_example(dataset: Path) -> None:
+    records = records_of(dataset / SHARD)
+    records[0] = b"\x0a\xff\xff"
+    write_shard(dataset, SHARD, records)
+    assert validate(str(dataset)).counts == {"UNPARSEABLE": 1}
+
+
+def test_flipped_bytes_are_located_and_all_other_records_read(dataset: Path) -> None:
+    path = dataset / SHARD
+    records = records_of(path)
+    data = bytearray(path.read_bytes())
+    third = sum(len(record) + 16 for record in records[:3])
+    data[third + 40] ^= 1  # in the data of record 3
+    path.write_bytes(data)
+    report = validate(str(dataset))
+    assert report.counts == {"COUNT_MISMATCH": 1, "DATA_CRC": 1, "SHARD_CHECKSUM": 1}
+    found = next(finding for finding in report.findings if finding.code == "DATA_CRC")
+    assert (found.record, found.offset) == (3, third)
+    assert report.records == 60
+    data[third + 40] ^= 1
+    data[third + 1] ^= 1  # in its length
+    path.write_bytes(data)
+    report = validate(str(dataset))
+    assert report.counts == {"COUNT_MISMATCH": 1, "LENGTH_CRC": 1, "SHARD_CHECKSUM": 1}
+    assert report.records == 60
+
+
+@pytest.mark.parametrize("at_boundary", [True, False])
+def test_a_cut_shard(dataset: Path, at_boundary: bool) -> None:
+    path = dataset / SHARD
+    last = len(records_of(path)[-1]) + 16
+    path.write_bytes(path.read_bytes()[: -last if at_boundary else -7])
+    report = validate(str(dataset))
+    cut = {"SHARD_TRUNCATED": 1 if at_boundary else 2}
+    assert report.counts == {"COUNT_MISMATCH": 1, "SHARD_CHECKSUM": 1, **cut}
+
+
+def test_missing_and_unexpected_shards(dataset: Path) -> None:
+    (dataset / SHARD).rename(dataset / "train-00001-of-00004.tfrecord")
+    report = validate(str(dataset))
+    assert report.counts == {"SHARD_MISSING": 1, "SHARD_UNEXPECTED": 1}
+
+
+def test_a_doubled_record_and_one_in_two_splits(dataset: Path) -> None:
+    train = records_of(dataset / SHARD)
+    test = records_of(dataset / "test-00000-of-00001.tfrecord")
+    write_shard(dataset, SHARD, [train[0], *train[2:], train[0]])
+    write_shard(dataset, "test-00000-of-00001.tfrecord", [train[3], *test[1:]])
+    report = validate(str(dataset))
+    assert report.counts == {"DUPLICATE_KEY": 2, "SPLIT_LEAKAGE": 1}
+    assert report.warnings == 1
+
+
+def test_leakage_alone_is_a_warning_unless_it_is_named(dataset: Path) -> None:
+    shard = "test-00000-of-00001.tfrecord"
+    leaked = tf.train.Example.FromString(records_of(dataset / SHARD)[1])
+    sha256 = texts(leaked, "image/key/sha256")[0]
+    rewrite(dataset, set_text("image/key/sha256", sha256), number=0, shard=shard)
+    report = validate(str(dataset))
+    assert (report.counts, report.sound) == ({"SPLIT_LEAKAGE": 1}, True)
+    assert not validate(str(dataset), fail_on=["SPLIT_LEAKAGE"]).sound
+    assert main(["validate", "--dataset", str(dataset), "--fast"]) == 0
+    assert main(["validate", "--dataset", str(dataset), "--fast", "--fail_on", "SPLIT_LEAKAGE"]) == 1
+
+
+def test_an_empty_split_is_a_warning(tmp_path: Path, photos: Path) -> None:
+    from shardwright.pipelines.convert import convert
+
+    output = str(tmp_path / "out")
+    convert(input=str(photos), output=output, resize=8, limit=2, splits="train=0.5,a=0.25,b=0.25")
+    report = validate(output)
+    assert report.sound and set(report.counts) == {"EMPTY_SPLIT"}
+
+
+def test_books_that_do_not_balance(dataset: Path) -> None:
+    document = json.loads((dataset / "dataset.json").read_text())
+    document["ledger"]["filtered"] += 1
+    (dataset / "dataset.json").write_text(json.dumps(document))
+    assert validate(str(dataset)).counts == {"COUNT_MISMATCH": 1}
+
+
+def foreign_example(image: bytes, label: int) -> bytes:
+    feature = {
+        "image_raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_foreign_files_validate_with_features_inferred(
+    tmp_path: Path, photos: Path, compression: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suffix = ".gz" if compression else ""
+    images = [path.read_bytes() for path in sorted(photos.rglob("*.jpg"))]
+    options = tf.io.TFRecordOptions(compression_type=compression)
+    for i in range(2):
+        with tf.io.TFRecordWriter(str(tmp_path / f"part {i}.tfrecord{suffix}"), options) as writer:
+            for j, image in enumerate(images[:5]):
+                writer.write(foreign_example(image, j))
+    pattern = str(tmp_path / f"*.tfrecord{suffix}")
+    assert main(["validate", "--dataset", pattern]) == 0
+    with tf.io.TFRecordWriter(str(tmp_path / f"part 2.tfrecord{suffix}"), options) as writer:
+        writer.write(foreign_example(images[0][: len(images[0]) // 2], 0))
+        writer.write(tf.train.Example().SerializeToString())
+    assert main(["validate", "--dataset", pattern]) == 1
+    printed = capsys.readouterr().out
+    assert "UNDECODABLE" in printed and "MISSING_FEATURE" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nowhere", "does not exist"),
+        ("*.none", "does not exist"),
+        (".", "no dataset.json"),
+        ("", "--dataset is missing"),
+    ],
+)
+def test_nothing_to_validate(
+    tmp_path: Path, name: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = str(tmp_path / name) if name else ""
+    assert main(["validate", "--dataset", dataset]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1

@@ -1,0 +1,159 @@
+"""Small asymmetrical pictures, files made of them, and what an independent reader makes of those."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images.convert import ConvertedImage, convert_image
+
+WIDTH, HEIGHT = 23, 17
+BACKGROUND = (250, 120, 10)
+
+#: EXIF orientation -> how a stored picture is brought upright (EXIF 2.32, tag 274), in numpy.
+UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: np.rot90(a, -1),
+    7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
+    8: lambda a: np.rot90(a, 1),
+}
+#: The orientation that undoes another: how an upright picture has to be stored.
+INVERSE = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
+
+
+def rgb_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
+    """A picture that no rotation or mirroring leaves as it is, with steps in every channel."""
+    y, x = np.mgrid[0:height, 0:width]
+    pixels = np.stack([x * 255 / (width - 1), y * 255 / (height - 1), (x * 3 + y * 7) % 256], -1)
+    pixels[: height // 3, : width // 4] = (255, 0, 0)
+    return np.rint(pixels).astype(np.uint8)
+
+
+def grey16_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
+    """16-bit greys over the whole range, the ones that clipping would whiten among them."""
+    y, x = np.mgrid[0:height, 0:width]
+    values = (x * 2500 + y * 617).astype(np.uint16)
+    values[0, :6] = (0, 128, 129, 1000, 40000, 65535)
+    return values
+
+
+def alpha_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
+    """All shades of opacity."""
+    y, x = np.mgrid[0:height, 0:width]
+    return ((x * 11 + y * 29) % 256).astype(np.uint8)
+
+
+def stored(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """An upright picture as it has to be stored under an EXIF orientation."""
+    return np.ascontiguousarray(UPRIGHT[INVERSE[orientation]](pixels))
+
+
+def composite(pixels: np.ndarray, alpha: np.ndarray, background: tuple[int, int, int]) -> np.ndarray:
+    """Alpha over a background, in floating point."""
+    share = alpha.astype(np.float64)[..., None] / 255
+    return np.rint(pixels * share + np.array(background) * (1 - share)).astype(np.uint8)
+
+
+def file_of(image: Image.Image, format: str, orientation: int = 1, **options: Any) -> bytes:
+    """Encodes a picture, tagged with an EXIF orientation unless that is 1."""
+    out = io.BytesIO()
+    if orientation != 1:
+        exif = Image.Exif()
+        exif[274] = orientation
+        options["exif"] = exif
+    image.save(out, format, **options)
+    return out.getvalue()
+
+
+def convert(data: bytes, name: str = "a.jpg", **values: Any) -> ConvertedImage:
+    """Converts with settings that differ from the defaults in what is named."""
+    settings = replace(ConvertSettings(input=("in",), output="out"), **values)
+    settings.check()
+    return convert_image(data, name, settings)
+
+
+def pixels_of(image: ConvertedImage) -> np.ndarray:
+    """The stored picture decoded, with its stored size and channels checked on the way."""
+    if image.format == "raw":
+        pixels = np.frombuffer(image.encoded, np.uint8)
+        return pixels.reshape(image.height, image.width, image.channels)
+    with Image.open(io.BytesIO(image.encoded)) as opened:
+        assert opened.format == {"jpg": "JPEG"}.get(image.format, image.format.upper())
+        assert opened.size == (image.width, image.height)
+        if not image.kept:
+            assert opened.mode == ("L" if image.channels == 1 else "RGB")
+        return np.asarray(opened)
+
+
+def to_png(data: bytes, name: str = "a.jpg", **values: Any) -> np.ndarray:
+    """The pixels that a conversion to PNG stores."""
+    return pixels_of(convert(data, name, image_format="png", **values))
+
+
+def png_chunk(kind: bytes, content: bytes) -> bytes:
+    crc = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc)
+
+
+def raw_png(
+    size: tuple[int, int], depth: int, color_type: int, rows: list[bytes], *extra: bytes
+) -> bytes:
+    """A PNG by hand, for what Pillow cannot write (PNG specification, 11.2)."""
+    head = struct.pack(">IIBBBBB", *size, depth, color_type, 0, 0, 0)
+    chunks = [png_chunk(b"IHDR", head), *extra]
+    chunks.append(png_chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks) + png_chunk(b"IEND", b"")
+
+
+def icc_profile(primaries: list[tuple[float, float, float]], gamma: float) -> bytes:
+    """A matrix/curve display profile (ICC.1:2001-04, 6.3.1.2): D50 XYZ of red, green and blue."""
+
+    def fixed(value: float) -> bytes:
+        return struct.pack(">i", round(value * 65536))
+
+    def xyz(values: tuple[float, float, float]) -> bytes:
+        return b"XYZ \0\0\0\0" + b"".join(map(fixed, values))
+
+    text = b"test\0"
+    description = b"desc\0\0\0\0" + struct.pack(">I", len(text)) + text + bytes(78)
+    curve = b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
+    tags = {
+        b"desc": description,
+        b"cprt": b"text\0\0\0\0none\0",
+        b"wtpt": xyz((0.9642, 1.0, 0.8249)),
+        b"rXYZ": xyz(primaries[0]),
+        b"gXYZ": xyz(primaries[1]),
+        b"bXYZ": xyz(primaries[2]),
+        b"rTRC": curve,
+        b"gTRC": curve,
+        b"bTRC": curve,
+    }
+    offset = 128 + 4 + 12 * len(tags)
+    table, body = struct.pack(">I", len(tags)), b""
+    for name, content in tags.items():
+        table += name + struct.pack(">II", offset + len(body), len(content))
+        body += content + bytes(-len(content) % 4)
+    header = bytearray(128)
+    header[8:12] = b"\x02\x10\0\0"
+    header[12:24] = b"mntrRGB XYZ "
+    header[24:36] = struct.pack(">6H", 2020, 1, 1, 0, 0, 0)
+    header[36:40] = b"acsp"
+    header[68:80] = b"".join(map(fixed, (0.9642, 1.0, 0.8249)))
+    header[0:4] = struct.pack(">I", 128 + len(table) + len(body))
+    return bytes(header) + table + body
+
+
+#: D50 colorants of sRGB (IEC 61966-2-1, adapted with Bradford).
+SRGB_PRIMARIES = [(0.4360, 0.2225, 0.0139), (0.3851, 0.7169, 0.0971), (0.1431, 0.0606, 0.7141)]

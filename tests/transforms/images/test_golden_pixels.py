@@ -1,0 +1,329 @@
+"""Every mode and orientation, against arithmetic that shares nothing with the code under test."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import io
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pictures
+import pytest
+from PIL import Image, ImageCms, ImageOps, features
+
+from shardwright.schemas.errors import ImageFault
+
+ORIENTATIONS = range(1, 9)
+RGB = pictures.rgb_pixels()
+GREY = RGB[..., 2]
+ALPHA = pictures.alpha_pixels()
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def _three(grey: np.ndarray) -> np.ndarray:
+    return np.repeat(grey[..., None], 3, axis=-1)
+
+
+def _palette() -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Indices, the colours they stand for, and the palette."""
+    indices = (np.arange(RGB[..., 0].size).reshape(GREY.shape) * 5 % 60).astype(np.uint8)
+    colors = np.array([(i * 4, 255 - i * 3, i * 53 % 256) for i in range(60)], np.uint8)
+    return indices, colors[indices], colors.ravel().tolist()
+
+
+def _paletted(pixels: np.ndarray) -> Image.Image:
+    result = _from_bytes("P", pixels)
+    result.putpalette(_palette()[2])
+    return result
+
+
+def _cmyk() -> np.ndarray:
+    return np.concatenate([RGB, ALPHA[..., None] // 2], axis=-1)
+
+
+#: mode -> (stored pixels, how Pillow is told about them, expected RGB, levels of tolerance)
+def _case(mode: str):
+    if mode == "RGB":
+        return RGB, Image.fromarray, RGB, 0
+    if mode == "L":
+        return GREY, Image.fromarray, _three(GREY), 0
+    if mode == "1":
+        bits = GREY > 99
+        return bits, Image.fromarray, _three(bits.astype(np.uint8) * 255), 0
+    if mode == "RGBA":  # Pillow composites in integers: within one level of the float result
+        pixels = np.concatenate([RGB, ALPHA[..., None]], axis=-1)
+        return pixels, Image.fromarray, pictures.composite(RGB, ALPHA, pictures.BACKGROUND), 1
+    if mode == "LA":
+        pixels = np.stack([GREY, ALPHA], axis=-1)
+        expected = pictures.composite(_three(GREY), ALPHA, pictures.BACKGROUND)
+        return pixels, lambda a: _from_bytes("LA", a), expected, 1
+    if mode == "P":
+        indices, colors, _ = _palette()
+        return indices, _paletted, colors, 0
+    if mode == "P+transparency":
+        indices, colors, _ = _palette()
+        opacity = (np.arange(60) * 4).astype(np.uint8)
+        return indices, _paletted, pictures.composite(colors, opacity[indices], pictures.BACKGROUND), 1
+    if mode == "I;16":
+        values = pictures.grey16_pixels()
+        return values, Image.fromarray, _three(np.rint(values / 257).astype(np.uint8)), 0
+    assert mode == "CMYK"
+    image = _from_bytes("CMYK", _cmyk())
+    return _cmyk(), lambda a: _from_bytes("CMYK", a), np.asarray(image.convert("RGB")), 0
+
+
+def _from_bytes(mode: str, pixels: np.ndarray) -> Image.Image:
+    return Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), pixels.tobytes())
+
+
+LOSSLESS = {
+    "PNG": ["RGB", "L", "1", "RGBA", "LA", "P", "P+transparency", "I;16"],
+    "TIFF": ["RGB", "L", "1", "RGBA", "LA", "P", "I;16", "CMYK"],
+    "WEBP": ["RGB", "RGBA"],
+    "GIF": ["L", "P"],
+    "BMP": ["RGB", "L", "1", "P"],
+}
+_OPTIONS = {"WEBP": {"lossless": True, "exact": True}, "TIFF": {"compression": "tiff_lzw"}}
+
+
+@pytest.mark.parametrize(
+    ("format", "mode"), [(format, mode) for format, modes in LOSSLESS.items() for mode in modes]
+)
+def test_lossless_files_come_out_upright_in_their_true_colours(format: str, mode: str) -> None:
+    pixels, make, expected, tolerance = _case(mode)
+    orientations = ORIENTATIONS if format in ("PNG", "TIFF", "WEBP") else (1,)
+    for orientation in orientations:
+        image = make(pictures.stored(pixels, orientation))
+        options = dict(_OPTIONS.get(format, {}))
+        if mode == "P+transparency":
+            options["transparency"] = bytes(range(0, 240, 4))
+        data = pictures.file_of(image, format, orientation, **options)
+        background = "rgb({},{},{})".format(*pictures.BACKGROUND)
+        result = pictures.to_png(data, background=background)
+        difference = np.abs(result.astype(int) - expected)
+        assert result.shape == expected.shape, orientation
+        assert difference.max() <= tolerance, orientation
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("format", ["JPEG", "WEBP", "AVIF"])
+def test_lossy_files_equal_pillows_own_upright_picture(format: str, mode: str) -> None:
+    if mode == "CMYK" and format != "JPEG":
+        pytest.skip(f"{format} has no CMYK")
+    if not features.check({"JPEG": "jpg"}.get(format, format.lower())):
+        pytest.skip(f"this Pillow has no {format}")
+    pixels, make, _, _ = _case(mode)
+    for orientation in ORIENTATIONS:
+        stored = make(pictures.stored(pixels, orientation))
+        data = pictures.file_of(stored, format, orientation, quality=90)
+        with Image.open(io.BytesIO(data)) as opened:
+            expected = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"))
+        assert expected.shape[:2] == pixels.shape[:2], orientation
+        assert np.array_equal(pictures.to_png(data), expected), orientation
+
+
+def test_orientation_is_found_in_xmp_where_exif_is_silent() -> None:
+    packet = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><tiff:Orientation>6</tiff:Orientation></x:xmpmeta>'
+    image = Image.fromarray(pictures.stored(RGB, 6))
+    data = pictures.file_of(image, "JPEG", xmp=packet)
+    with Image.open(io.BytesIO(data)) as opened:
+        expected = np.asarray(ImageOps.exif_transpose(opened))
+    assert expected.shape == RGB.shape
+    assert np.array_equal(pictures.to_png(data), expected)
+
+
+def test_lab_tiff_becomes_srgb() -> None:
+    # Lab (D50) values and the sRGB colours they stand for, by the CIE and IEC 61966-2-1 formulas.
+    lab = np.array([[(50, 0, 0), (60, 40, 30), (40, -30, 20), (30, 10, -40)]], np.float64)
+    fy = (lab[..., 0] + 16) / 116
+    f = np.stack([fy + lab[..., 1] / 500, fy, fy - lab[..., 2] / 200], axis=-1)
+    xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * (0.9642, 1.0, 0.8249)
+    linear = xyz @ np.linalg.inv(np.array(pictures.SRGB_PRIMARIES))
+    curved = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear.clip(0) ** (1 / 2.4) - 0.055)
+    expected = np.rint(curved.clip(0, 1) * 255)
+    # TIFF 6.0 section 23 stores L as 0..255 and a, b as signed bytes; Pillow keeps them that way.
+    stored = np.stack(
+        [np.rint(lab[..., 0] * 2.55), lab[..., 1] % 256, lab[..., 2] % 256], axis=-1
+    ).astype(np.uint8)
+    for orientation in (1, 6):
+        image = _from_bytes("LAB", pictures.stored(stored, orientation))
+        data = pictures.file_of(image, "TIFF", orientation)
+        # 8-bit Lab and the engine's tables round: within three levels of the formulas
+        assert np.abs(pictures.to_png(data).astype(int) - expected).max() <= 3
+
+
+def test_ycbcr_tiff_becomes_rgb() -> None:
+    image = Image.fromarray(RGB).convert("YCbCr")
+    data = pictures.file_of(image, "TIFF")
+    assert np.array_equal(pictures.to_png(data), np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize(("depth", "scale"), [(1, 255), (2, 85), (4, 17), (8, 1), (16, 1)])
+def test_the_grey_that_a_png_names_transparent_is_transparent(depth: int, scale: int) -> None:
+    key = 1 if depth == 1 else 2
+    values = [key, 0]
+    row = (
+        struct.pack(">2H", *values)
+        if depth == 16
+        else sum(v << (16 - depth * (i + 1)) for i, v in enumerate(values)).to_bytes(2, "big")
+    )
+    data = pictures.raw_png((2, 1), depth, 0, [row], pictures.png_chunk(b"tRNS", struct.pack(">H", key)))
+    shown = pictures.to_png(data, background="#0a141e")
+    assert shown.tolist() == [[[10, 20, 30], [0, 0, 0]]]
+
+
+@pytest.mark.parametrize("depth", [8, 16])
+def test_the_colour_that_a_png_names_transparent_is_transparent(depth: int) -> None:
+    key, other = ((1000, 2000, 3000), (1000, 2000, 40000)) if depth == 16 else ((1, 2, 3), (1, 2, 4))
+    row = struct.pack(">6H" if depth == 16 else "6B", *key, *other)
+    data = pictures.raw_png((2, 1), depth, 2, [row], pictures.png_chunk(b"tRNS", struct.pack(">3H", *key)))
+    shown = pictures.to_png(data, background="#0a141e")[0]
+    assert shown[0].tolist() == [10, 20, 30]
+    scaled = [value / 257 if depth == 16 else value for value in other]
+    assert np.abs(shown[1] - np.array(scaled)).max() <= 1  # Pillow takes the upper byte of 16 bits
+
+
+def _grey_tiff(values: np.ndarray, bits: int, photometric: int) -> bytes:
+    """A single-strip grey TIFF of more than 8 bits a pixel, by hand (TIFF 6.0, section 2)."""
+    if bits == 12:
+        number = 0
+        for value in values.ravel().tolist():
+            number = number << 12 | value
+        body = number.to_bytes(values.size * 12 // 8, "big")
+    else:
+        body = values.astype("<u2").tobytes()
+    entries = [(256, 3, values.shape[1]), (257, 3, values.shape[0]), (258, 3, bits), (259, 3, 1),
+               (262, 3, photometric), (273, 4, 8), (277, 3, 1), (278, 3, values.shape[0]),
+               (279, 4, len(body))]  # fmt: skip
+    ifd = struct.pack("<H", len(entries))
+    for tag, type_, value in entries:
+        ifd += struct.pack("<HHI", tag, type_, 1) + struct.pack("<I", value)
+    return b"II*\0" + struct.pack("<I", 8 + len(body)) + body + ifd + bytes(4)
+
+
+def test_twelve_bits_are_scaled_as_twelve_bits() -> None:
+    values = np.array([[0, 16, 2000, 4095]], np.uint16)
+    shown = pictures.to_png(_grey_tiff(values, 12, 1))[..., 0]
+    assert np.array_equal(shown, np.rint(values / 4095 * 255))
+
+
+def test_sixteen_bits_with_white_as_zero_are_not_a_negative() -> None:
+    values = np.array([[0, 300, 30000, 65535]], np.uint16)
+    shown = pictures.to_png(_grey_tiff(values, 16, 0))[..., 0]
+    assert np.array_equal(shown, 255 - np.rint(values / 257))
+
+
+def test_sixteen_bit_grey_without_a_defined_scale_is_refused_not_clipped() -> None:
+    wide = Image.fromarray(np.array([[0, 70000]], np.int32))
+    floats = Image.fromarray(np.array([[0.5, 7.0]], np.float32))
+    for image in (wide, floats):
+        with pytest.raises(ImageFault) as fault:
+            pictures.to_png(pictures.file_of(image, "TIFF"))
+        assert fault.value.reason == "UNSUPPORTED_FORMAT"
+    unit = Image.fromarray(np.array([[0.0, 0.5, 1.0]], np.float32))
+    assert pictures.to_png(pictures.file_of(unit, "TIFF"))[0, :, 0].tolist() == [0, 128, 255]
+
+
+# --- colour profiles -----------------------------------------------------------------------------
+
+GAMMA_18 = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
+SWAPPED = pictures.icc_profile([pictures.SRGB_PRIMARIES[i] for i in (1, 0, 2)], 2.2)
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+def _srgb_curve(linear: np.ndarray) -> np.ndarray:
+    curved = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return np.rint(curved * 255)
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "WEBP"])
+def test_a_profile_with_another_curve_goes_to_srgb(format: str) -> None:
+    options = _OPTIONS.get(format, {})
+    data = pictures.file_of(Image.fromarray(RGB), format, icc_profile=GAMMA_18, **options)
+    expected = _srgb_curve((RGB / 255) ** 1.8)
+    # The engine works in 16-bit tables: within two levels, three in the deepest shadows.
+    difference = np.abs(pictures.to_png(data).astype(int) - expected)
+    assert difference[RGB > 8].max() <= 2
+    assert difference.max() <= 3
+    assert np.abs(RGB - expected).max() > 15, "the profile must make a difference to be seen"
+
+
+def test_a_profile_with_swapped_primaries_swaps_the_colours_back() -> None:
+    image = Image.fromarray(np.array([[(200, 30, 90), (10, 250, 90)]], np.uint8))
+    shown = pictures.to_png(pictures.file_of(image, "PNG", icc_profile=SWAPPED)).astype(int)
+    expected = _srgb_curve((np.array([[(30, 200, 90), (250, 10, 90)]]) / 255) ** 2.2)
+    assert np.abs(shown - expected).max() <= 2
+
+
+def test_a_profile_is_applied_under_alpha_and_behind_a_palette() -> None:
+    grey_blue = np.full((4, 4, 3), (60, 90, 180), np.uint8)
+    expected = _srgb_curve((grey_blue / 255) ** 1.8)
+    translucent = np.dstack([grey_blue, np.full((4, 4), 128, np.uint8)])
+    data = pictures.file_of(Image.fromarray(translucent), "PNG", icc_profile=GAMMA_18)
+    over_black = pictures.to_png(data, background="black")
+    assert np.abs(over_black - expected * 128 / 255).max() <= 2
+    paletted = Image.fromarray(grey_blue).quantize(2)
+    data = pictures.file_of(paletted, "PNG", icc_profile=GAMMA_18)
+    assert np.abs(pictures.to_png(data) - expected).max() <= 2
+
+
+def test_a_picture_tagged_srgb_is_unchanged_and_kept() -> None:
+    data = pictures.file_of(Image.fromarray(RGB), "PNG", icc_profile=SRGB)
+    assert np.array_equal(pictures.to_png(data), RGB)
+    kept = pictures.convert(data, image_format="keep")
+    assert kept.kept
+    assert kept.encoded == data
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [b"garbage", SRGB[:200], SRGB.replace(b"acsp", b"pcsa"), SRGB.replace(b"RGB ", b"CMYK"), GAMMA_18[:-30]],
+)
+def test_a_broken_or_unfitting_profile_is_ignored(profile: bytes) -> None:
+    data = pictures.file_of(Image.fromarray(RGB), "PNG", icc_profile=profile)
+    assert np.array_equal(pictures.to_png(data), RGB)
+
+
+def test_a_profile_of_another_colour_space_leaves_cmyk_to_the_plain_formula() -> None:
+    image = _from_bytes("CMYK", _cmyk())
+    data = pictures.file_of(image, "TIFF", icc_profile=SRGB)
+    assert np.array_equal(pictures.to_png(data), np.asarray(image.convert("RGB")))
+
+
+def test_nothing_of_the_profile_or_other_metadata_reaches_an_encoded_picture() -> None:
+    packet = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><tiff:Orientation>6</tiff:Orientation></x:xmpmeta>'
+    data = pictures.file_of(
+        Image.fromarray(RGB), "JPEG", 6, icc_profile=GAMMA_18, comment=b"secret", xmp=packet, dpi=(9, 9)
+    )
+    for stored in ("jpeg", "png", "webp"):
+        encoded = pictures.convert(data, image_format=stored, resize="9").encoded
+        with Image.open(io.BytesIO(encoded)) as opened:
+            opened.load()
+            left = set(opened.info) & {"icc_profile", "exif", "xmp", "comment", "dpi", "transparency"}
+        assert not left, stored
+
+
+# --- frozen pixels -------------------------------------------------------------------------------
+
+
+def _regenerate():
+    spec = importlib.util.spec_from_file_location("regenerate_golden", GOLDEN / "regenerate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", sorted(json.loads((GOLDEN / "pixels.json").read_text())))
+def test_pixels_are_those_of_the_first_release(name: str) -> None:
+    case = json.loads((GOLDEN / "pixels.json").read_text())[name]
+    assert _regenerate().digest(base64.b64decode(case["file"]), case["settings"]) == case["sha256"]
+
+
+def test_golden_files_still_are_what_their_script_makes() -> None:
+    cases = json.loads((GOLDEN / "pixels.json").read_text())
+    made = _regenerate().cases()
+    assert set(cases) == set(made)
+    assert all(cases[name]["settings"] == settings for name, (_, settings) in made.items())

@@ -1,0 +1,151 @@
+"""Draws pictures small and side by side, with a caption under each."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.transforms.images.color import to_color
+from shardwright.transforms.images.decode import load, open_image, reduce_jpeg, upright
+
+SIDE = 128
+_GAP = 8
+_FONT_SIZE = 13
+_CAPTION_HEIGHT = 20
+_WHITE, _INK, _FAINT = (255, 255, 255), (32, 32, 32), (214, 214, 214)
+#: A larger picture is not worth the memory; this is Pillow's own limit.
+_MAX_PIXELS = 89_478_485
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+_Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+
+class Tile(NamedTuple):
+    """A picture and its caption; `name` alone is drawn where the picture cannot be.
+
+    Attributes:
+      image: RGB, at most `SIDE` on each side; None if it could not be decoded.
+      name: what stands under it.
+      number: stands before a name that has letters which the font lacks.
+    """
+
+    image: Image.Image | None
+    name: str
+    number: str = ""
+
+
+def thumbnail(encoded: bytes) -> Image.Image:
+    """Decodes a stored picture, upright and in colour, at most `SIDE` on each side.
+
+    Raises:
+      ImageFault: if it cannot be decoded.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # open_image refuses it itself
+        try:
+            opened = open_image(encoded, "image", _MAX_PIXELS)
+        except NotACandidate:
+            raise ImageFault(
+                QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are those of no known image format"
+            ) from None
+    shorter = min(opened.image.size)
+    reduce_jpeg(opened, next((factor for factor in (8, 4, 2) if shorter >= 2 * SIDE * factor), 1))
+    return _fitted(upright(load(opened, _MAX_PIXELS), opened.orientation))
+
+
+def raw_thumbnail(data: bytes, height: int, width: int, channels: int) -> Image.Image:
+    """The same for bare pixels, rows of uint8 HxWxC.
+
+    Raises:
+      ImageFault: if the sizes do not fit the bytes.
+    """
+    if channels not in _MODES or min(height, width) < 1 or height * width * channels != len(data):
+        raise ImageFault(
+            QuarantineReason.CORRUPT,
+            Stage.DECODE,
+            f"{len(data)} raw bytes are not {height} x {width} x {channels}",
+        )
+    return _fitted(Image.frombytes(_MODES[channels], (width, height), data))
+
+
+def _fitted(image: Image.Image) -> Image.Image:
+    # Small pictures are enlarged in whole pixels, so that one sees what is stored.
+    resample = Image.Resampling.NEAREST if 2 * max(image.size) <= SIDE else Image.Resampling.BICUBIC
+    colored = to_color(image, "rgb", _WHITE)
+    width, height = colored.size
+    scale = SIDE / max(width, height)
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return colored.resize(size, resample, reducing_gap=2.0 if scale < 1 else None)
+
+
+def draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
+    """Draws the tiles in a grid, row by row.
+
+    A letter that the font lacks is drawn as the letter it is composed with, or as `?`.
+    """
+    columns = max(1, math.ceil(math.sqrt(len(tiles))))
+    rows = math.ceil(len(tiles) / columns)
+    step_x, step_y = SIDE + _GAP, SIDE + _CAPTION_HEIGHT + _GAP
+    sheet = Image.new("RGB", (columns * step_x + _GAP, rows * step_y + _GAP), _WHITE)
+    draw = ImageDraw.Draw(sheet)
+    font = _font()
+    for i, tile in enumerate(tiles):
+        left, top = _GAP + i % columns * step_x, _GAP + i // columns * step_y
+        frame = (left, top, left + SIDE - 1, top + SIDE - 1)
+        if tile.image is None:
+            draw.rectangle(frame, outline=_FAINT)
+            draw.line(frame, fill=_FAINT)
+            draw.line((frame[0], frame[3], frame[2], frame[1]), fill=_FAINT)
+        else:
+            sheet.paste(ImageOps.pad(tile.image, (SIDE, SIDE), color=_WHITE), (left, top))
+        caption = _caption(font, tile)
+        shift = (SIDE - font.getlength(caption)) / 2
+        draw.text((left + max(shift, 0), top + SIDE + 3), caption, fill=_INK, font=font)
+    return sheet
+
+
+def _font() -> _Font:
+    try:
+        return ImageFont.load_default(_FONT_SIZE)
+    except ImportError:  # Pillow was built without FreeType
+        return ImageFont.load_default_imagefont()
+
+
+def _caption(font: _Font, tile: Tile) -> str:
+    """Returns what the font can draw of a caption in the width of a tile."""
+    caption = "".join(_drawable(font, char) for char in tile.name)
+    if tile.number and "?" in caption and "?" not in tile.name:
+        caption = f"{tile.number} {caption}"
+    if font.getlength(caption) <= SIDE:
+        return caption
+    low, high = 0, len(caption)
+    while low < high:  # the longest beginning that fits
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if font.getlength(caption[:middle] + "...") <= SIDE else (low, middle - 1)
+    return caption[:low] + "..."
+
+
+def _drawable(font: _Font, char: str) -> str:
+    if not char.isprintable():
+        return " "
+    if _has(font, char):
+        return char
+    plain = "".join(c for c in unicodedata.normalize("NFKD", char) if not unicodedata.combining(c))
+    return plain if plain and all(_has(font, c) for c in plain) else "?"
+
+
+def _has(font: _Font, char: str) -> bool:
+    if char.isascii():
+        return True
+    if not isinstance(font, ImageFont.FreeTypeFont):
+        return False  # the bitmap font knows Latin-1 at most
+    # U+FFFF is no character in any font: what is drawn for it is drawn for all that are lacking.
+    mask, lacking = font.getmask(char), font.getmask("\uffff")
+    return mask.size != lacking.size or bytes(mask) != bytes(lacking)
