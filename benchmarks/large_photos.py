@@ -15,10 +15,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from PIL import Image
 from quality import psnr
+
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images.convert import convert_image
 
 MIN_PIXELS = 4_000_000
 
@@ -41,19 +45,18 @@ def _full(data: bytes, settings: Settings) -> Image.Image:
         return picture.convert("RGB").resize(settings.size, settings.resample)
 
 
-def _scaled(data: bytes, settings: Settings) -> Image.Image:
-    with Image.open(io.BytesIO(data), formats=("JPEG",)) as picture:
-        # The reduced picture stays at least twice the target on both sides, so that the filter
-        # still has detail to average.
-        width, height = settings.size
-        drafted = picture.draft("RGB", (2 * width, 2 * height))
-        # Its sides are rounded up to whole pixels; the box is the exact extent of the original.
-        box = drafted[1] if drafted else (0, 0, *picture.size)
-        return picture.convert("RGB").resize(settings.size, settings.resample, box=box)
+def _shardwright(data: bytes, settings: Settings) -> Image.Image:
+    converted = convert_image(data, "photo.jpg", _convert_settings(settings))
+    return Image.frombytes("RGB", settings.size, converted.encoded)
 
 
-# The decoder under test: `decode_for(data: bytes, settings) -> Image.Image`.
-decode_for: Callable[[bytes, Settings], Image.Image] = _scaled
+@cache
+def _convert_settings(settings: Settings) -> ConvertSettings:
+    return ConvertSettings(
+        resize="x".join(map(str, settings.size)),
+        resample=settings.resample.name.lower(),
+        image_format="raw",  # the bare pixels: encoding is not part of the comparison
+    )
 
 
 def seconds_for(
@@ -88,10 +91,10 @@ def compare(images: list[bytes], settings: Settings, rounds: int) -> dict[str, f
     full, scaled, values = 0.0, 0.0, []
     for data in images:
         # Judged first: that reads the code and the data into the caches for both.
-        values.append(psnr(_full(data, settings), decode_for(data, settings)))
+        values.append(psnr(_full(data, settings), _shardwright(data, settings)))
         # In turn, so that other work on the machine slows both down alike.
         pairs = [
-            (seconds_for(_full, data, settings), seconds_for(decode_for, data, settings))
+            (seconds_for(_full, data, settings), seconds_for(_shardwright, data, settings))
             for _ in range(rounds)
         ]
         full += statistics.median(pair[0] for pair in pairs)

@@ -45,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = nearest(name, list(COMMANDS)) or "; see shardwright --help"
         print(f"shardwright: there is no command {name!r}{hint}", file=sys.stderr)
         return int(ExitCode.USAGE)
-    module = import_module(f"shardwright.pipelines.{COMMANDS[name][0]}")
+    try:
+        module = import_module(f"shardwright.pipelines.{COMMANDS[name][0]}")
+    except KeyboardInterrupt:  # importing takes a second
+        print("shardwright: interrupted before anything began.", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
     return int(module.main(arguments[1:]))
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from shardwright.schemas.dataset import Dataset, Shard
-from shardwright.schemas.errors import ImageFault, UsageError
+from shardwright.schemas.errors import EngineError, ImageFault, UsageError
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Fill
@@ -31,7 +31,7 @@ _CLASS_NAMES = ("image/class/text", "image/class/label", "label")
 _MAX_SCANNED = 2_048
 _MAX_SCANNED_BYTES = 256 * 10**6
 #: Where one does: ledger lines.
-_MAX_LISTED = 1_000_000
+_MAX_LISTED = 200_000
 
 
 def write_contact_sheet(
@@ -78,8 +78,13 @@ def write_contact_sheet(
         raise UsageError(f"--contact_sheet {shown}: there is no picture to draw; choose another --split.")
     buffer = io.BytesIO()
     draw_sheet(tiles).save(buffer, _FORMATS[extension])
-    with storage.faults("write", path):
+    try:
         storage.write_bytes(path, buffer.getvalue())
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise EngineError(
+            f"Cannot write the contact sheet to {shown}: {reason}; choose another place."
+        ) from error
     return len(tiles)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -23,7 +24,7 @@ from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.summary import print_convert_summary
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR, Dataset
+from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import layout_by_name
@@ -80,13 +81,21 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     from shardwright.transforms.checks.shard import Depth, ShardTask
     from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.commit import CommitDataset
-    from shardwright.transforms.plan.transforms import AssignShards, check_keys, name_planned_shard
+    from shardwright.transforms.plan.transforms import (
+        AssignShards,
+        bucket_keys,
+        check_keys,
+        name_planned_shard,
+    )
     from shardwright.transforms.shards.write import WritePlannedShards
 
     settings = job.settings
     batches, forecast = build_forecast(pipeline, request)  # EncodedRefs, Forecast
     grouped = batches | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
-    keys_checked = grouped | "CheckKeys" >> beam.FlatMap(check_keys)  # int
+    keys = grouped
+    if len(request.inputs) > 1:
+        keys = batches | "BucketKeys" >> beam.FlatMap(bucket_keys) | "GroupKeys" >> beam.GroupByKey()
+    keys_checked = keys | "CheckKeys" >> beam.FlatMap(check_keys)  # int
     results = (
         grouped
         | "NamePlannedShards"
@@ -130,6 +139,8 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
 def prepare_output(settings: ConvertSettings) -> str:
     """Checks the output and returns the directory to build in; writes nothing.
 
+    What is to replace a dataset is built beside it, and `--resume` goes on there.
+
     Raises:
       UsageError: if it is missing, no directory, or not empty without --overwrite or --resume.
       EngineError: if it cannot be written to.
@@ -138,33 +149,76 @@ def prepare_output(settings: ConvertSettings) -> str:
     if not output:
         raise UsageError("--output is missing; name the dataset directory to write.")
     shown = printable(output)
-    repair_swap(output)
-    local = not storage.is_remote(output)
-    if local and os.path.lexists(output) and not os.path.isdir(output):
-        raise UsageError(f"--output {shown} is a file; name a directory.")
-    files = storage.list_files(output)
-    if local:
-        _check_writable(output)
-    if settings.overwrite and files:
-        if not local:
+    if storage.is_remote(output):
+        files = storage.list_files(output)
+        if settings.overwrite and files:
             raise UsageError(f"--output {shown}: --overwrite works on local disks; write to a new place.")
-        staging = staging_path(output)
-        storage.remove_tree(staging)
+        _check_free(shown, files, settings)
+        return output
+    repair_swap(output)
+    _check_place(output)
+    files = storage.list_files(output)
+    staging = staging_path(output)
+    if settings.resume and storage.list_files(staging):
         return staging
-    if files and not settings.resume:
-        if DATASET_JSON in files:
-            raise UsageError(
-                f"--output {shown} holds a dataset; choose another place, or replace it with --overwrite."
-            )
-        unfinished = any(file.startswith(("_shards/", f"{WORK_DIR}/")) for file in files)
+    _check_free(shown, files, settings)
+    if settings.overwrite and files:
+        _check_replaceable(output, staging)
+    if not settings.resume:
+        storage.remove_tree(staging)  # of an --overwrite that was given up
+    return staging if settings.overwrite and files else output
+
+
+def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> None:
+    """Checks that nothing in the output would be mixed with what is written."""
+    unfinished = any(file.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for file in files)
+    if not files or settings.overwrite or (settings.resume and (unfinished or DATASET_JSON in files)):
+        return
+    if settings.resume:
         raise UsageError(
-            f"--output {shown} holds an unfinished run; finish it with --resume, or begin anew "
-            "with --overwrite."
-            if unfinished
-            else f"--output {shown} is not empty; choose another place, or replace all that is in "
-            "it with --overwrite."
+            f"--output {shown} holds files but no run that could be resumed; choose another place."
         )
-    return output
+    if DATASET_JSON in files:
+        raise UsageError(
+            f"--output {shown} holds a dataset; choose another place, or replace it with --overwrite."
+        )
+    raise UsageError(
+        f"--output {shown} holds an unfinished run; finish it with --resume, or begin anew with --overwrite."
+        if unfinished
+        else f"--output {shown} is not empty; choose another place, or replace all that is in it "
+        "with --overwrite."
+    )
+
+
+def _check_place(output: str) -> None:
+    """Checks that a local output is a directory that can be written to, or could be made."""
+    shown = printable(output)
+    try:
+        os.lstat(output)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(f"--output {shown}: the name is too long; choose a shorter one.") from None
+    if os.path.islink(output) and not os.path.exists(output):
+        raise UsageError(f"--output {shown} is a symbolic link to nowhere; name a directory.")
+    if os.path.lexists(output) and not os.path.isdir(output):
+        raise UsageError(f"--output {shown} is a file; name a directory.")
+    _check_writable(output)
+
+
+def _check_replaceable(output: str, staging: str) -> None:
+    """Checks that a directory can be swapped for another by renames."""
+    shown, real = printable(output), os.path.realpath(output)
+    if os.path.ismount(real):
+        raise UsageError(
+            f"--output {shown} is the root of a file system, which --overwrite cannot replace; "
+            "name a directory inside it."
+        )
+    if os.path.commonpath((real, os.getcwd())) == real:
+        raise UsageError(
+            f"--output {shown} is where this command runs, and --overwrite would replace it; run "
+            "from another directory."
+        )
+    _check_place(staging)
 
 
 def _check_writable(output: str) -> None:
@@ -275,7 +329,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_convert_summary(result)
         return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+    return exit_code_of(command, lambda: verbose, resumable=True)
 
 
 if __name__ == "__main__":

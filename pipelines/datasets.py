@@ -48,6 +48,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     if not name:
         raise UsageError("--dataset is missing; name a dataset directory or 'dir/*.tfrecord'.")
     shown = printable(name)
+    storage.require_known("--dataset", name)
     repair_swap(name)
     if storage.exists(storage.join(name, DATASET_JSON)):
         return Target(name, name, None)

@@ -27,7 +27,7 @@ from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard, pretty_jso
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import FeatureSpec, Fill, features_json
+from shardwright.schemas.layouts import Fill, features_json
 from shardwright.schemas.settings import ConvertSettings, nearest
 from shardwright.schemas.units import format_size, parse_int
 from shardwright.transforms import storage
@@ -44,6 +44,7 @@ _MAX_VALUES_SHOWN = 8
 _MAX_TEXT_SHOWN = 200
 _MAX_RECORDS = 10_000
 _MAX_THUMBNAILS = 1024
+_NOTHING = Feature(None, ())
 
 
 def inspect(
@@ -148,11 +149,8 @@ def _describe_files(target: Target) -> dict[str, Any]:
 
 def _choose_split(made: Dataset, split: str) -> str:
     if split and split not in made.splits:
-        known = ", ".join(made.splits)
-        raise UsageError(
-            f"--split {printable(split)}: there is no such split; choose one of {known}"
-            f"{nearest(split, list(made.splits))}."
-        )
+        hint = nearest(split, list(made.splits)) or f"; choose one of {', '.join(made.splits)}."
+        raise UsageError(f"--split {printable(split)}: there is no such split{hint}")
     filled = (name for name in made.splits if made.records(name))
     return split or next(filled, next(iter(made.splits), ""))
 
@@ -190,7 +188,7 @@ def _first_records(
                 except ValueError as error:
                     damages.append({**where, "message": f"it is no tf.train.Example: {error}"})
                     continue
-                records.append({**where, "features": dict(_values(example, contract.features))})
+                records.append({**where, "features": dict(_values(example, contract))})
                 if len(records) >= count:
                     break
         if shard is not None and len(records) < count and seen < shard.records:
@@ -199,31 +197,39 @@ def _first_records(
     return records, damages
 
 
-def _values(example: Mapping[str, Feature], specs: Sequence[FeatureSpec]) -> Iterator[tuple[str, Any]]:
+def _values(example: Mapping[str, Feature], contract: Contract) -> Iterator[tuple[str, Any]]:
     """Yields the features as JSON stores them: those of the contract in its order, then all others."""
-    single = {spec.name for spec in specs if spec.length == 1}
-    pixels = {spec.name for spec in specs if spec.fill is Fill.ENCODED}
-    known = [spec.name for spec in specs if spec.name in example]
+    pixels, stored = contract.spec(Fill.ENCODED), contract.spec(Fill.FORMAT)
+    raw = stored is not None and list(example.get(stored.name, _NOTHING).values) == [b"raw"]
+    single = {spec.name for spec in contract.features if spec.length == 1}
+    known = [spec.name for spec in contract.features if spec.name in example]
     for name in [*known, *sorted(example.keys() - set(known))]:
-        values = [_value(value, name in pixels) for value in example[name].values]
+        if pixels is not None and name == pixels.name:
+            values = [_picture(value, raw) for value in example[name].values]
+        else:
+            values = [_value(value) for value in example[name].values]
         yield name, values[0] if name in single and len(values) == 1 else values
 
 
-def _value(value: Any, is_image: bool) -> Any:
-    """Returns a value as JSON stores it; bytes that are no text as their size and kind."""
+def _picture(value: Any, raw: bool = False) -> Any:
+    """Returns bytes as their number and kind."""
+    if not isinstance(value, bytes):
+        return _value(value)
+    kind = "raw" if raw else kind_of(value[:HEAD_BYTES])
+    return {"bytes": len(value), "kind": FORMAT_NAMES.get(kind, kind) if kind else None}
+
+
+def _value(value: Any) -> Any:
+    """Returns a value as JSON stores it; bytes that are no text as their number and kind."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if not isinstance(value, bytes):
         return value
-    kind = kind_of(value[:HEAD_BYTES])
-    if is_image or kind:
-        return {"bytes": len(value), "kind": FORMAT_NAMES.get(kind, kind) if kind else "raw"}
     try:
         text = value.decode()
     except UnicodeDecodeError:
-        return {"bytes": len(value), "kind": None}
-    binary = any(not char.isprintable() and char not in "\n\r\t" for char in text)
-    return {"bytes": len(value), "kind": None} if binary else text
+        return _picture(value)
+    return text if all(char.isprintable() or char in "\n\r\t" for char in text) else _picture(value)
 
 
 def _shown(value: Any) -> str:
@@ -280,8 +286,8 @@ def print_inspection(found: Mapping[str, Any]) -> None:
 
 
 def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
-    def pairs(values: Mapping[str, Any], joint: str) -> str:
-        return ", ".join(f"{name}{joint}{_shown(value)}" for name, value in values.items())
+    def pairs(values: Mapping[str, Any]) -> str:
+        return "; ".join(f"{name} {_shown(value)}" for name, value in values.items())
 
     print_table(
         out,
@@ -290,8 +296,8 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
             ["name", _shown(found["name"])],
             ["layout", _shown(found["layout"])],
             ["fingerprint", found["fingerprint"]],
-            ["settings", pairs(found["changed_settings"], "=") or "the defaults"],
-            ["versions", pairs(found["versions"], " ")],
+            ["settings", pairs(found["changed_settings"]) or "the defaults"],
+            ["versions", pairs(found["versions"])],
         ],
     )
     print_table(

@@ -80,7 +80,13 @@ def given_settings(namespace: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings that were given, those of `--job` below those of the command line."""
     known = setting_fields()
     given = {name: value for name, value in vars(namespace).items() if name in known}
-    return {**(read_job_file(namespace.job) if namespace.job else {}), **given}
+    job = read_job_file(namespace.job) if namespace.job else {}
+    for name, other in (("shards", "shard_size"), ("overwrite", "resume")):
+        if name in given:
+            job.pop(other, None)  # they exclude each other, and the command line counts
+        if other in given:
+            job.pop(name, None)
+    return {**job, **given}
 
 
 def read_job_file(path: str) -> dict[str, Any]:
@@ -93,12 +99,13 @@ def read_job_file(path: str) -> dict[str, Any]:
 
     try:
         with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file) or {}
+            values = yaml.safe_load(file)
     except OSError as error:
         raise UsageError(f"--job {path}: {(error.strerror or str(error)).lower()}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        detail = " ".join(str(error).split())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        detail = " ".join(str(error).split()).rstrip(".")
         raise UsageError(f"--job {path} is no YAML: {detail}.") from None
+    values = {} if values is None else values
     if not isinstance(values, Mapping):
         raise UsageError(f"--job {path}: write one `setting: value` on each line.")
     known = list(setting_fields())
@@ -106,7 +113,9 @@ def read_job_file(path: str) -> dict[str, Any]:
     for key, value in values.items():
         name = str(key).replace("-", "_")
         if name not in known:
-            raise UsageError(f"--job {path}: unknown setting {key!r}{nearest(name, known)}.")
+            raise UsageError(f"--job {path}: unknown setting {key!r}{nearest(name, known) or '.'}")
+        if value is None:
+            raise UsageError(f"--job {path}: {key} has no value; quote one that begins with #.")
         result[name] = value
     return result
 
@@ -125,12 +134,21 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
 
     options = PipelineOptions(list(argv))
     standard = options.view_as(StandardOptions)
-    runner = (standard.runner or "").rpartition(".")[2]
-    if runner.lower() in _CLOSED_RUNNERS:
+    _check_runner(standard.runner or "", standard.KNOWN_RUNNER_NAMES)
+    runner = (standard.runner or "").rpartition(".")[2].lower()
+    if runner in _CLOSED_RUNNERS or f"{runner}runner" in _CLOSED_RUNNERS:
         _refuse_unknown(argv, known)
     if not standard.runner:
         standard.runner = DEFAULT_RUNNER
     return options
+
+
+def _check_runner(runner: str, known: Sequence[str]) -> None:
+    """Refuses a runner that Beam would not find; it takes any case, and names without `Runner`."""
+    names = [name.lower() for name in known]
+    if runner and "." not in runner and not {runner.lower(), f"{runner.lower()}runner"} & set(names):
+        hint = nearest(runner, known) or f"; choose one of {', '.join(known)}."
+        raise UsageError(f"--runner {runner}: Beam has no such runner{hint}")
 
 
 def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:

@@ -50,8 +50,12 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
       UsageError: if a setting, a named file or an input is wrong.
     """
     plan_from = str(values.get("plan_from") or "")
+    storage.require_known("--plan_from", plan_from)
     carried = read_plan(plan_from) if plan_from else None
     settings = cli_options.build_settings(values, carried.settings if carried else None)
+    storage.require_known("--class_names", settings.class_names)
+    if with_output:
+        storage.require_known("--output", settings.output)
     return Request(
         settings=settings,
         inputs=check_inputs(settings.input, settings.output if with_output else None),
@@ -77,7 +81,7 @@ def read_plan(path: str) -> Plan:
             f"--plan_from {path}: {(error.strerror or str(error)).lower()}; name the dataset.json "
             "of an earlier build."
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError(f"--plan_from {path} is no JSON; name a dataset.json.") from None
     return Dataset.from_json(document, f"--plan_from {path}").plan
 
@@ -115,7 +119,9 @@ def build_forecast(pipeline: Any, request: Request) -> tuple[Any, Any]:
         | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     )
     if settings.dedupe == "exact":
-        batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes)  # EncodedRefs
+        batches = batches | "DedupeExact" >> DedupeExact(
+            settings.max_source_bytes, request.class_names
+        )  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
         settings, request.carried, request.class_names, request.explicit_shards
     )  # Forecast

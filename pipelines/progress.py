@@ -14,6 +14,8 @@ from shardwright.transforms.progress import PROGRESS
 _TICK_SECONDS = 0.2
 #: Seconds between lines where there is no terminal.
 _LINE_SECONDS = 10.0
+#: Seconds of work after which a rate means something.
+_SETTLED_SECONDS = 1.0
 
 
 @contextlib.contextmanager
@@ -47,19 +49,29 @@ def _shards_done(directory: str) -> int:
 
 
 def progress_text(seconds: float, directory: str = "") -> str:
-    """Returns the state of the run as one line."""
+    """Returns the state of the run as one line.
+
+    Args:
+      seconds: since the first image was finished.
+      directory: where shard ledgers appear.
+    """
     images, total = PROGRESS.images, PROGRESS.total_images
+    count = PROGRESS.total_shards
+    if PROGRESS.checked_shards:
+        shards = PROGRESS.checked_shards
+        done = f"shard {shards}/{count}" if count else f"{shards} shards"
+        return f"reading back: {PROGRESS.checked_records} records, {done}, {PROGRESS.findings} findings"
     shards = _shards_done(directory)
     if not images and not shards:
         return f"listing: {PROGRESS.listed} files" if PROGRESS.listed else "starting"
     parts = []
     if images:
-        rate = images / seconds if seconds > 0 else 0.0
         parts.append(f"{images}/{total} images" if total else f"{images} images")
+    if images and seconds >= _SETTLED_SECONDS:
+        rate = images / seconds
         parts.append(f"{rate:.0f} images/s")
-        if total > images and rate:
+        if total > images:
             parts.append(f"{_clock((total - images) / rate)} left")
-    count = PROGRESS.total_shards
     parts.append(f"shard {shards}/{count}" if count else f"{shards} shards")
     parts.append(f"{PROGRESS.bad} bad")
     return ", ".join(parts)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
+from shardwright.schemas.image_ref import printable
+
+#: What Beam adds to the message of a worker's exception.
+_BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
+_STDERR = 2
+#: Characters that would break a message's one line or speak to the terminal.
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
 
 def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
@@ -25,35 +34,79 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
     import apache_beam as beam
 
     try:
-        pipeline = beam.Pipeline(options=options)
+        try:
+            pipeline = beam.Pipeline(options=options)
+        except (ValueError, ImportError) as error:
+            detail = " ".join(str(error).split()).rstrip(".")
+            raise UsageError(f"Beam does not take its options: {detail}.") from error
         build(pipeline)
-        result = pipeline.run()
-        if getattr(result, "has_job", True):
-            state = result.wait_until_finish()
-            if state is not None and str(state) not in ("DONE", "UPDATED"):
-                raise EngineError(f"The runner reports the state {state}; see its log.")
+        with _silent_workers(options):
+            result = pipeline.run()
+            if getattr(result, "has_job", True):
+                state = result.wait_until_finish()
+                if state is not None and str(state) not in ("DONE", "UPDATED"):
+                    raise EngineError(f"The runner reports the state {state}; see its log.")
         return result
-    except (KeyboardInterrupt, ShardwrightError):
-        raise
     except Exception as error:
+        if _is_interrupt(error):
+            raise KeyboardInterrupt from error
         raise as_shardwright_error(error) from error
+
+
+@contextlib.contextmanager
+def _silent_workers(options: Any) -> Iterator[None]:
+    """Keeps the tracebacks that worker processes print off the screen, as `quiet_engine` does ours."""
+    from apache_beam.options.pipeline_options import DirectOptions
+
+    loud = logging.getLogger("apache_beam").level < logging.CRITICAL
+    if loud or options.view_as(DirectOptions).direct_running_mode != "multi_processing":
+        yield
+        return
+    stderr = sys.stderr
+    try:
+        ours = stderr.fileno() == _STDERR
+    except (OSError, ValueError):
+        ours = False
+    saved = os.dup(_STDERR)
+    with open(saved, "w", encoding=stderr.encoding, errors="backslashreplace", buffering=1) as screen:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), _STDERR)
+        sys.stderr = screen if ours else stderr
+        try:
+            yield
+        finally:
+            sys.stderr = stderr
+            os.dup2(saved, _STDERR)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C ended the run; Beam wraps it like any exception of a worker."""
+    return any(
+        isinstance(item, KeyboardInterrupt) or re.match(r"KeyboardInterrupt\b", str(item))
+        for item in _chain(error)
+    )
 
 
 def as_shardwright_error(error: BaseException) -> ShardwrightError:
     """Returns the error that an exception of the engine carries or stands for."""
-    seen: BaseException | None = error
-    while seen is not None:
-        found = ShardwrightError.from_text(str(seen))
+    for item in _chain(error):
+        found = ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
         if found:
             return found
-        seen = seen.__cause__ or seen.__context__
-    if isinstance(error, MemoryError):
-        return EngineError("The machine ran out of memory; use a larger one, then --resume.")
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = (lines[-1] if lines else "")[:300]
+    lines = [line.strip() for line in _BEAM_STEP.sub("", str(error)).splitlines() if line.strip()]
+    text = (lines[-1] if lines else "").rstrip(".")[:300]
+    if isinstance(error, MemoryError) or re.match(r"(\w+: )?MemoryError\b", text):
+        return EngineError("The machine ran out of memory; use a larger one and run again with --resume.")
     return EngineError(
         f"The engine failed with {type(error).__name__}: {text or 'no message'}; "
-        "run again with --verbose for the whole story, and with --resume to go on."
+        "look at the whole story with --verbose, mend that and run again with --resume."
     )
 
 
@@ -73,30 +126,46 @@ def quiet_engine(verbose: bool) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def exit_code_of(command: Callable[[], int], verbose: Callable[[], bool]) -> int:
-    """Runs a command; prints what went wrong in one sentence and returns the exit code."""
+def exit_code_of(command: Callable[[], int], verbose: Callable[[], bool], resumable: bool = False) -> int:
+    """Runs a command; prints what went wrong in one sentence and returns the exit code.
+
+    Args:
+      command: what to run.
+      verbose: whether to show tracebacks, once the command line is read.
+      resumable: whether the command has --resume.
+    """
+    if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show ends no command
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return command()
-    except ShardwrightError as error:
-        if verbose():
-            traceback.print_exc()
-        print(f"shardwright: {error.message}", file=sys.stderr)
-        return int(error.exit_code)
+        code = command()
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
-        print(
-            "shardwright: interrupted; run the same command with --resume to go on.",
-            file=sys.stderr,
-        )
+        _complain("interrupted; run again with --resume to go on.", resumable)
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone
+    except BrokenPipeError:  # whoever read our output has gone; the interpreter still flushes it
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.ENGINE)
-    except OSError as error:
+    except Exception as error:
         if verbose():
             traceback.print_exc()
-        where = f" ({error.filename})" if error.filename else ""
-        print(
-            f"shardwright: {error.strerror or error}{where}; mend that and run again.",
-            file=sys.stderr,
-        )
-        return int(ExitCode.ENGINE)
+        known = _as_known(error)
+        _complain(known.message, resumable)
+        return int(known.exit_code)
+
+
+def _as_known(error: Exception) -> ShardwrightError:
+    if isinstance(error, ShardwrightError):
+        return error
+    if isinstance(error, OSError):
+        where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
+        return EngineError(f"{error.strerror or error}{where}; mend that and run again with --resume.")
+    return as_shardwright_error(error)
+
+
+def _complain(message: str, resumable: bool) -> None:
+    if not resumable:
+        message = message.replace("run again with --resume to go on", "run again")
+        message = message.replace("run again with --resume", "run again")
+    print(f"shardwright: {printable(message).translate(_CONTROLS)}", file=sys.stderr)

@@ -19,7 +19,7 @@ def quoted(path: str) -> str:
     """Returns a path as it can be pasted into a shell."""
     import shlex
 
-    return shlex.quote(printable(path))
+    return shlex.quote(f"./{printable(path)}" if path.startswith("-") else printable(path))
 
 
 def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:

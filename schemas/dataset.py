@@ -119,6 +119,8 @@ class Dataset:
           UsageError: if it is no `dataset.json` that this version can read.
         """
         version = value.get("format_version") if isinstance(value, Mapping) else None
+        if version is None:
+            raise UsageError(f"{where} is no dataset.json of shardwright; name one, or convert again.")
         if version != FORMAT_VERSION:
             raise UsageError(
                 f"{where} has format_version {version!r}; this version of shardwright reads "

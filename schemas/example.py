@@ -3,7 +3,8 @@
 The message is `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`
 and `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, each list holding
 `repeated value = 1`, numbers packed (tensorflow/core/example/feature.proto). Features are written
-in the order of their names' UTF-8 bytes, which is what TensorFlow's deterministic serialisation writes.
+in the order of their names' UTF-8 bytes, which is what TensorFlow's deterministic serialisation writes
+(where one name begins another, the shorter goes first, as in C++; Python's protobuf has it last).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Feature(NamedTuple):
     values: Sequence[Any]
 
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = 0, 1, 2, 3, 4, 5
+#: Largest tag (protobuf: field numbers have 29 bits) and largest depth of nested groups.
+_MAX_TAG, _MAX_DEPTH = (1 << 32) - 1, 100
 _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 _FIELD_OF = {FeatureType.BYTES: 1, FeatureType.FLOAT: 2, FeatureType.INT64: 3}
 _TYPE_OF = {field: type_ for type_, field in _FIELD_OF.items()}
@@ -62,7 +65,7 @@ def _feature_parts(feature: Feature) -> list[bytes]:
     if feature.type is FeatureType.BYTES:
         for value in feature.values:
             parts += (b"\x0a", _varint(len(value)), value)
-    elif feature.values:
+    elif len(feature.values):
         if feature.type is FeatureType.FLOAT:
             packed = struct.pack(f"<{len(feature.values)}f", *feature.values)
         else:
@@ -100,16 +103,49 @@ def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
             raise ValueError("a varint has more than ten bytes")
 
 
+def _read_tag(data: memoryview, position: int) -> tuple[int, int, int]:
+    """Returns (field number, wire type, position after them)."""
+    tag, end = _read_varint(data, position)
+    if tag > _MAX_TAG or end - position > 5 or not tag >> 3:
+        raise ValueError(f"{tag} is no tag of a field")
+    return tag >> 3, tag & 7, end
+
+
+def _skip_group(data: memoryview, position: int, group: int, depth: int) -> int:
+    """Returns the position after a group; raises ValueError or IndexError when malformed."""
+    if depth > _MAX_DEPTH:
+        raise ValueError("groups are nested too deeply")
+    while True:
+        field, wire, position = _read_tag(data, position)
+        if wire == _GROUP_END:
+            if field != group:
+                raise ValueError("a group is ended by another one's mark")
+            return position
+        if wire == _GROUP:
+            position = _skip_group(data, position, field, depth + 1)
+        elif wire == _VARINT:
+            _, position = _read_varint(data, position)
+        elif wire == _LENGTH:
+            length, position = _read_varint(data, position)
+            position += length
+        elif wire in (_FIXED64, _FIXED32):
+            position += 8 if wire == _FIXED64 else 4
+        else:
+            raise ValueError(f"wire type {wire} does not exist")
+        if position > len(data):
+            raise ValueError("a field reaches beyond its group")
+
+
 def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview | int]]:
     """Yields (field number, wire type, value) of a message; raises ValueError when malformed."""
     position = 0
     size = len(data)
     try:
         while position < size:
-            tag, position = _read_varint(data, position)
-            field, wire = tag >> 3, tag & 7
-            if field == 0:
-                raise ValueError("field number 0")
+            field, wire, position = _read_tag(data, position)
+            if wire == _GROUP:  # never part of this message: skipped as protobuf does
+                position = _skip_group(data, position, field, 1)
+                continue
             if wire == _VARINT:
                 number, position = _read_varint(data, position)
                 yield field, wire, number
@@ -197,17 +233,18 @@ def parse_example(data: bytes) -> dict[str, Feature]:
         if field != 1:
             continue
         if wire != _LENGTH or not isinstance(value, memoryview):
-            raise ValueError("field `features` is not a message")
+            continue
         for entry_field, entry_wire, entry in _fields(value):
             if entry_field != 1 or entry_wire != _LENGTH or not isinstance(entry, memoryview):
                 continue
-            name, feature = "", Feature(None, [])
+            name, content = "", memoryview(b"")
             for part_field, part_wire, part in _fields(entry):
                 if part_wire != _LENGTH or not isinstance(part, memoryview):
                     continue
                 if part_field == 1:
                     name = bytes(part).decode("utf-8")  # UnicodeDecodeError is a ValueError
                 elif part_field == 2:
-                    feature = _parse_feature(part)
-            features[name] = feature
+                    # protobuf merges repeated occurrences
+                    content = memoryview(bytes(content) + bytes(part)) if content else part
+            features[name] = _parse_feature(content)
     return features

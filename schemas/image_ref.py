@@ -77,6 +77,4 @@ def printable(text: str) -> str:
     """Replaces the surrogate escapes of undecodable bytes by `%HH`, for files and screens."""
     if text.isascii() or not any("\udc80" <= char <= "\udcff" for char in text):
         return text
-    return "".join(
-        f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in text
-    )
+    return "".join(f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -52,9 +53,9 @@ def parse_class_names(text: str, path: str) -> tuple[str, ...]:
     Raises:
       UsageError: if a name is empty or stands twice, or the ids are not 0, 1, 2, ...
     """
-    lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
+    lines = [line.strip() for line in re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff"))]
     names = [line for line in lines if line]
-    if names and all(":" in name and name.split(":", 1)[0].isdigit() for name in names):
+    if names and all(re.match(r"[0-9]+:", name) for name in names):
         pairs = [name.split(":", 1) for name in names]
         ids = [int(number) for number, _ in pairs]
         if ids != list(range(len(ids))):
@@ -62,6 +63,8 @@ def parse_class_names(text: str, path: str) -> tuple[str, ...]:
                 f"--class_names {path}: ids must run 0, 1, 2, ... without gaps; number them anew."
             )
         names = [name.strip() for _, name in pairs]
+    if "" in names:
+        raise UsageError(f"--class_names {path}: id {names.index('')} has no name; give it one.")
     if not names:
         raise UsageError(f"--class_names {path}: the file names no class; put one name on a line.")
     twice = [name for name, count in Counter(names).items() if count > 1]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+MAX_SHARDS = 99_999
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,25 @@ class Plan:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Plan:
-        """Reads what `as_json` wrote; raises KeyError or TypeError for anything else."""
-        return Plan(
+        """Reads what `as_json` wrote.
+
+        Raises:
+          KeyError, TypeError, ValueError or AttributeError: for anything else.
+        """
+        plan = Plan(
             labels=tuple(value["labels"]),
             shards={str(name): int(count) for name, count in value["shards"].items()},
             estimate={str(name): int(size) for name, size in value["estimate"].items()},
             settings=dict(value["settings"]),
         )
+        if not isinstance(value["labels"], list) or not all(isinstance(name, str) for name in plan.labels):
+            raise TypeError("the labels are no list of names")
+        if len(set(plan.labels)) != len(plan.labels):
+            raise ValueError("a label stands twice")
+        for name, count in plan.shards.items():
+            if not _SPLIT_NAME.match(name) or not 0 < count <= MAX_SHARDS:
+                raise ValueError(f"{count} shards in split {name!r}")
+        return plan
 
 
 @dataclass(frozen=True)

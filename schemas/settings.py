@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -219,7 +220,7 @@ class ConvertSettings:
             if choices and value not in choices and not (item.default == "" and value == ""):
                 raise UsageError(
                     f"--{item.name} {value}: choose one of {', '.join(choices)}"
-                    f"{nearest(str(value), choices)}."
+                    f"{nearest(str(value), choices) or '.'}"
                 )
             if item.metadata["check"]:
                 try:
@@ -229,7 +230,10 @@ class ConvertSettings:
         if not self.input:
             raise UsageError("--input is missing; name a folder of images.")
         if self.overwrite and self.resume:
-            raise UsageError("--overwrite and --resume exclude each other; choose one.")
+            raise UsageError(
+                "--overwrite begins anew and --resume goes on with what was cut off, an --overwrite "
+                "too: leave one of them out."
+            )
         if self.shards and isinstance(units.parse_shards(self.shards), dict):
             unknown = set(units.parse_shards(self.shards)) - set(self.parsed_splits)  # type: ignore[arg-type]
             if unknown and self.splits != "train=1":
@@ -281,8 +285,11 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
     for origin in (dict(carried or {}), dict(values)):
         for name, value in origin.items():
             if name not in known:
-                raise UsageError(f"unknown setting {name!r}{nearest(name, list(known))}.")
+                where = "--plan_from: " if name in (carried or {}) and name not in values else ""
+                raise UsageError(f"{where}unknown setting {name!r}{nearest(name, list(known)) or '.'}")
             merged[name] = _coerce(name, value, known[name].default)
+    if "shards" in values and "shard_size" in values and values["shards"] and values["shard_size"]:
+        raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
     if carried and "resize" in values and "image_format" not in values:
         merged.pop("image_format", None)  # its default follows --resize
     if "shard_size" in values and "shards" not in values:
@@ -293,7 +300,7 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
 def _coerce(name: str, value: Any, default: Any) -> Any:
     """Brings a value from a job file, a notebook or a plan into the form of its setting."""
     if name == "input":
-        return (value,) if isinstance(value, str) else tuple(str(item) for item in value)
+        return _coerce_input(value)
     if isinstance(default, bool):
         if isinstance(value, bool):
             return value
@@ -302,13 +309,29 @@ def _coerce(name: str, value: Any, default: Any) -> Any:
         raise UsageError(f"--{name} {value}: write true or false.")
     if value is None:
         return default
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and name in ("splits", "shards"):
         value = ",".join(f"{key}={item}" for key, item in value.items())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and name == "resize":
         value = "x".join(str(item) for item in value)
+    if isinstance(value, Mapping | list | tuple | set):
+        raise UsageError(f"--{name} takes one value, not several: {value!r}.")
     if isinstance(default, int | float) and not isinstance(value, bool):
         try:
-            return type(default)(value)
-        except (TypeError, ValueError):
+            number = type(default)(value)
+        except (TypeError, ValueError, OverflowError):
             raise UsageError(f"--{name} {value}: {value!r} is no number.") from None
-    return str(value)
+        if isinstance(value, float) and number != value and value == value:
+            raise UsageError(f"--{name} {value}: {value!r} is no whole number.")
+        return number
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _coerce_input(value: Any) -> tuple[str, ...]:
+    """Brings a path, several, or names with their paths into the form of `input`."""
+    if isinstance(value, Mapping):
+        value = [f"{key}={item}" for key, item in value.items()]
+    if isinstance(value, str | os.PathLike):
+        value = [value]
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str | os.PathLike) for v in value):
+        raise UsageError(f"--input {value!r}: write one path or a list of paths.")
+    return tuple(os.fspath(item) for item in value)

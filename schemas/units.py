@@ -32,8 +32,9 @@ def parse_size(text: str) -> int:
 def format_size(value: float) -> str:
     """Prints a number of bytes for people, with the units of 10^3."""
     for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < 1000 or unit == "GB":
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        text = f"{value:.0f}" if unit == "B" else f"{value:.1f}"
+        if abs(float(text)) < 1000 or unit == "GB":
+            return f"{text} {unit}"
         value /= 1000
     raise AssertionError
 

@@ -214,17 +214,20 @@ def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) 
     if not report.sound:
         counts = ", ".join(f"{count} {code}" for code, count in report.counts.items())
         return (
-            f"What was written does not verify ({counts}): see {job.directory}/validation.json; "
+            f"What was written does not verify ({counts}): see {printable(job.directory)}/validation.json; "
             "nothing was published. Check the disk, then run again with --resume."
         )
+    if not bad and not written:
+        return "No image was written, all were filtered: nothing was published. Check the --input."
     if books.bad_fraction > job.settings.max_bad_fraction or not written:
         reasons = ", ".join(
             f"{count} {reason}" for reason, count in books.reasons["quarantined"].most_common(_SHOWN)
-        ) if bad else "all were filtered"  # fmt: skip
+        )
+        too_many = f", more than --max_bad_fraction {job.settings.max_bad_fraction:g} allows"
+        advice = ", or allow more and run again with --resume" if written else " and run again with --resume"
         return (
-            f"{bad} of {bad + written} images are bad ({reasons}), more than --max_bad_fraction "
-            f"{job.settings.max_bad_fraction:g} allows: nothing was published. Look at "
-            f"{printable(quarantine)}; mend or remove them, or allow more and run with --resume."
+            f"{bad} of {bad + written} images are bad ({reasons}){too_many if written else ''}: nothing "
+            f"was published. Look at {printable(quarantine)}; mend or remove them{advice}."
         )
     return None
 
@@ -269,9 +272,9 @@ def _remove_stale(job: Job, result: Dataset) -> None:
 
 
 def _remove_temporary(job: Job) -> None:
-    """Removes what killed workers left in `_work/`."""
+    """Removes the unfinished files that killed workers left."""
     for file in storage.list_files(job.directory):
-        if file.startswith(f"{dataset.WORK_DIR}/") and file.endswith(".tmp"):
+        if storage.is_temporary(file):
             storage.remove(storage.join(job.directory, file))
 
 

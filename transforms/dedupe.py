@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import apache_beam as beam
@@ -30,8 +30,9 @@ def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
 class _HashSources(beam.DoFn):
     """Reads every candidate once and keys it by its checksum."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, class_names: Sequence[str]) -> None:
         self._max_bytes = max_bytes
+        self._class_names = frozenset(class_names)
 
     def setup(self) -> None:
         self._threads = default_threads()
@@ -43,7 +44,7 @@ class _HashSources(beam.DoFn):
     def process(self, batch: EncodedRefs) -> Iterator[tuple[bytes, EncodedRefs] | beam.pvalue.TaggedOutput]:
         refs = list(decode_refs(batch))
         hashed = map_ordered(
-            lambda ref: hash_ref(ref, self._max_bytes) if ref.is_candidate else ref,
+            self._hash,
             refs,
             self._executor,
             weigh=lambda ref: max(ref.size, 0),
@@ -56,6 +57,11 @@ class _HashSources(beam.DoFn):
             else:
                 yield beam.pvalue.TaggedOutput(_UNHASHED, ref)
 
+    def _hash(self, ref: ImageRef) -> ImageRef:
+        # A file of an unknown class is quarantined; it does not stand for its copies.
+        known = not self._class_names or ref.label in self._class_names
+        return hash_ref(ref, self._max_bytes) if ref.is_candidate and known else ref
+
 
 def choose_smallest_key(group: tuple[bytes, Iterable[EncodedRefs]]) -> Iterator[ImageRef]:
     """Yields the reference with the smallest key as it is, the others as its copies."""
@@ -66,11 +72,17 @@ def choose_smallest_key(group: tuple[bytes, Iterable[EncodedRefs]]) -> Iterator[
 
 
 class DedupeExact(beam.PTransform):
-    """Marks copies. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`."""
+    """Marks copies. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 
-    def __init__(self, max_bytes: int) -> None:
+    Args:
+      max_bytes: size above which a file is not read.
+      class_names: the only class names allowed; empty for any.
+    """
+
+    def __init__(self, max_bytes: int, class_names: Sequence[str] = ()) -> None:
         super().__init__()
         self._max_bytes = max_bytes
+        self._class_names = tuple(class_names)
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
@@ -78,7 +90,9 @@ class DedupeExact(beam.PTransform):
             batches
             | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
             | "HashSources"
-            >> beam.ParDo(_HashSources(self._max_bytes)).with_outputs(_UNHASHED, main="hashed")
+            >> beam.ParDo(_HashSources(self._max_bytes, self._class_names)).with_outputs(
+                _UNHASHED, main="hashed"
+            )
         )
         unique = (
             hashed.hashed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 @dataclass
@@ -17,6 +17,9 @@ class Progress:
       total_images: images to do, 0 while unknown.
       total_shards: shards to do, 0 while unknown.
       listed: files listed.
+      checked_records: records read back.
+      checked_shards: shards read back.
+      findings: what their check found.
     """
 
     images: int = 0
@@ -25,21 +28,23 @@ class Progress:
     total_images: int = 0
     total_shards: int = 0
     listed: int = 0
+    checked_records: int = 0
+    checked_shards: int = 0
+    findings: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def add(self, images: int = 0, bad: int = 0, shards: int = 0, listed: int = 0) -> None:
-        """Adds finished work."""
+    def add(self, **counts: int) -> None:
+        """Adds finished work to the counters named."""
         with self._lock:
-            self.images += images
-            self.bad += bad
-            self.shards += shards
-            self.listed += listed
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
 
     def reset(self) -> None:
         """Begins a new run."""
         with self._lock:
-            self.images = self.bad = self.shards = self.listed = 0
-            self.total_images = self.total_shards = 0
+            for item in fields(self):
+                if item.name != "_lock":
+                    setattr(self, item.name, 0)
 
 
 #: The board of this process.

@@ -10,7 +10,7 @@ from shardwright.transforms import storage
 
 
 def _sibling(output: str, what: str) -> str:
-    parent, name = os.path.split(os.path.abspath(output))
+    parent, name = os.path.split(os.path.realpath(output))
     return os.path.join(parent, f".{name}.shardwright-{what}")
 
 
@@ -25,6 +25,7 @@ def swap(output: str) -> None:
     Each step is a rename; `repair_swap` finishes a swap that was cut off between them. Readers
     that opened a file of the old dataset can read it to its end.
     """
+    output = os.path.realpath(output)  # a symbolic link to a dataset goes on pointing to it
     old, new = _sibling(output, "old"), staging_path(output)
     storage.remove_tree(old)
     if os.path.lexists(output):
@@ -39,12 +40,16 @@ def repair_swap(output: str) -> None:
     """Finishes or undoes a swap that was cut off. Every command calls it on its dataset first."""
     if storage.is_remote(output):
         return
+    output = os.path.realpath(output)
     old, new = _sibling(output, "old"), staging_path(output)
     if not os.path.isdir(old):
         return
     if not os.path.lexists(output):
         finished = os.path.isfile(os.path.join(new, DATASET_JSON))
-        with contextlib.suppress(FileNotFoundError):
+        with (
+            storage.faults("finish the interrupted replacement of", output),
+            contextlib.suppress(FileNotFoundError),
+        ):
             os.rename(new if finished else old, output)
     _discard(old)
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -13,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 
 _COPY_BYTES = 1 << 20
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space, then run again with --resume",
     errno.EDQUOT: "the disk quota is used up; free some space, then run again with --resume",
@@ -26,7 +28,7 @@ _ADVICE = {
     errno.EACCES: "permission denied; choose a place you may use or change its permissions",
     errno.EPERM: "the operation is not permitted; choose a place you may use",
     errno.EROFS: "the file system is read-only; choose another place",
-    errno.EIO: "the storage reports an input/output error; check the disk, then --resume",
+    errno.EIO: "the storage reports an input/output error; check the disk, then run again with --resume",
 }
 
 
@@ -62,6 +64,22 @@ def _filesystems() -> Any:
     from apache_beam.io.filesystems import FileSystems
 
     return FileSystems
+
+
+def require_known(option: str, path: str) -> None:
+    """Checks that a path's scheme is one that there is a file system for.
+
+    Raises:
+      UsageError: naming the option.
+    """
+    if is_remote(path):
+        try:
+            _filesystems().get_filesystem(path)
+        except ValueError:
+            raise UsageError(
+                f"{option} {printable(path)}: there is no storage for {path.partition('://')[0]}://; "
+                "write a path or gs://BUCKET/..."
+            ) from None
 
 
 def read_bytes(path: str) -> bytes:
@@ -133,6 +151,11 @@ def temporary_path(directory: str, name: str) -> str:
     work = join(directory, "_work")
     make_dirs(work)
     return join(work, unique)
+
+
+def is_temporary(path: str) -> bool:
+    """Whether a path is one that `temporary_path` or `write_bytes` made up."""
+    return bool(_TEMPORARY.search(path))
 
 
 @contextlib.contextmanager

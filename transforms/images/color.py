@@ -14,7 +14,8 @@ from shardwright.schemas.errors import ImageFault
 _SRGB = ImageCms.createProfile("sRGB")
 #: Largest difference (of 255) at which a profile counts as sRGB itself.
 _SRGB_TOLERANCE = 2
-_BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
+_WHITE_IS_ZERO, _SIGNED = 0, (2,)
 _GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "F"))
 _ALPHA_MODES = {"RGBA": "RGB", "LA": "L", "PA": "RGB", "RGBa": "RGB", "La": "L"}
 
@@ -37,11 +38,7 @@ def _profile(image: Image.Image) -> bytes | None:
 
 def is_plain(image: Image.Image) -> bool:
     """Whether the pixels can be taken as they are: 8 bits, sRGB or grey or opaque palette."""
-    return (
-        image.mode in ("RGB", "L", "P", "1")
-        and not is_translucent(image)
-        and not has_profile(image)
-    )
+    return image.mode in ("RGB", "L", "P", "1") and not is_translucent(image) and not has_profile(image)
 
 
 def has_profile(image: Image.Image) -> bool:
@@ -60,9 +57,7 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     A profile that does not fit the picture's mode or cannot be parsed is ignored, as browsers do.
     """
     try:
-        transform = ImageCms.buildTransform(
-            ImageCms.ImageCmsProfile(io.BytesIO(profile)), _SRGB, mode, "RGB"
-        )
+        transform = ImageCms.buildTransform(ImageCms.ImageCmsProfile(io.BytesIO(profile)), _SRGB, mode, "RGB")
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
         return None
     if mode not in ("RGB", "L"):
@@ -100,13 +95,14 @@ def _eight_bits(image: Image.Image) -> Image.Image:
                 Stage.DECODE,
                 "32-bit pixels have no defined brightness; convert to 8 or 16 bits",
             )
-        # Pillow leaves these two properties of a TIFF to its readers (TIFF 6.0, section 8).
+        # Pillow leaves these properties of a TIFF to its readers (TIFF 6.0, sections 8 and 19).
         tags = getattr(image, "tag_v2", {})
-        wide = values.astype(np.uint32)
+        full = 65535
         if tags.get(_BITS_PER_SAMPLE) == (12,):
-            scaled = (wide * 255 + 2047) // 4095
-        else:
-            scaled = (wide + 128) // 257
+            full = 4095
+        elif tags.get(_BITS_PER_SAMPLE) == (16,) and tags.get(_SAMPLE_FORMAT) == _SIGNED:
+            full = 32767
+        scaled = (values.astype(np.uint32) * 255 + full // 2) // full
         if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO and image.mode.startswith("I;"):
             scaled = 255 - scaled
     grey = Image.fromarray(scaled.astype(np.uint8))

@@ -68,9 +68,7 @@ def convert_image(
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
-        raise ImageFault(
-            QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}"
-        ) from error
+        raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{opened.kind}: {error}") from error
 
 
 def _convert(
@@ -102,7 +100,7 @@ def _convert(
         format=FORMAT_NAMES[stored],
         height=image.height,
         width=image.width,
-        channels=len(image.getbands()),
+        channels=3 if stored == "webp" else len(image.getbands()),  # WebP has no grey
         kept=False,
         animated=opened.animated,
     )
@@ -112,9 +110,7 @@ def _reserve_nothing(_: int) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _bytes_can_stay(
-    opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings
-) -> bool:
+def _bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings) -> bool:
     """Whether nothing about an image has to change, told from its header."""
     image = opened.image
     if opened.kind not in _KEEPABLE or opened.orientation != 1 or opened.animated:
@@ -166,11 +162,7 @@ def _pad(
 ) -> Image.Image:
     red, green, blue = background
     # ITU-R 601-2 luma, as Pillow's convert("L") weighs it
-    fill = (
-        background
-        if image.mode == "RGB"
-        else (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
-    )
+    fill = background if image.mode == "RGB" else (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
     padded = Image.new(image.mode, canvas, fill)
     padded.paste(image, offset)
     return padded

@@ -6,6 +6,7 @@ import contextlib
 import io
 import math
 import warnings
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -38,6 +39,11 @@ _MIRRORS_Y = frozenset((3, 4, 7, 8))
 _ORIENTATION_TAG = 274
 #: Where a PNG says how many bits a channel has (PNG specification, 11.2.1).
 _PNG_BIT_DEPTH = 24
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+#: Length, type and checksum of a PNG chunk.
+_PNG_CHUNK_BYTES = 12
+#: How uncompressed XMP begins (XMP specification part 3, 1.1.5).
+_PNG_XMP = b"XML:com.adobe.xmp\0\0\0"
 _SIGNS_OF_TRUNCATION = ("truncated", "unexpected end", "buffer is not large enough")
 
 
@@ -67,8 +73,12 @@ class OpenedImage:
 
 
 def limit_pixels(max_pixels: int) -> None:
-    """Makes Pillow refuse pictures above `max_pixels` in this process, warning or not."""
+    """Makes Pillow refuse pictures above `max_pixels` in this process, warning or not.
+
+    What it has to say about broken metadata stays off the screen.
+    """
     Image.MAX_IMAGE_PIXELS = max_pixels
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
     warnings.simplefilter("error", DecompressionBombWarning)
 
 
@@ -89,9 +99,7 @@ def _faults_of(kind: str, max_pixels: int) -> Iterator[None]:
         ) from None
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        truncated = isinstance(error, EOFError) or any(
-            sign in text.lower() for sign in _SIGNS_OF_TRUNCATION
-        )
+        truncated = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)
         reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
         raise ImageFault(reason, Stage.DECODE, f"{kind}: {text[:200]}") from error
 
@@ -149,8 +157,51 @@ def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
             )
         if width < 1 or height < 1:
             raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
+        if kind == "png":
+            for field, content in _check_png(data).items():
+                image.info.setdefault(field, content)
         depth = data[_PNG_BIT_DEPTH] if kind == "png" else 8
         return OpenedImage(image, kind, _orientation(image, kind), _is_animated(image, kind), depth)
+
+
+def _check_png(data: bytes) -> dict[str, bytes]:
+    """Compares the checksums of a PNG's picture data, which Pillow does not.
+
+    A damaged byte often decodes to other pixels of the same number; readers built on libpng refuse
+    such a file.
+
+    Returns:
+      The `exif` and `xmp` that stand behind the picture data, where Pillow has not read yet.
+    """
+    view = memoryview(data)
+    position = len(_PNG_SIGNATURE)
+    seen_picture = False
+    late: dict[str, bytes] = {}
+    while position + _PNG_CHUNK_BYTES <= len(data):
+        size = int.from_bytes(view[position : position + 4], "big")
+        end = position + _PNG_CHUNK_BYTES + size
+        if end > len(data):
+            break  # cut off: the decoder says so
+        kind = bytes(view[position + 4 : position + 8])
+        if kind == b"IEND":
+            break
+        if seen_picture and kind == b"eXIf":
+            late["exif"] = b"Exif\0\0" + bytes(view[position + 8 : end - 4])
+        elif seen_picture and kind == b"iTXt":
+            content = bytes(view[position + 8 : end - 4])
+            if content.startswith(_PNG_XMP):
+                late["xmp"] = content[len(_PNG_XMP) :].rpartition(b"\0")[2]
+        if kind == b"IDAT":
+            seen_picture = True
+            stored = int.from_bytes(view[end - 4 : end], "big")
+            if zlib.crc32(view[position + 4 : end - 4]) != stored:
+                raise ImageFault(
+                    QuarantineReason.CORRUPT,
+                    Stage.DECODE,
+                    f"png: the checksum of the picture data at byte {position} is wrong",
+                )
+        position = end
+    return late
 
 
 def _orientation(image: Image.Image, kind: str) -> int:
@@ -158,7 +209,8 @@ def _orientation(image: Image.Image, kind: str) -> int:
     if kind == "tiff" or (kind == "jpeg" and "exif" not in image.info and "xmp" not in image.info):
         return 1  # Pillow turns TIFF upright itself
     try:
-        value = image.getexif().get(_ORIENTATION_TAG, 1)
+        # Not the PNG plugin's own method, which would decode the picture to look behind it.
+        value = Image.Image.getexif(image).get(_ORIENTATION_TAG, 1)
     except MemoryError:
         raise
     except Exception:  # broken metadata says nothing about the pixels

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.plan import MAX_SHARDS
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.records.framing import FRAME_BYTES
 from shardwright.transforms.shards.convert import ShardRecipe, convert_ref
@@ -19,7 +20,6 @@ SAMPLE_IMAGES = 64
 SAMPLE_CANDIDATES = 1024
 #: A shard holds at most this many records (on average).
 MAX_RECORDS_PER_SHARD = 100_000
-MAX_SHARDS = 99_999
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from shardwright.schemas import units
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import order_labels
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast, Plan
@@ -172,7 +172,10 @@ def make_forecast(
     sample = take_sample([ref for _, ref in summary.sample], recipe, executor)
     shards: dict[str, int] = {}
     estimates: dict[str, int] = {}
-    for split in _split_names(summary, settings, carried):
+    splits = _split_names(summary, settings, carried)
+    if explicit_shards:
+        _check_shards_named(splits, settings)
+    for split in splits:
         records, size = summary.candidates[split], summary.source_bytes[split]
         estimate = estimate_bytes(sample, records, size, settings)
         fresh = _fresh_count(split, estimate, records, settings)
@@ -214,6 +217,16 @@ def _split_names(summary: RefSummary, settings: ConvertSettings, carried: Plan |
     return names + own
 
 
+def _check_shards_named(splits: Sequence[str], settings: ConvertSettings) -> None:
+    named = units.parse_shards(settings.shards) if settings.shards else 0
+    unknown = sorted(set(named) - set(splits)) if isinstance(named, dict) else ()
+    if unknown:
+        raise UsageError(
+            f"--shards {settings.shards}: there is no split {unknown[0]!r}; the splits are "
+            f"{', '.join(splits)}."
+        )
+
+
 def _fresh_count(split: str, estimate: int, records: int, settings: ConvertSettings) -> int:
     if settings.shards:
         fixed = units.parse_shards(settings.shards)
@@ -241,7 +254,7 @@ def _filtered(summary: RefSummary, settings: ConvertSettings, cut: tuple[int, st
 def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> None:
     if sum(summary.candidates.values()):
         return
-    where = ", ".join(settings.input)
+    where = ", ".join(printable(item) for item in settings.input)
     listed = sum(summary.listed.values())
     unlabelled = summary.outcomes[Outcome.QUARANTINED, QuarantineReason.UNKNOWN_LABEL]
     if not listed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,8 @@ _REFS_PER_BATCH = 1000
 #: References a worker collects before it hands them on, sorted by shard.
 _REFS_IN_HAND = 100_000
 _SAMPLE_THREADS = 4
+#: How many workers the check of keys can be spread over.
+_KEY_BUCKETS = 256
 
 
 def in_global_window(value: object) -> WindowedValue:
@@ -218,8 +222,29 @@ class AssignShards(beam.PTransform):
         )
 
 
+def bucket_keys(batch: EncodedRefs) -> Iterator[tuple[ShardId, EncodedRefs]]:
+    """Sorts references by their keys alone, so that equal keys meet whatever their splits are."""
+    buckets: defaultdict[int, list[ImageRef]] = defaultdict(list)
+    for ref in decode_refs(batch):
+        buckets[zlib.crc32(ref.key.encode()) % _KEY_BUCKETS].append(ref)
+    for bucket, refs in buckets.items():
+        yield ("", bucket), encode_refs(refs)
+
+
+def _stands_twice(key: str, first: str, second: str) -> UsageError:
+    advice = "rename one, or give each --input a name (a=PATH)"
+    if first != second and unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", second):
+        advice = "they differ in their Unicode form only: rename one"
+    return UsageError(
+        f"Two files have the key {key!r}: {printable(first)} and {printable(second)}; {advice}."
+    )
+
+
 def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
-    """Checks that no key stands twice in a shard; equal keys always meet in one shard.
+    """Checks that no key stands twice in a shard or bucket.
+
+    Equal keys of one input always meet in one shard. Those of several may not: where one names
+    the splits and the other does not, `bucket_keys` comes first.
 
     Yields:
       The number of references, so that writing can wait for every shard's check.
@@ -231,10 +256,7 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
     for batch in shard[1]:
         for ref in decode_refs(batch):
             if ref.key in seen:
-                raise UsageError(
-                    f"Two files have the key {ref.key!r}: {printable(seen[ref.key])} and "
-                    f"{printable(ref.uri)}; rename one, or give each --input a name (a=PATH)."
-                )
+                raise _stands_twice(ref.key, *sorted((seen[ref.key], ref.uri)))
             seen[ref.key] = ref.uri
     yield len(seen)
 

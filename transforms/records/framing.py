@@ -218,7 +218,12 @@ def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | No
         while chunk := source.read(_READ_BYTES):
             read += len(chunk)
             while chunk:
-                target.write(decompressor.decompress(chunk, 8 * _READ_BYTES))
+                before = decompressor.copy()
+                try:
+                    target.write(decompressor.decompress(chunk, 8 * _READ_BYTES))
+                except zlib.error:
+                    for byte in chunk:  # all that comes before the damage, raises at it
+                        target.write(before.decompress(bytes((byte,))))
                 chunk = decompressor.unconsumed_tail
                 if decompressor.eof:
                     chunk = decompressor.unused_data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import IO, NamedTuple
 
@@ -54,7 +54,7 @@ class _Head:
         return data
 
 
-def read_lazily(path: str) -> Iterator[Record | Damage]:
+def read_lazily(path: str) -> Generator[Record | Damage, None, None]:
     """Yields the records of a shard like `read_records`, and unpacks only what is asked for.
 
     Raises:
@@ -203,9 +203,9 @@ def pick_evenly(places: Iterable[Place], counts: Mapping[str, int], total: int, 
             of_class.append(place)
             if len(of_class) <= wanted.get(place.label, 0):
                 missing -= 1
-        if (counts and not missing) or i + 1 >= max_seen:
+        if (wanted and not missing) or i + 1 >= max_seen:
             break
-    if missing or not counts:
+    if missing or not wanted:
         names = [
             *(name for name in counts if name in seen),
             *sorted(seen.keys() - counts.keys(), key=_natural),

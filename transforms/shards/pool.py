@@ -59,8 +59,8 @@ def map_ordered(
 
     At most about `max_items` items of together `max_weight` are under way or waiting to be taken;
     a single heavier one goes alone. Small items travel in chunks, since a future costs as much as
-    a small task. The first exception of `function` is raised in its item's place, and what has not
-    begun by then never does.
+    a small task. The first exception of `function` is raised in the place of its item's chunk, and what
+    has not begun by then never does.
     """
     waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
     count = weight = 0

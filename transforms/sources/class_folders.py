@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason
 from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate
-from shardwright.schemas.image_ref import ImageRef, key_from_bytes
+from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.read import local_version
@@ -35,18 +36,18 @@ def list_class_folders(source: Input) -> Iterator[ImageRef]:
         return
     root = os.fsencode(source.path)
     splits = _split_folders(root)
-    for path, relative, entry in _walk(root, b"", ()):
+    for path, relative, entry in _walk(root):
         yield _reference(path, relative, entry, source.prefix, splits)
 
 
 def _split_folders(root: bytes) -> tuple[str, ...]:
     """Returns the split folders at the top, or nothing if the folders there are classes."""
-    folders = [entry for entry in _scan(root) if not entry.name.startswith(b".") and entry.is_dir()]
+    folders = [entry for entry in _scan(root) if not entry.name.startswith(b".") and _is_dir(entry)]
     names = [os.fsdecode(entry.name) for entry in folders]
     if not names or not set(names) <= set(SPLIT_FOLDERS):
         return ()
     nested = any(
-        child.is_dir() and not child.name.startswith(b".")
+        not child.name.startswith(b".") and _is_dir(child)
         for folder in folders
         for child in _scan(folder.path)
     )
@@ -58,33 +59,54 @@ def _scan(folder: bytes) -> list[os.DirEntry[bytes]]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        shown = key_from_bytes(folder)
-        raise EngineError(
-            f"Cannot list {shown}: {(error.strerror or str(error)).lower()}; make it readable or "
-            "move it out of the input."
-        ) from error
+        raise _unlistable(folder, error) from error
 
 
-def _walk(
-    folder: bytes, relative: bytes, above: tuple[tuple[int, int], ...]
-) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
+def _unlistable(folder: bytes, error: OSError) -> EngineError:
+    if error.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
+        return EngineError(
+            f"Cannot list {printable(os.fsdecode(folder))}: {(error.strerror or str(error)).lower()}; "
+            "make it readable or move it out of the input."
+        )
+    return storage.fault(error, "list", os.fsdecode(folder))
+
+
+def _is_dir(entry: os.DirEntry[bytes]) -> bool:
+    """Whether an entry is a directory or a link to one; a link that cannot be followed is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _identity(folder: bytes) -> tuple[int, int]:
+    try:
+        status = os.stat(folder)
+    except OSError as error:
+        raise _unlistable(folder, error) from error
+    return status.st_dev, status.st_ino
+
+
+def _walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
     """Yields (path, path relative to the input, entry) of all but directories, depth first.
 
     A link to a directory that it lies in itself is yielded as a file would be.
     """
-    status = os.stat(folder)
-    above = (*above, (status.st_dev, status.st_ino))
-    for entry in _scan(folder):
-        name = relative + b"/" + entry.name if relative else entry.name
-        if entry.is_dir():
-            if entry.is_symlink():
-                target = os.stat(entry.path)
-                if (target.st_dev, target.st_ino) in above:
-                    yield entry.path, name, entry
-                    continue
-            yield from _walk(entry.path, name, above)
+    open_folders = [(iter(_scan(root)), b"")]
+    above = [_identity(root)]  # of the open folders
+    while open_folders:
+        entries, relative = open_folders[-1]
+        for entry in entries:
+            name = relative + b"/" + entry.name if relative else entry.name
+            if not _is_dir(entry) or (entry.is_symlink() and _identity(entry.path) in above):
+                yield entry.path, name, entry
+                continue
+            open_folders.append((iter(_scan(entry.path)), name))
+            above.append(_identity(entry.path))
+            break
         else:
-            yield entry.path, name, entry
+            open_folders.pop()
+            above.pop()
 
 
 def place(key: str, splits: tuple[str, ...]) -> tuple[str, str]:

@@ -38,6 +38,7 @@ def check_inputs(texts: Sequence[str], output: str | None) -> tuple[Input, ...]:
     inputs = tuple(parse_input(text) for text in texts)
     for item in inputs:
         if storage.is_remote(item.path):
+            storage.require_known("--input", item.path)
             continue
         shown = printable(item.path)
         if not os.path.lexists(item.path):

@@ -107,9 +107,7 @@ def png_chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc)
 
 
-def raw_png(
-    size: tuple[int, int], depth: int, color_type: int, rows: list[bytes], *extra: bytes
-) -> bytes:
+def raw_png(size: tuple[int, int], depth: int, color_type: int, rows: list[bytes], *extra: bytes) -> bytes:
     """A PNG by hand, for what Pillow cannot write (PNG specification, 11.2)."""
     head = struct.pack(">IIBBBBB", *size, depth, color_type, 0, 0, 0)
     chunks = [png_chunk(b"IHDR", head), *extra]

@@ -1,0 +1,438 @@
+"""Wrong commands, settings and inputs: exit code 2, one line, nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import check_books, document, make_tree, outcomes, picture, refused, run, run_command
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return make_tree(tmp_path / "in")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("made")
+    convert(input=str(make_tree(root / "in")), output=str(root / "out"), splits="train=0.5,test=0.5")
+    return root / "out"
+
+
+def test_the_installed_command_fails_with_its_code_and_one_line(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in")
+    done = run_command("convert", "--input", "in", "--output", "out", "--num_worker", "3", cwd=tmp_path)
+    assert done == (2, "", "shardwright: Unknown option --num_worker; did you mean --num_workers?\n")
+    assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["convrt"], "there is no command 'convrt'; did you mean convert?"),
+        (["convert"], "--input is missing"),
+        (["convert", "--input", "in"], "--output is missing"),
+        (["convert", "--input", "in", "--output", ""], "--output is missing"),
+        (["convert", "in", "--output", "out"], "Unexpected argument 'in'"),
+        (["convert", "--input", "in", "--output", "out", "-v"], "Unexpected argument '-v'"),
+        (["convert", "--input", "in", "--output"], "Argument --output: expected one argument"),
+        (["convert", "--input", "nope", "--output", "out"], "--input nope does not exist"),
+        (["convert", "--input", "in/ant/000.jpg", "--output", "out"], "is no folder"),
+        (["convert", "--input", "a=nope", "--output", "out"], "--input nope does not exist"),
+        (["convert", "--input", "ftp://x/y", "--output", "out"], "there is no storage for ftp://"),
+        (["convert", "--input", "in", "--output", "ftp://x/y"], "there is no storage for ftp://"),
+        (["validate", "--dataset", "ftp://x/y"], "there is no storage for ftp://"),
+        (["plan", "--input", "in", "--plan_from", "ftp://x"], "there is no storage for ftp://"),
+        (["plan"], "--input is missing"),
+        (["validate"], "--dataset is missing"),
+        (["validate", "--dataset", "nope"], "nope does not exist"),
+        (["validate", "--dataset", "in"], "has no dataset.json"),
+        (["inspect", "--dataset", "nope"], "nope does not exist"),
+    ],
+)
+def test_commands_that_lack_something(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, argv: list[str], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(capfd, tmp_path, *argv)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("--resizee=3", "Unknown option --resizee; did you mean --resize?"),
+        ("--res=3", "Unknown option --res"),
+        ("--outpu=x", "Unknown option --outpu; did you mean --output?"),
+        ("--overwrit", "did you mean --overwrite?"),
+        ("--num-worker=3", "did you mean --num_workers?"),
+        ("--zzzzzz", "see --help"),
+        ("--direct_num_workers=x", "invalid int value: 'x'"),
+        ("--overwrite=yes", "ignored explicit argument 'yes'"),
+        ("--runner=Direktrunner", "Beam has no such runner; did you mean DirectRunner?"),
+        ("--runner=Zzz", "Beam has no such runner; choose one of DataflowRunner"),
+        ("--runner=DataflowRunner", "Beam does not take its options: "),
+        ("--runner=no.such.Runner", "Beam does not take its options: "),
+        ("--source=x", "choose one of auto, class_folders."),
+        ("--layout=x", "choose one of classification."),
+        ("--fit=strech", "choose one of stretch, contain, cover, fit, pad; did you mean stretch?"),
+        ("--resample=bilinar", "did you mean bilinear?"),
+        ("--image-format=jpg", "--image_format jpg: choose one of keep, jpeg, png, webp, raw"),
+        ("--color=rbg", "did you mean rgb?"),
+        ("--compression=gz", "did you mean gzip?"),
+        ("--dedupe=exactly", "did you mean exact?"),
+        ("--verify=ful", "did you mean full?"),
+        ("--seed=x", "--seed x: 'x' is no number."),
+        ("--seed=-1", "whole number from 0 to"),
+        ("--seed=1.5", "is no number"),
+        ("--quality=0", "whole number from 1 to 100"),
+        ("--quality=101", "whole number from 1 to 100"),
+        ("--max_pixels=0", "whole number from 1 to"),
+        ("--max_bytes=0", "must be at least one byte"),
+        ("--max_bytes=1XB", "is no size"),
+        ("--max_bad_fraction=2", "must lie between 0 and 1"),
+        ("--max_bad_fraction=nan", "must lie between 0 and 1"),
+        ("--limit=-1", "whole number from 0 to"),
+        ("--resize=0", "is no size in pixels"),
+        ("--resize=224x", "is no size in pixels"),
+        ("--background=blurple", "is no colour"),
+        ("--split_by=(", "is no regular expression"),
+        ("--splits=train=0.5", "the shares add up to 0.5; they must add up to 1."),
+        ("--splits=train=0.9,test=0.2", "the shares add up to 1.1"),
+        ("--splits=train=0.5,train=0.5", "stands twice"),
+        ("--splits=train", "write NAME=SHARE"),
+        ("--splits=a/b=1", "names of letters, digits and _"),
+        ("--splits=train=-1,x=2", "must be above 0 and at most 1"),
+        ("--splits=train=1/0", "is no share"),
+        ("--splits=", "write NAME=SHARE"),
+        ("--shard_size=0", "must be at least one byte"),
+        ("--shard_size=big", "is no size"),
+        ("--shards=0", "from 1 to 99999"),
+        ("--shards=-1", "from 1 to 99999"),
+        ("--shards=100000", "from 1 to 99999"),
+        ("--shards=train=0", "from 1 to 99999"),
+        ("--shards=train=1,train=2", "stands twice"),
+        ("--shards=val=3", "there is no split 'val'; the splits are train."),
+        ("--shards=2 --shard_size=1MB", "both choose the number of shards"),
+        ("--splits=a=0.5,b=0.5 --shards=c=3", "there is no split 'c'"),
+        ("--overwrite --resume", "leave one of them out"),
+        ("--image_format=raw --color=keep", "choose --color rgb or gray"),
+        ("--class_names=nope", "--class_names nope: no such file or directory"),
+        ("--plan_from=nope", "--plan_from nope: no such file or directory"),
+        ("--job=nope", "--job nope: no such file or directory"),
+    ],
+)
+def test_wrong_settings(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, option: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (["convert", "--output", "out"], ["plan"]):
+        assert says in refused(capfd, tmp_path, *command, "--input", "in", *option.split())
+
+
+def test_a_runner_may_be_named_short_and_its_options_are_checked_too(
+    capfd: Capture, tmp_path: Path, tree: Path
+) -> None:
+    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--runner=direct")
+    assert "did you mean --num_workers?" in refused(capfd, tmp_path, *argv, "--num_worker=3")
+    assert run(capfd, *argv).code == 0
+
+
+def test_hyphens_work_in_option_names_and_stay_in_values(capfd: Capture, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "in--put")
+    done = run(
+        capfd, "convert", "--input", tree, "--output", tmp_path / "o-u-t", "--max-bad-fraction", "0.5",
+        "--image-format=png", "--direct-num-workers", "1",
+    )  # fmt: skip
+    assert done.code == 0
+    assert document(tmp_path / "o-u-t")["plan"]["settings"]["image_format"] == "png"
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("empty", "is empty; name a folder that holds images."),
+        ("empty_class", "is empty; name a folder that holds images."),
+        ("text", "holds no images: none of its 2 files is one"),
+        ("flat", "has no class folders: 2 images lie directly in it"),
+        ("dots", "holds no images"),
+        ("link", "does not exist"),
+    ],
+)
+def test_inputs_without_images(capfd: Capture, tmp_path: Path, kind: str, says: str) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    if kind == "empty_class":
+        (source / "ant").mkdir()
+    elif kind == "text":
+        (source / "ant").mkdir()
+        (source / "ant" / "notes.txt").write_text("hello")
+        (source / "README").write_text("hello")
+    elif kind == "flat":
+        (source / "1.png").write_bytes(picture(1))
+        (source / "2.png").write_bytes(picture(2))
+    elif kind == "dots":
+        (source / ".git").mkdir()
+        (source / ".git" / "1.png").write_bytes(picture(1))
+    elif kind == "link":
+        source.rmdir()
+        source.symlink_to("nowhere")
+    for command in (["convert", "--output", tmp_path / "out"], ["plan"]):
+        sentence = refused(capfd, tmp_path, *command, "--input", source)
+        assert says in sentence or (kind == "link" and "is no folder" in sentence)
+
+
+def test_one_class_is_a_warning(capfd: Capture, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", classes=["ant"])
+    done = run(capfd, "convert", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    assert done.code == 0 and not done.err
+    assert "warning: There is one class only, 'ant'" in done.out
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "says"),
+    [
+        ("file", 2, "is a file; name a directory."),
+        ("file/below/it", 2, "file is a file."),
+        ("full", 2, "is not empty; choose another place"),
+        ("full --resume", 2, "no run that could be resumed"),
+        ("made", 2, "holds a dataset; choose another place, or replace it with --overwrite."),
+        ("unfinished", 2, "holds an unfinished run; finish it with --resume"),
+        ("nowhere", 2, "is a symbolic link to nowhere"),
+        ("in", 2, "lies inside --input"),
+        ("in/ant/out", 2, "lies inside --input"),
+        ("inlink/out", 2, "lies inside --input"),
+        (".", 2, "lies inside --output"),
+        ("x" * 256, 2, "the name is too long"),
+        ("proc/out", 3, "Cannot write"),
+    ],
+)
+def test_outputs_that_cannot_be(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: Path,
+    place: str, code: int, says: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("x")
+    Path("full").mkdir()
+    Path("full/mine.txt").write_text("x")
+    shutil.copytree(dataset, "made")
+    shutil.copytree(dataset, "unfinished")
+    Path("unfinished/dataset.json").unlink()
+    Path("nowhere").symlink_to("void")
+    Path("inlink").symlink_to("in")
+    Path("proc").symlink_to("/proc")
+    name, *options = place.split()
+    argv = ("convert", "--input", "in", "--output", name, *options)
+    assert says in refused(capfd, tmp_path, *argv, code=code)
+
+
+def test_a_read_only_file_system_is_refused_before_any_work(
+    capfd: Capture, tmp_path: Path, tree: Path
+) -> None:
+    place = tmp_path / "ro"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("cannot mount here")
+    try:
+        for output in (place, place / "a" / "b"):
+            sentence = refused(capfd, tmp_path, "convert", "--input", tree, "--output", output, code=3)
+            assert "Cannot write to" in sentence and "choose another --output" in sentence
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_key_that_stands_twice_names_both_places(capfd: Capture, tmp_path: Path) -> None:
+    first, second = make_tree(tmp_path / "first"), make_tree(tmp_path / "second", images=2)
+    argv = ("convert", "--output", tmp_path / "out", "--input")
+    sentence = refused(capfd, tmp_path, *argv, first, "--input", second)
+    assert "Two files have the key " in sentence and "(a=PATH)" in sentence
+    assert str(first) in sentence and str(second) in sentence
+    assert run(capfd, *argv, f"a={first}", "--input", f"b={second}").code == 0
+    found = outcomes(tmp_path / "out")
+    assert len(found) == 8 and {key.split("/")[0] for key in found} == {"a", "b"}
+    assert document(tmp_path / "out")["plan"]["labels"] == ["ant", "bee"]
+
+
+def test_a_key_that_stands_twice_is_found_across_splits(capfd: Capture, tmp_path: Path) -> None:
+    """One input names the splits, the other does not; their keys meet all the same."""
+    for i in range(8):
+        for folder in ("first/train/ant", "second/train/ant"):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / f"{i}.png").write_bytes(picture(i))
+    make_tree(tmp_path / "second")
+    inputs = ("--input", tmp_path / "first", "--input", tmp_path / "second")
+    for shares in ("train=0.5,test=0.5", "test=1"):
+        sentence = refused(
+            capfd, tmp_path, "convert", *inputs, "--output", tmp_path / "out", "--splits", shares
+        )
+        assert "Two files have the key 'train/ant/" in sentence
+
+
+def test_names_that_differ_in_their_unicode_form_only_collide(capfd: Capture, tmp_path: Path) -> None:
+    folder = tmp_path / "in" / "ant"
+    folder.mkdir(parents=True)
+    for i, form in enumerate(("NFC", "NFD")):
+        (folder / (unicodedata.normalize(form, "é") + ".png")).write_bytes(picture(i))
+    if len(list(folder.iterdir())) < 2:
+        pytest.skip("this file system normalises names itself")
+    sentence = refused(capfd, tmp_path, "convert", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    assert "Two files have the key 'ant/é.png'" in sentence and "Unicode" in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "the file names no class"),
+        (b"ant\nant\n", "'ant' stands twice"),
+        (b"0:ant\n2:bee\n", "ids must run 0, 1, 2"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (None, "is a directory"),
+    ],
+)
+def test_wrong_class_names(
+    capfd: Capture, tmp_path: Path, tree: Path, content: bytes | None, says: str
+) -> None:
+    file = tmp_path / "names"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--class_names", file)
+    assert says in refused(capfd, tmp_path, *argv)
+
+
+def test_images_of_unknown_classes_are_quarantined(capfd: Capture, tmp_path: Path, tree: Path) -> None:
+    names = tmp_path / "names"
+    names.write_text("cow\nant\n")
+    argv = ["convert", "--input", tree, "--output", tmp_path / "out", "--class_names", names]
+    assert run(capfd, *argv, "--max_bad_fraction", "0.5").code == 0
+    found = outcomes(tmp_path / "out")
+    assert {key for key, what in found.items() if what == "UNKNOWN_LABEL"} == {
+        key for key in found if key.startswith("bee/")
+    }
+    assert document(tmp_path / "out")["plan"]["labels"] == ["cow", "ant"]
+    assert all(e["stage"] == "build" for e in check_books(tmp_path / "out").values() if e.get("reason"))
+
+
+def test_a_copy_in_an_unknown_class_does_not_stand_for_the_known_one(capfd: Capture, tmp_path: Path) -> None:
+    for name in ("aaa/1.png", "bee/1.png", "bee/2.png"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(picture(7))
+    (tmp_path / "names").write_text("bee")
+    argv = ["convert", "--input", tmp_path / "in", "--output", tmp_path / "out", "--dedupe=exact"]
+    assert run(capfd, *argv, "--class_names", tmp_path / "names", "--max_bad_fraction=1").code == 0
+    assert outcomes(tmp_path / "out") == {
+        "aaa/1.png": "UNKNOWN_LABEL",
+        "bee/1.png": "written",
+        "bee/2.png": "bee/1.png",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"resiz: 3", "unknown setting 'resiz'; did you mean resize?"),
+        (b"zzzz: 3", "unknown setting 'zzzz'."),
+        (b"verbose: true", "unknown setting 'verbose'"),
+        (b"- resize", "write one `setting: value` on each line"),
+        (b"resize", "write one `setting: value` on each line"),
+        (b"0", "write one `setting: value` on each line"),
+        (b"a: [", "is no YAML: "),
+        (b"\xff\xfe\x00", "is no YAML: "),
+        (b"seed: 2020-13-45", "is no YAML: month must be in 1..12."),
+        (b"seed: " + b"[" * 3000, "is no YAML: "),
+        (b"seed: !!python/object:os.system x", "is no YAML: could not determine a constructor"),
+        (b"input: 5", "write one path or a list of paths"),
+        (b"input: [a, [b]]", "write one path or a list of paths"),
+        (b"seed: 1.5", "is no whole number"),
+        (b"seed: .inf", "is no number"),
+        (b"quality: true", "is no whole number"),
+        (b"overwrite: 3", "write true or false"),
+        (b"background: #ffffff", "background has no value; quote one that begins with #."),
+        (b"class_names: [ant, bee]", "takes one value, not several"),
+        (b"resize: {a: 1}", "takes one value, not several"),
+        (b"shards: 8\nshard_size: 1MB", "both choose the number of shards"),
+    ],
+)
+def test_wrong_job_files(capfd: Capture, tmp_path: Path, tree: Path, text: bytes, says: str) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_bytes(text)
+    argv = ["convert", "--output", tmp_path / "out", "--job", job]
+    if not text.startswith(b"input"):
+        argv += ["--input", tree]
+    assert says in refused(capfd, tmp_path, *argv)
+
+
+def test_the_command_line_counts_more_than_the_job_file(capfd: Capture, tmp_path: Path, tree: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        f"input: {{one: {tree}, two: {tree}}}\noutput: {tmp_path / 'wrong'}\nresize: [8, 4]\n"
+        "seed: 3\nshards: 4\nsplits: {train: 0.5, test: 0.5}\noverwrite: false\n"
+    )
+    argv = ("convert", "--job", job, "--output", tmp_path / "out", "--seed=5", "--shard-size=1MB")
+    assert run(capfd, *argv).code == 0
+    made = document(tmp_path / "out")
+    settings = made["plan"]["settings"]
+    assert (settings["resize"], settings["seed"], settings["shards"]) == ("8x4", 5, "")
+    assert set(made["splits"]) == {"train", "test"} and made["ledger"]["listed"] == 12
+    assert not (tmp_path / "wrong").exists()
+
+
+def damaged(change: Any) -> Any:
+    def apply(document: dict[str, Any]) -> bytes:
+        change(document)
+        return json.dumps(document).encode()
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda d: b"", "is no JSON"),
+        (lambda d: b"\xff", "is no JSON"),
+        (lambda d: b"[" * 100_000, "is no JSON"),
+        (lambda d: b"null", "is no dataset.json"),
+        (lambda d: b"[]", "is no dataset.json"),
+        (lambda d: b"{}", "is no dataset.json"),
+        (lambda d: b'{"format_version": 99}', "has format_version 99; this version"),
+        (lambda d: b'{"format_version": 1}', "is damaged"),
+        (damaged(lambda d: d["plan"]["settings"].update(foo=1)), "--plan_from: unknown setting 'foo'"),
+        (damaged(lambda d: d["plan"]["settings"].update(seed=[])), "--seed takes one value"),
+        (damaged(lambda d: d["plan"]["settings"].update(fit="x")), "--fit x: choose one of"),
+        (damaged(lambda d: d["plan"]["shards"].update(train=0)), "is damaged"),
+        (damaged(lambda d: d["plan"]["shards"].update({"../x": 1})), "is damaged"),
+        (damaged(lambda d: d["plan"].update(labels=["a", 1])), "is damaged"),
+        (damaged(lambda d: d["plan"].update(labels="ab")), "is damaged"),
+        (damaged(lambda d: d["plan"].update(labels=["a", "a"])), "is damaged"),
+        (damaged(lambda d: d.pop("plan")), "is damaged"),
+    ],
+)
+def test_wrong_plans(capfd: Capture, tmp_path: Path, tree: Path, dataset: Path, make: Any, says: str) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(make(document(dataset)))
+    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--plan_from", plan)
+    assert says in refused(capfd, tmp_path, *argv)
+
+
+def test_the_function_takes_paths_and_raises_what_the_command_prints(tmp_path: Path, tree: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean resize"):
+        convert(input=tree, output=tmp_path / "out", resiz=3)
+    with pytest.raises(UsageError, match="write one path or a list of paths"):
+        convert(input=None, output=tmp_path / "out")
+    with pytest.raises(UsageError, match="both choose"):
+        convert(input=tree, output=tmp_path / "out", shards=3, shard_size="1MB")
+    assert not (tmp_path / "out").exists()
+    assert convert(input=[tree], output=tmp_path / "out").dataset.ledger["written"] == 6

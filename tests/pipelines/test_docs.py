@@ -1,0 +1,94 @@
+"""Every example in the documents is run, and what they say of files and codes is true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from conftest import PHOTOS, ROOT
+from shardwright.pipelines import cli
+from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
+from shardwright.schemas.settings import setting_fields
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: Commands that need more than this machine, and those that are other tests' subject.
+ELSEWHERE = ("gs://", "--runner=DataflowRunner", "--job ", "--help")
+
+
+def commands(text: str) -> list[list[str]]:
+    """Returns the indented or inline `shardwright ...` commands of a document."""
+    joined = text.replace(" \\\n", " ")
+    lines = [line.strip() for line in joined.splitlines() if line.startswith("    ")]
+    lines += [match.replace("\n", " ") for match in re.findall(r"`((?:shardwright|python) [^`]+)`", joined)]
+    found = [line for line in lines if line.startswith(("shardwright ", "python -m shardwright."))]
+    return [shlex.split(line) for line in found if not any(word in line for word in ELSEWHERE)]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "photos").symlink_to(PHOTOS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_the_commands_run(path: Path, workplace: Path) -> None:
+    for words in commands(path.read_text()):
+        arguments = words[1:]
+        if words[0] == "python":
+            arguments = [words[2].rpartition(".")[2], *words[3:]]
+        if arguments[0] not in cli.COMMANDS or len(arguments) == 1:
+            continue
+        if arguments[0] == "convert" and "--resume" not in arguments:
+            arguments.append("--overwrite")
+        assert cli.main(arguments) == 0, words
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_the_python_runs(path: Path, workplace: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+    if blocks and "out/" in blocks[0] and "convert(" not in blocks[0]:
+        splits = "train=0.8,validation=0.1,test=0.1"
+        assert cli.main(["convert", "--input=photos", "--output=out", "--resize=224", f"--splits={splits}"]) == 0
+    for block in blocks:
+        names: dict[str, object] = {}
+        exec(compile(block, str(path), "exec"), names)
+        if "train" in names:
+            images, labels = next(iter(names["train"]))  # type: ignore[call-overload]
+            assert images.shape == (32, 224, 224, 3) and labels.shape == (32,)
+
+
+def test_the_settings_named_in_documents_exist() -> None:
+    text = "\n".join(path.read_text() for path in DOCUMENTS[:1] + [ROOT / "docs" / "converting.md"])
+    known = {*setting_fields(), "job", "dataset", "contact_sheet", "help", "fail_on", "runner"}
+    known |= {"project", "region", "temp_location", "setup_file", "direct_running_mode"}
+    known |= {"direct_num_workers", "records"}
+    assert set(re.findall(r"--([a-z_]+)", text)) <= known
+
+
+def test_the_settings_by_task_are_accepted(workplace: Path) -> None:
+    rows = re.findall(r"^\| [^|]+ \| `(--[^`]+)`", (ROOT / "docs" / "converting.md").read_text(), re.MULTILINE)
+    skipped = ("--class_names", "--plan_from", "--job", "--overwrite")
+    tried = 0
+    for row in rows:
+        if row.startswith(skipped):
+            continue
+        tried += 1
+        assert cli.main(["plan", "--input=photos", *shlex.split(row)]) == 0, row
+    assert tried >= 9
+
+
+def test_every_code_is_documented() -> None:
+    text = (ROOT / "docs" / "dataset.md").read_text()
+    for codes in (QuarantineReason, FindingCode, FilterReason):
+        for code in codes:
+            if not code.startswith(("BOX_", "LENGTH_MISMATCH")):
+                assert f"`{code}`" in text, code
+
+
+def test_links_inside_the_documents_lead_somewhere() -> None:
+    for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"]:
+        for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+            assert (path.parent / link).exists() or "://" in link, f"{path.name}: {link}"

@@ -1,0 +1,422 @@
+"""Killed, interrupted, out of disk or memory, sources that change: nothing is lost, nothing is half done."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import (
+    COMMAND,
+    Done,
+    at_call,
+    check_books,
+    document,
+    identity,
+    leftovers,
+    limit_file_size,
+    make_tree,
+    outcomes,
+    picture,
+    run,
+    run_command,
+    run_forked,
+    sentence_of,
+    signal_self,
+    slow_reads,
+    start,
+    wait,
+)
+
+from shardwright.pipelines.convert import convert
+from shardwright.transforms.images import read
+from shardwright.transforms.shards import convert as shard_convert
+from shardwright.transforms.sources import class_folders
+
+Capture = pytest.CaptureFixture[str]
+IMAGES = 200
+SETTINGS = ("--resize=8", "--splits=train=0.7,test=0.3", "--shards=train=4,test=2", "--max_bad_fraction=0.1")
+STORAGE = "shardwright.transforms.storage"
+READ = "shardwright.transforms.shards.convert:read_image"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = make_tree(tmp_path_factory.mktemp("source") / "in", IMAGES, ("ant", "bee", "cow"))
+    (tree / "ant" / "bad.jpg").write_bytes(b"no image")
+    return tree
+
+
+@pytest.fixture(scope="module")
+def clean(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a run that nothing happens to writes."""
+    output = tmp_path_factory.mktemp("clean") / "out"
+    assert (
+        run_forked(output.parent / "log", "convert", "--input", tree, "--output", output, *SETTINGS).code == 0
+    )
+    return identity(output)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return make_tree(tmp_path / "in")
+
+
+def argv_of(tree: Path, tmp_path: Path) -> tuple[object, ...]:
+    return ("convert", "--input", tree, "--output", tmp_path / "out", *SETTINGS)
+
+
+def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[str, str]) -> int:
+    """Resumes and compares with the clean run; returns the number of reused shards."""
+    assert not (output / "dataset.json").exists()
+    mtimes = {path.name: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
+    done = run(capfd, *argv, "--resume")
+    assert (done.code, done.err) == (0, ""), done
+    assert identity(output) == clean
+    assert not leftovers(output)
+    check_books(output)
+    kept = [name for name, mtime in mtimes.items() if (output / name).stat().st_mtime_ns == mtime]
+    reused = int(done.out.split(" shards taken over")[0].split()[-1]) if "taken over" in done.out else 0
+    assert len(kept) >= reused
+    return reused
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "call", "reused"),
+    [
+        (READ, "/", 20, 0),  # while the sample is taken
+        (READ, "/", 64 + 10, 0),  # in the middle of the first shard
+        (READ, "/", 64 + 120, 1),  # in the middle of a later shard
+        (f"{STORAGE}:publish", "_work/", 3, 1),  # a shard is written and not in its place yet
+        (f"{STORAGE}:write_bytes", "_shards/", 3, 1),  # a shard is in its place and has no ledger yet
+        ("os:replace", "_shards/", 5, 3),  # its ledger has a temporary name yet
+        (f"{STORAGE}:write_bytes", "quarantine.jsonl", 1, 6),
+        (f"{STORAGE}:write_bytes", "labels.txt", 1, 6),
+        (f"{STORAGE}:write_bytes", "dataset.json", 1, 6),
+        ("os:replace", "dataset.json", 1, 6),  # all is there but the last rename
+    ],
+)
+def test_a_killed_run_is_finished_by_resume(
+    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str],
+    target: str, text: str, call: int, reused: int,
+) -> None:  # fmt: skip
+    argv = argv_of(tree, tmp_path)
+    kill = partial(at_call, target, text, call, partial(signal_self, signal.SIGKILL))
+    assert run_forked(tmp_path / "log", *argv, before=kill).code == -signal.SIGKILL
+    found = finish(capfd, argv, tmp_path / "out", clean)
+    assert found >= reused and (found == 6) == (reused == 6)
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "call"),
+    [(READ, "/", 10), (READ, "/", 64 + 70), (f"{STORAGE}:write_bytes", "quarantine.jsonl", 1)],
+)
+def test_ctrl_c_says_so_in_one_line(
+    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str], target: str, text: str, call: int
+) -> None:
+    argv = argv_of(tree, tmp_path)
+    interrupt = partial(at_call, target, text, call, partial(signal_self, signal.SIGINT))
+    done = run_forked(tmp_path / "log", *argv, before=interrupt)
+    assert done == (130, "", "shardwright: interrupted; run again with --resume to go on.\n")
+    assert not leftovers(tmp_path / "out")
+    finish(capfd, argv, tmp_path / "out", clean)
+
+
+def test_ctrl_c_in_a_command_without_resume_does_not_advise_it(tmp_path: Path, tree: Path) -> None:
+    interrupt = partial(at_call, READ, "/", 10, partial(signal_self, signal.SIGINT))
+    done = run_forked(tmp_path / "log", "plan", "--input", tree, before=interrupt)
+    assert done == (130, "", "shardwright: interrupted; run again.\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_from_outside_at_any_time(
+    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str], number: signal.Signals
+) -> None:
+    argv = argv_of(tree, tmp_path)
+    process = start(tmp_path / "log", *argv, before=slow_reads)
+    shards = tmp_path / "out" / "_shards"
+    deadline = time.monotonic() + 30
+    while not (shards.is_dir() and len(list(shards.glob("*.gz"))) >= 2):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, number)
+    done = wait(process, tmp_path / "log")
+    if number == signal.SIGINT:
+        assert done == (130, "", "shardwright: interrupted; run again with --resume to go on.\n")
+    else:
+        assert done == (-signal.SIGTERM, "", "")
+    assert finish(capfd, argv, tmp_path / "out", clean) >= 2
+
+
+def test_a_full_disk_by_a_limit_on_files(
+    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str]
+) -> None:
+    argv = argv_of(tree, tmp_path)
+    done = run_forked(tmp_path / "log", *argv, before=partial(limit_file_size, 10_000))
+    sentence = sentence_of(done, 3)
+    assert sentence.startswith(f"Cannot write a shard to {tmp_path / 'out'}: ") and "--shard_size" in sentence
+    assert not leftovers(tmp_path / "out")
+    finish(capfd, argv, tmp_path / "out", clean)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=60k", "tmpfs", str(place)], capture_output=True
+    ).returncode:
+        pytest.skip("cannot mount here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_is_really_full(
+    capfd: Capture, tiny_disk: Path, tree: Path, clean: dict[str, str]
+) -> None:
+    output = tiny_disk / "out"
+    argv = ("convert", "--input", tree, "--output", output, *SETTINGS)
+    sentence = sentence_of(run(capfd, *argv), 3)
+    assert "the disk is full; free some space, then run again with --resume" in sentence
+    sentence_of(run(capfd, *argv, "--resume"), 3)
+    subprocess.run(["mount", "-o", "remount,size=4m", str(tiny_disk)], check=True)
+    finish(capfd, argv, output, clean)
+
+
+def test_the_root_of_a_file_system_can_be_written_but_not_replaced(
+    capfd: Capture, tiny_disk: Path, small: Path
+) -> None:
+    argv = ("convert", "--input", small, "--output", tiny_disk)
+    assert run(capfd, *argv).code == 0
+    before = identity(tiny_disk)
+    sentence = sentence_of(run(capfd, *argv, "--overwrite"), 2)
+    assert "is the root of a file system" in sentence
+    assert identity(tiny_disk) == before
+
+
+@pytest.mark.parametrize("change", ["grow", "touch", "replace"])
+def test_a_source_that_changes_stops_the_job(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, change: str
+) -> None:
+    victim = small / "bee" / "001.png"
+    real = shard_convert.read_image
+
+    def meddle(ref: Any, max_bytes: int) -> bytes:
+        if ref.key == "bee/001.png":
+            if change == "grow":
+                victim.write_bytes(victim.read_bytes() + b"more")
+            elif change == "touch":
+                os.utime(victim, ns=(1, 1))
+            else:
+                victim.unlink()
+                victim.write_bytes(picture(77))
+        return real(ref, max_bytes)
+
+    argv = ("convert", "--input", small, "--output", tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_convert, "read_image", meddle)
+        sentence = sentence_of(run(capfd, *argv), 3)
+    assert sentence.startswith(f"{victim} changed while the job was reading its input")
+    assert not (tmp_path / "out" / "dataset.json").exists()
+    # The sample was read before anything was written.
+    (tmp_path / "out").mkdir(exist_ok=True)
+    assert run(capfd, *argv, "--resume").code == 0
+    assert outcomes(tmp_path / "out")["bee/001.png"] == "written"
+
+
+def test_a_source_that_vanishes_is_unreadable(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+) -> None:
+    real = class_folders.list_class_folders
+
+    def listed(source: Any) -> Iterator[Any]:
+        yield from list(real(source))
+        (small / "bee" / "001.png").unlink(missing_ok=True)
+
+    from shardwright.transforms.sources.transforms import LISTERS
+
+    monkeypatch.setitem(LISTERS, "class_folders", listed)  # type: ignore[arg-type]
+    argv = ("convert", "--input", small, "--output", tmp_path / "out", "--max_bad_fraction=0.5")
+    assert run(capfd, *argv).code == 0
+    found = check_books(tmp_path / "out")["bee/001.png"]
+    assert (found["reason"], found["stage"]) == ("UNREADABLE", "read")
+
+
+@pytest.mark.parametrize("where", ["convert_image", "read_image", "build_example"])
+def test_memory_that_is_really_gone_stops_the_job(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, where: str
+) -> None:
+    def exhausted(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(shard_convert, where, exhausted)
+    monkeypatch.setattr(shard_convert, "WORKING_BYTES", 1 << 62)
+    sentence = sentence_of(run(capfd, "convert", "--input", small, "--output", tmp_path / "out"), 3)
+    assert sentence.startswith("The machine ran out of memory") and "run again with --resume" in sentence
+
+
+def test_one_image_that_asks_for_absurd_memory_is_corrupt(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+) -> None:
+    real = shard_convert.convert_image
+
+    def greedy(data: bytes, name: str, *rest: Any) -> Any:
+        if name == "bee/001.png":
+            raise MemoryError
+        return real(data, name, *rest)
+
+    monkeypatch.setattr(shard_convert, "convert_image", greedy)
+    argv = ("convert", "--input", small, "--output", tmp_path / "out", "--max_bad_fraction=0.5")
+    assert run(capfd, *argv).code == 0
+    assert outcomes(tmp_path / "out")["bee/001.png"] == "CORRUPT"
+
+
+def test_what_nobody_thought_of_is_one_sentence_and_a_traceback_on_demand(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("a bug\nin two lines")
+
+    monkeypatch.setattr(shard_convert, "build_example", broken)
+    argv = ("convert", "--input", small, "--output", tmp_path / "out")
+    sentence = sentence_of(run(capfd, *argv), 3)
+    assert sentence.startswith("The engine failed with ") and "--verbose" in sentence
+    done = run(capfd, *argv, "--verbose", "--overwrite")
+    assert done.code == 3 and "Traceback" in done.err and "in broken" in done.err
+    assert done.err.splitlines()[-1].startswith("shardwright: The engine failed with ")
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.EMFILE, "too many files are open; raise `ulimit -n`"),
+        (errno.EIO, "the storage reports an input/output error"),
+        (errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_faults_of_the_storage_are_no_faults_of_an_image(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, number: int, says: str
+) -> None:
+    def failing(ref: Any) -> bytes:
+        raise OSError(number, os.strerror(number), ref.uri)
+
+    monkeypatch.setattr(read, "_RETRY_AFTER", (0.0, 0.0))
+    monkeypatch.setattr(read, "_read_local", failing)
+    sentence = sentence_of(run(capfd, "convert", "--input", small, "--output", tmp_path / "out"), 3)
+    assert sentence.startswith(f"Cannot read {small}/") and says in sentence
+
+
+def test_a_passing_fault_of_the_storage_is_tried_again(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+) -> None:
+    real = read._read_local
+    failed: set[str] = set()
+
+    def flaky(ref: Any) -> bytes:
+        if ref.key not in failed:
+            failed.add(ref.key)
+            raise OSError(errno.EIO, "once")
+        return real(ref)
+
+    monkeypatch.setattr(read, "_RETRY_AFTER", (0.0, 0.0))
+    monkeypatch.setattr(read, "_read_local", flaky)
+    assert run(capfd, "convert", "--input", small, "--output", tmp_path / "out").code == 0
+    assert set(outcomes(tmp_path / "out").values()) == {"written"} and len(failed) == 6
+
+
+def test_a_folder_that_cannot_be_listed(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+) -> None:
+    real = os.scandir
+
+    def forbidden(path: Any) -> Any:
+        if os.fsencode(path).endswith(b"/bee"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(class_folders.os, "scandir", forbidden)
+    done = run(capfd, "convert", "--input", small, "--output", tmp_path / "out")
+    monkeypatch.undo()
+    assert sentence_of(done, 3) == (
+        f"Cannot list {small}/bee: permission denied; make it readable or move it out of the input."
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def bad_run(capfd: Capture, tmp_path: Path, bad: int, *options: object) -> Done:
+    """Converts ten images of which some are bad."""
+    tree = make_tree(tmp_path / "in", images=10 - bad)
+    (tree / "ant").mkdir(parents=True, exist_ok=True)
+    for i in range(bad):
+        (tree / "ant" / f"bad{i}.png").write_bytes(b"no image %d" % i)
+    return run(capfd, "convert", "--input", tree, "--output", tmp_path / "out", "--shards=3", *options)
+
+
+def test_exactly_at_the_threshold_passes(capfd: Capture, tmp_path: Path) -> None:
+    assert bad_run(capfd, tmp_path, 3, "--max_bad_fraction=0.3").code == 0
+    assert check_books(tmp_path / "out") and document(tmp_path / "out")["ledger"]["quarantined"] == 3
+
+
+def test_too_many_bad_images_publish_nothing_and_resume_publishes_them(
+    capfd: Capture, tmp_path: Path
+) -> None:
+    sentence = sentence_of(bad_run(capfd, tmp_path, 3, "--max_bad_fraction=0.29"), 1)
+    output = tmp_path / "out"
+    assert "3 of 10 images are bad (3 NOT_AN_IMAGE), more than --max_bad_fraction 0.29 allows" in sentence
+    assert str(output / "quarantine.jsonl") in sentence and "--resume" in sentence
+    assert len((output / "quarantine.jsonl").read_text().splitlines()) == 3
+    assert not (output / "dataset.json").exists()
+    before = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
+    argv = ("convert", "--input", tmp_path / "in", "--output", output, "--shards=3", "--resume")
+    done = run(capfd, *argv, "--max_bad_fraction", "1")
+    assert done.code == 0 and "3 shards taken over" in done.out
+    assert {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")} == before
+    assert len(before) == 3
+    check_books(output)
+
+
+@pytest.mark.parametrize("fraction", ["0.01", "1"])
+def test_a_dataset_without_any_record_is_refused(capfd: Capture, tmp_path: Path, fraction: str) -> None:
+    sentence = sentence_of(bad_run(capfd, tmp_path, 10, f"--max_bad_fraction={fraction}"), 1)
+    assert "10 of 10 images are bad (10 NOT_AN_IMAGE): nothing was published" in sentence
+    assert not (tmp_path / "out" / "dataset.json").exists()
+
+
+def test_a_reader_that_goes_away(tmp_path: Path, small: Path) -> None:
+    line = f"'{COMMAND}' plan --input '{small}' | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) in (("3\n", ""), ("0\n", ""))
+
+
+@pytest.mark.slow
+def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tree: Path) -> None:
+    options = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+    output = tmp_path / "out"
+    refused = ("convert", "--input", tree, "--output", output, *options, "--max_bad_fraction=0")
+    sentence = sentence_of(run_command(*refused), 1)
+    assert "1 of 201 images are bad (1 NOT_AN_IMAGE)" in sentence
+    double = ("convert", "--input", tree, "--input", tree, "--output", tmp_path / "other", *options)
+    sentence = sentence_of(run_command(*double), 2)
+    assert "Two files have the key" in sentence and not (tmp_path / "other").exists()
+    argv = ("convert", "--input", tree, "--output", tmp_path / "full", *options)
+    done = subprocess.run(
+        [str(COMMAND), *map(str, argv)], capture_output=True, text=True,
+        preexec_fn=partial(limit_file_size, 10_000),
+    )  # fmt: skip
+    assert "Cannot write a shard to" in sentence_of(Done(done.returncode, done.stdout, done.stderr), 3)
+
+
+def test_the_function_raises_what_the_command_prints(small: Path, tmp_path: Path) -> None:
+    from shardwright.schemas.errors import DataRefused
+
+    (small / "bee" / "bad.png").write_bytes(b"no image")
+    with pytest.raises(DataRefused, match="1 of 7 images are bad") as caught:
+        convert(input=str(small), output=str(tmp_path / "out"))
+    assert "while running" not in caught.value.message

@@ -1,0 +1,100 @@
+"""The house: namespace, packaging, what is imported, one-way imports, size of files."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from conftest import PHOTOS, ROOT
+
+ROOMS = ("pipelines", "transforms", "schemas")
+COMMAND = Path(sys.executable).with_name("shardwright")
+
+
+def test_the_command_works_where_the_user_has_modules_of_the_same_names(tmp_path: Path) -> None:
+    (tmp_path / "transforms.py").write_text("raise SystemExit('the wrong transforms')")
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "__init__.py").write_text("raise SystemExit('the wrong schemas')")
+    (tmp_path / "pipelines.py").write_text("raise SystemExit('the wrong pipelines')")
+    arguments = ["--input", PHOTOS, "--output", "out", "--resize", "16", "--limit", "6"]
+    for command in ([COMMAND, "convert"], [sys.executable, "-m", "shardwright.pipelines.convert"]):
+        subprocess.run([*command, *arguments, "--overwrite"], cwd=tmp_path, check=True, timeout=60)
+    validate = [sys.executable, "-m", "shardwright.pipelines.validate", "--dataset", "out"]
+    options = ["--runner=FnApiRunner", "--direct_num_workers=1"]
+    subprocess.run([*validate, *options], cwd=tmp_path, check=True, timeout=60)
+
+
+def test_no_command_and_no_worker_imports_tensorflow(tmp_path: Path) -> None:
+    script = f"""
+import sys
+from shardwright.pipelines.cli import main
+assert main(["convert", "--input", {str(PHOTOS)!r}, "--output", "out", "--resize", "16"]) == 0
+assert main(["validate", "--dataset", "out"]) == 0
+assert main(["plan", "--input", {str(PHOTOS)!r}]) == 0
+assert main(["inspect", "out"]) == 0
+assert "apache_beam" in sys.modules
+assert "tensorflow" not in sys.modules, "tensorflow was imported"
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)
+
+
+def test_worker_processes_do_not_import_tensorflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shardwright.pipelines.convert import convert
+
+    # A worker that imports it fails.
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('tensorflow is not for workers')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    options = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    convert(input=str(PHOTOS), output=str(tmp_path / "out"), resize=16, beam_options=options)
+
+
+def test_the_source_distribution_holds_every_module(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", tmp_path,
+         "sdist", "--dist-dir", tmp_path / "dist"],
+        cwd=ROOT, check=True, timeout=120, capture_output=True,
+    )  # fmt: skip
+    (archive,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(archive) as tar:
+        names = {name.partition("/")[2] for name in tar.getnames()}
+    modules = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+    assert modules - names == set()
+    assert {f"{room}/py.typed" for room in ROOMS} <= names
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("room", "forbidden"),
+    [
+        ("schemas", ("apache_beam", "tensorflow", "shardwright.transforms", "shardwright.pipelines")),
+        ("transforms", ("shardwright.pipelines",)),
+    ],
+)
+def test_imports_point_one_way(room: str, forbidden: tuple[str, ...]) -> None:
+    for path in (ROOT / room).rglob("*.py"):
+        wrong = {name for name in imported(path) if name.startswith(forbidden)}
+        assert not wrong, f"{path} imports {wrong}"
+
+
+def test_files_stay_small_and_say_what_they_are() -> None:
+    for room in (*ROOMS, "tests", "benchmarks", "examples"):
+        for path in (ROOT / room).rglob("*.py"):
+            text = path.read_text()
+            assert len(text.splitlines()) <= 430, path
+            if text:
+                assert ast.get_docstring(ast.parse(text)), f"{path} has no docstring"

@@ -1,0 +1,298 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.inspect import inspect, main
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.transforms.records.framing import Record, masked_crc32c
+from shardwright.transforms.records.sample import Place, even_quota, pick_evenly, read_lazily
+
+PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
+SPLITS = "train=0.8,test=0.2"
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    path = tmp_path_factory.mktemp("inspect") / "out"
+    convert(input=str(PHOTOS), output=str(path), resize=64, splits=SPLITS)
+    return path
+
+
+@pytest.fixture
+def copy(dataset, tmp_path):
+    return Path(shutil.copytree(dataset, tmp_path / "copy"))
+
+
+def frame(data):
+    length = len(data).to_bytes(8, "little")
+    parts = (length, masked_crc32c(length).to_bytes(4, "little"), data)
+    return b"".join((*parts, masked_crc32c(data).to_bytes(4, "little")))
+
+
+def run(capsys, *argv):
+    code = main([str(word) for word in argv])
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err
+    return code, shown.out, shown.err
+
+
+def test_shows_header_splits_ledger_classes_and_records(dataset, capsys):
+    code, out, _ = run(capsys, dataset, "--records", 2)
+    document = json.loads((dataset / "dataset.json").read_text())
+    assert code == 0
+    assert document["fingerprint"] in out
+    assert "resize 64x64" in out and "seed" not in out  # settings at their default are left out
+    assert "image/encoded" in out and "int64" in out
+    assert "quarantined" in out and "vehicles" in out
+    assert out.count("train-00000-of-00001.tfrecord, record") == 2
+    assert " kB jpg>" in out and ".png" in out
+
+
+def test_json_holds_what_dataset_json_says(dataset, capsys):
+    code, out, _ = run(capsys, "--dataset", dataset, "--json", "--split=test", "--records=1")
+    found = json.loads(out)
+    document = json.loads((dataset / "dataset.json").read_text())
+    assert code == 0
+    for name in ("fingerprint", "layout", "versions", "labels", "class_counts", "ledger", "features"):
+        assert found[name] == document[name]
+    assert found["splits"]["test"]["records"] == document["splits"]["test"]["records"]
+    assert found["changed_settings"] == {"splits": "train=4/5,test=1/5", "resize": "64x64"}
+    (record,) = found["records"]
+    values = record["features"]
+    assert record["shard"].startswith("test-") and record["offset"] == 0
+    assert found["labels"][values["image/class/label"]] == values["image/class/text"]
+    assert values["image/encoded"]["kind"] == "jpg"
+    assert (values["image/height"], values["image/width"]) == (64, 64)
+
+
+def test_needs_neither_beam_nor_tensorflow(dataset, tmp_path):
+    script = (
+        "import sys\n"
+        "from shardwright.pipelines.cli import main\n"
+        "code = main(['inspect', sys.argv[1], '--contact_sheet', sys.argv[2]])\n"
+        "heavy = {'apache_beam', 'tensorflow', 'google.cloud.storage'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else code)\n"
+    )
+    sheet = tmp_path / "sheet.png"
+    command = [sys.executable, "-c", script, str(dataset), str(sheet)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sheet.exists()
+
+
+def test_contact_sheet_is_even_and_the_same_every_time(dataset, tmp_path, capsys):
+    sheets = [tmp_path / "a.png", tmp_path / "b.png"]
+    for sheet in sheets:
+        code, out, _ = run(capsys, dataset, "--contact-sheet", sheet, "--thumbnails", 10)
+        assert code == 0 and "10 pictures drawn" in out
+    assert sheets[0].read_bytes() == sheets[1].read_bytes()
+    with Image.open(sheets[0]) as image:
+        assert image.size == (4 * 136 + 8, 3 * 156 + 8)  # a grid of 4 columns
+        colors = image.convert("RGB").getcolors(1 << 20)
+    assert colors is not None and len(colors) > 1000
+    counts = {"a": 50, "b": 1, "c": 50, "none": 0}
+    assert even_quota(counts, 7) == {"a": 3, "b": 1, "c": 3}
+    assert even_quota({str(i): 9 for i in range(100)}, 4) == {"0": 1, "25": 1, "50": 1, "75": 1}
+
+
+def test_picks_the_first_records_of_each_class_and_stops_when_it_has_them():
+    taken = []
+
+    def places():
+        for offset, label in enumerate("aaabacab"):
+            taken.append(offset)
+            yield Place("shard", offset, label)
+
+    picked = pick_evenly(places(), {"a": 5, "b": 2, "c": 1}, 4, 100)
+    assert [place.offset for place in picked] == [0, 1, 3, 5]
+    assert taken == [0, 1, 2, 3, 4, 5]
+    unknown = pick_evenly((Place("shard", i, str(i % 3)) for i in range(9)), {}, 4, 100)
+    assert [place.label for place in unknown] == ["0", "0", "1", "2"]
+    assert len(pick_evenly((Place("shard", i, "new") for i in range(9)), {"a": 0}, 4, 100)) == 4
+
+
+@pytest.mark.parametrize(("compression", "suffix"), [("gzip", ".gz"), ("zlib", ".zlib")])
+def test_compressed_shards_of_raw_pixels(tmp_path, capsys, compression, suffix):
+    out = tmp_path / "out"
+    convert(
+        input=str(PHOTOS), output=str(out), resize="32x24", image_format="raw", compression=compression
+    )  # fmt: skip
+    sheet = tmp_path / "sheet.webp"
+    code, shown, _ = run(capsys, out, "--json", "--contact_sheet", sheet, "--thumbnails", 6)
+    found = json.loads(shown)
+    assert code == 0
+    assert found["records"][0]["shard"].endswith(suffix)
+    assert found["records"][2]["features"]["image/encoded"] == {"bytes": 32 * 24 * 3, "kind": "raw"}
+    assert found["contact_sheet"]["thumbnails"] == 6
+    with Image.open(sheet) as image:
+        assert image.format == "WEBP"
+
+
+def test_a_packed_shard_larger_than_its_first_bytes_is_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("shardwright.transforms.records.sample._FIRST_BYTES", 100)
+    out = tmp_path / "out"
+    convert(input=str(PHOTOS), output=str(out), resize=16, compression="gzip")
+    (path,) = map(str, out.glob("*.gz"))
+    items = list(read_lazily(path))
+    assert len(items) == 61 and all(isinstance(item, Record) for item in items)
+    assert [item.number for item in items] == list(range(61))
+    Path(path).write_bytes(Path(path).read_bytes()[:-500])
+    *records, last = read_lazily(path)
+    assert not isinstance(last, Record) and 0 < len(records) < 61
+
+
+def test_foreign_files_have_their_features_inferred(dataset, tmp_path, capsys):
+    sheet = tmp_path / "sheet.jpg"
+    code, out, _ = run(capsys, f"{dataset}/*.tfrecord", "--json", "--contact_sheet", sheet)
+    found = json.loads(out)
+    assert code == 0
+    assert len(found["files"]) == 2 and "ledger" not in found
+    features = {item["name"]: item for item in found["features"]}
+    assert features["image/encoded"]["type"] == "bytes" and features["image/height"]["shape"] == []
+    assert found["contact_sheet"]["thumbnails"] == 61
+
+
+def test_values_are_shown_as_text_and_never_steer_the_terminal(tmp_path, capsys):
+    values = {
+        "escape": Feature(FeatureType.BYTES, [b"a\x1b[31m\nb"]),
+        "float": Feature(FeatureType.FLOAT, [0.5, float("nan")]),
+        "many": Feature(FeatureType.INT64, list(range(100))),
+        "text": Feature(FeatureType.BYTES, ["château 中".encode()]),
+        "vector": Feature(FeatureType.BYTES, [bytes(1234)]),
+    }
+    path = tmp_path / "values.tfrecord"
+    path.write_bytes(frame(encode_example(values)))
+    code, out, _ = run(capsys, path)
+    assert code == 0
+    assert "\x1b[31m" not in out and "<8 B binary>" in out
+    assert "château 中" in out and "<1.2 kB binary>" in out
+    assert "[0.5, nan]" in out and "... 100 in all" in out
+    _, out, _ = run(capsys, path, "--json")
+    assert json.loads(out)["records"][0]["features"]["float"] == [0.5, "nan"]
+
+
+def test_contact_sheet_draws_what_it_can_of_any_class_name(tmp_path, capsys):
+    photos = tmp_path / "photos"
+    for name in ("château", "中文", "line\nbreak", "شجرة", "🐈", "x" * 100):
+        folder = photos / name
+        folder.mkdir(parents=True)
+        Image.new("RGB", (40, 30), "teal").save(folder / "a.png")
+    out, sheet = tmp_path / "out", tmp_path / "sheet.png"
+    convert(input=str(photos), output=str(out))
+    code, shown, _ = run(capsys, out, "--contact_sheet", sheet)
+    assert code == 0 and "6 pictures" in shown
+    assert "中文" in shown and "line\\nbreak" in shown
+    assert sheet.stat().st_size > 1000
+
+
+def test_contact_sheet_marks_what_it_cannot_decode(tmp_path, capsys):
+    path, sheet = tmp_path / "some.tfrecord", tmp_path / "sheet.png"
+    large = tmp_path / "large.jpg"
+    Image.new("RGB", (3000, 2000), "teal").save(large)
+    path.write_bytes(
+        b"".join(
+            frame(encode_example({"image/encoded": Feature(FeatureType.BYTES, [data])}))
+            for data in (b"\xff\xd8\xff broken", b"no picture", large.read_bytes())
+        )
+    )
+    code, out, _ = run(capsys, path, "--contact_sheet", sheet)
+    assert code == 0 and "3 pictures drawn" in out
+    with Image.open(sheet) as image:
+        colors = {color for _, color in image.getcolors(1 << 20)}
+    assert any(abs(r) < 4 and abs(g - 128) < 4 and abs(b - 128) < 4 for r, g, b in colors)
+
+
+def test_damage_is_named_and_what_is_sound_is_shown(copy, tmp_path, capsys):
+    (shard,) = copy.glob("train*.tfrecord")
+    data = bytearray(shard.read_bytes())
+    data[20] ^= 1
+    shard.write_bytes(data)
+    shutil.rmtree(copy / "_shards")  # so that the sheet goes by the records themselves
+    code, out, _ = run(capsys, copy, "--contact_sheet", tmp_path / "sheet.png")
+    assert code == 0
+    assert "damaged: train-00000-of-00001.tfrecord, record 0, byte 0: the checksum" in out
+    assert "record 1" in out and "51 pictures drawn" in out
+    shard.write_bytes(b"")
+    code, out, _ = run(capsys, copy)
+    assert code == 0 and "dataset.json says 52 records" in out
+
+
+def test_reads_no_more_of_a_shard_than_it_needs(dataset, capsys, monkeypatch):
+    read = []
+    real = read_lazily
+
+    def counted(path):
+        for item in real(path):
+            read.append(item)
+            yield item
+
+    monkeypatch.setattr("shardwright.pipelines.inspect.read_lazily", counted)
+    assert run(capsys, dataset, "--records", 2)[0] == 0
+    assert len(read) == 2
+    read.clear()
+    (dataset / "train-00000-of-00001.tfrecord").rename(dataset / "away")
+    try:
+        assert run(capsys, dataset, "--records", 0)[0] == 0 and not read
+        code, _, error = run(capsys, dataset)
+        assert code == 3 and "is missing" in error
+    finally:
+        (dataset / "away").rename(dataset / "train-00000-of-00001.tfrecord")
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ([], 2, "--dataset is missing"),
+        (["{tmp}/nothing"], 2, "does not exist"),
+        (["{tmp}"], 2, "has no dataset.json"),
+        (["{out}", "{out}"], 2, "in quotes"),
+        (["{out}", "--split", "tset"], 2, "did you mean test?"),
+        (["{out}/*.tfrecord", "--split", "test"], 2, "leave it out"),
+        (["{out}", "--record", "1"], 2, "did you mean --records?"),
+        (["{out}", "--runner=DirectRunner"], 2, "Unknown option --runner"),
+        (["{out}", "--records", "-1"], 2, "whole number"),
+        (["{out}", "--thumbnails", "many"], 2, "whole number"),
+        (["{out}", "--contact_sheet", "sheet.bmp"], 2, "ends in .png"),
+        (["{out}", "--contact_sheet", "{out}/labels.txt/sheet.png"], 3, "choose another place"),
+        (["{out}/labels.txt"], 2, "no TFRecord files"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(dataset, tmp_path, capsys, argv, code, words):
+    argv = [word.format(tmp=tmp_path, out=dataset) for word in argv]
+    found, out, error = run(capsys, *argv)
+    assert found == code and out == ""
+    assert words in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: "\udc80",
+        lambda text: text.replace('"format_version": 1', '"format_version": 99'),
+        lambda text: text.replace('"listed"', '"lost"'),
+        lambda text: text.replace('"records": 52', '"records": "many"'),
+        lambda text: text.replace('"class_counts": {', '"class_counts": null, "other": {'),
+        lambda text: text.replace('"type": "int64"', '"type": "tensor"'),
+    ],
+)
+def test_damaged_dataset_json_is_one_sentence(copy, capsys, damage):
+    path = copy / "dataset.json"
+    path.write_bytes(damage(path.read_text()).encode(errors="surrogateescape"))
+    code, out, error = run(capsys, copy)
+    assert code == 2 and out == ""
+    assert "dataset.json" in error and error.count("\n") == 1
+
+
+def test_as_functions(dataset, tmp_path):
+    assert inspect(str(dataset), records=0)["records"] == []
+    with pytest.raises(EngineError, match="is missing"):
+        list(read_lazily(str(tmp_path / "gone.tfrecord")))

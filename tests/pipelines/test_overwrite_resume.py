@@ -1,0 +1,352 @@
+"""`--resume` redoes what is not sound and nothing else; `--overwrite` never loses a dataset."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hostile import (
+    at_call,
+    check_books,
+    document,
+    identity,
+    leftovers,
+    make_tree,
+    picture,
+    refused,
+    run,
+    run_forked,
+    sentence_of,
+    signal_self,
+)
+
+from shardwright.transforms import storage
+from shardwright.transforms.publish import staging_path
+
+Capture = pytest.CaptureFixture[str]
+SETTINGS = ("--shards=4", "--image_format=png")
+STORAGE = "shardwright.transforms.storage"
+READ = "shardwright.transforms.shards.convert:read_image"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return make_tree(tmp_path / "in", images=24)
+
+
+@pytest.fixture
+def made(capfd: Capture, tmp_path: Path, tree: Path) -> Path:
+    """A finished dataset of the tree in four shards."""
+    assert run(capfd, "convert", "--input", tree, "--output", tmp_path / "out", *SETTINGS).code == 0
+    return tmp_path / "out"
+
+
+def resume(capfd: Capture, tree: Path, output: Path, *options: object) -> set[str]:
+    """Resumes; returns the names of the shards that were redone."""
+    before = {path.name: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
+    done = run(capfd, "convert", "--input", tree, "--output", output, "--resume", *(options or SETTINGS))
+    assert (done.code, done.err) == (0, ""), done
+    check_books(output)
+    assert not leftovers(output)
+    assert run(capfd, "validate", "--dataset", output).code == 0
+    return {p.name for p in output.glob("*.tfrecord") if before.get(p.name) != p.stat().st_mtime_ns}
+
+
+def shard(number: int) -> str:
+    return f"train-{number:05d}-of-00004"
+
+
+def flip(path: Path) -> None:
+    """Changes one bit in the middle of a file and keeps its size and times."""
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "nothing": lambda output: None,
+    "dataset.json gone": lambda output: (output / "dataset.json").unlink(),
+    "bit flipped": lambda output: flip(output / f"{shard(1)}.tfrecord"),
+    "shard cut": lambda output: cut(output / f"{shard(1)}.tfrecord"),
+    "shard gone": lambda output: (output / f"{shard(1)}.tfrecord").unlink(),
+    "ledger cut": lambda output: cut(output / "_shards" / f"{shard(1)}.jsonl.gz"),
+    "ledger flipped": lambda output: flip(output / "_shards" / f"{shard(1)}.jsonl.gz"),
+    "ledger empty": lambda output: (output / "_shards" / f"{shard(1)}.jsonl.gz").write_bytes(b"") and None,
+    "ledger gone": lambda output: (output / "_shards" / f"{shard(1)}.jsonl.gz").unlink(),
+    "ledger of another": lambda output: (
+        shutil.copy(output / "_shards" / f"{shard(2)}.jsonl.gz", output / "_shards" / f"{shard(1)}.jsonl.gz")
+        and None
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_resume_redoes_what_is_damaged_and_nothing_else(
+    capfd: Capture, tree: Path, made: Path, damage: str
+) -> None:
+    before = identity(made)
+    DAMAGE[damage](made)
+    redone = resume(capfd, tree, made)
+    whole = damage in ("nothing", "dataset.json gone")
+    assert redone == (set() if whole else {f"{shard(1)}.tfrecord"})
+    assert identity(made) == before
+
+
+def test_resume_sees_sources_that_changed_came_and_went(capfd: Capture, tree: Path, made: Path) -> None:
+    (tree / "ant" / "000.jpg").write_bytes(picture(500))
+    assert len(resume(capfd, tree, made)) == 1
+    (tree / "ant" / "new.png").write_bytes(picture(501))
+    assert len(resume(capfd, tree, made)) == 1
+    (tree / "bee" / "001.png").unlink()
+    assert len(resume(capfd, tree, made)) == 1
+    os.utime(tree / "bee" / "003.jpg", ns=(1, 1))
+    assert len(resume(capfd, tree, made)) == 1
+    assert resume(capfd, tree, made) == set()
+    assert document(made)["ledger"]["written"] == 24
+
+
+def test_resume_with_other_settings_redoes_all_and_leaves_no_stale_shard(
+    capfd: Capture, tree: Path, made: Path
+) -> None:
+    assert len(resume(capfd, tree, made, "--shards=4", "--image_format=webp")) == 4
+    assert len(resume(capfd, tree, made, "--shards=3", "--image_format=webp")) == 3
+    assert len(list(made.glob("*.tfrecord"))) == len(list((made / "_shards").iterdir())) == 3
+    assert len(resume(capfd, tree, made, "--shards=3", "--compression=gzip")) == 0
+    assert not list(made.glob("*.tfrecord")) and len(list(made.glob("*.tfrecord.gz"))) == 3
+
+
+def test_resume_clears_away_what_killed_runs_left(capfd: Capture, tree: Path, made: Path) -> None:
+    for name in ("labels.txt", "_shards/x.jsonl.gz", "_work/x.tfrecord"):
+        (made / f"{name}.{'0' * 32}.tmp").write_bytes(b"half")
+    mine = made / "notes.tmp"
+    mine.write_text("not ours")
+    before = identity(made)
+    run(capfd, "convert", "--input", tree, "--output", made, "--resume", *SETTINGS)
+    assert identity(made) == before and leftovers(made) == [str(mine)]
+
+
+def test_resume_begins_where_nothing_stands(capfd: Capture, tmp_path: Path, tree: Path, made: Path) -> None:
+    (tmp_path / "other").mkdir()
+    for output in (tmp_path / "other" / "out", tmp_path / "other"):
+        if output.is_dir():
+            shutil.rmtree(output / "out")
+        assert len(resume(capfd, tree, output)) == 4
+    assert document(tmp_path / "other")["splits"] == document(made)["splits"]
+
+
+def test_a_redone_shard_never_stands_beside_the_old_commit(
+    capfd: Capture, tmp_path: Path, tree: Path, made: Path
+) -> None:
+    argv = ("convert", "--input", tree, "--output", made, "--resume", "--image_format=webp", "--shards=4")
+    kill = partial(at_call, f"{STORAGE}:publish", "_work/", 2, partial(signal_self, signal.SIGKILL))
+    assert run_forked(tmp_path / "log", *argv, before=kill).code == -signal.SIGKILL
+    assert not (made / "dataset.json").exists()
+    resume(capfd, tree, made, "--image_format=webp", "--shards=4")
+
+
+def test_overwrite_replaces_all_that_stood_there(
+    capfd: Capture, tmp_path: Path, tree: Path, made: Path
+) -> None:
+    (made / "stale-00000-of-00001.tfrecord").write_bytes(b"old")
+    (tree / "bee" / "001.png").unlink()
+    argv = ("convert", "--input", tree, "--output", made, "--overwrite", "--shards=2")
+    assert run(capfd, *argv).code == 0
+    assert document(made)["ledger"]["written"] == 23 and len(list(made.glob("*.tfrecord"))) == 2
+    assert document(made)["name"] == "out"
+    assert run(capfd, "validate", "--dataset", made).code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_overwrite_of_nothing_and_of_an_unfinished_run(
+    capfd: Capture, tmp_path: Path, tree: Path, made: Path
+) -> None:
+    before = identity(made)
+    for prepare in (shutil.rmtree, lambda path: (path / "dataset.json").unlink()):
+        prepare(made)
+        argv = ("convert", "--input", tree, "--output", made, "--overwrite", *SETTINGS)
+        assert run(capfd, *argv).code == 0
+        assert identity(made) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_overwrite_through_a_symbolic_link_keeps_the_link(
+    capfd: Capture, tmp_path: Path, tree: Path, made: Path
+) -> None:
+    link = tmp_path / "links" / "current"
+    link.parent.mkdir()
+    link.symlink_to("../out")
+    for shards in (2, 3):
+        argv = ("convert", "--input", tree, "--output", link, "--overwrite", f"--shards={shards}")
+        assert run(capfd, *argv).code == 0
+        assert link.is_symlink() and len(list(made.glob("*.tfrecord"))) == shards
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "links", "out"]
+    assert [path.name for path in link.parent.iterdir()] == ["current"]
+
+
+def test_overwrite_does_not_pull_the_floor_away(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, made: Path
+) -> None:
+    monkeypatch.chdir(made / "_shards")
+    for output in ("..", made):
+        sentence = refused(capfd, tmp_path, "convert", "--input", tree, "--output", output, "--overwrite")
+        assert "run from another directory" in sentence
+
+
+def test_a_name_without_room_for_its_sibling_is_refused(capfd: Capture, tmp_path: Path, tree: Path) -> None:
+    argv = ("convert", "--input", tree, "--output", tmp_path / ("x" * 250))
+    assert run(capfd, *argv).code == 0
+    assert "the name is too long" in refused(capfd, tmp_path, *argv, "--overwrite")
+
+
+@pytest.mark.parametrize("fault", ["usage", "bad images", "duplicate key", "changed"])
+def test_a_failing_overwrite_leaves_the_old_dataset(  # and says how to go on
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, made: Path, fault: str
+) -> None:
+    before = identity(made)
+    argv: tuple[object, ...] = ("convert", "--input", tree, "--output", made, "--overwrite", "--shards=2")
+    code = 2
+    if fault == "usage":
+        (tmp_path / "empty").mkdir()
+        argv = ("convert", "--input", tmp_path / "empty", "--output", made, "--overwrite")
+    elif fault == "duplicate key":
+        argv += ("--input", tree)
+    elif fault == "bad images":
+        (tree / "bee" / "bad.jpg").write_bytes(b"no image")
+        code = 1
+    else:
+        code = 3
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(storage, "publish", full)
+    sentence = sentence_of(run(capfd, *argv), code)
+    monkeypatch.undo()
+    assert identity(made) == before
+    assert run(capfd, "validate", "--dataset", made).code == 0
+    if code == 2:
+        assert sorted(p.name for p in tmp_path.iterdir() if p.name != "empty") == ["in", "out"]
+        return
+    assert "run again with --resume" in sentence
+    staging = Path(staging_path(str(made)))
+    if code == 1:
+        assert str(staging / "quarantine.jsonl") in sentence and (staging / "quarantine.jsonl").is_file()
+    argv = ("convert", "--input", tree, "--output", made, "--resume", "--shards=2", "--max_bad_fraction=1")
+    done = run(capfd, *argv)
+    assert done.code == 0 and ("2 shards taken over" in done.out) == (code == 1)
+    assert len(list(made.glob("*.tfrecord"))) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+MOMENTS = [
+    (READ, "/", 30),
+    (f"{STORAGE}:write_bytes", "_shards/", 2),
+    (f"{STORAGE}:write_bytes", "dataset.json", 1),
+    ("os:rename", "out", 1),
+    ("os:rename", "shardwright-new", 1),
+    ("shutil:rmtree", "shardwright-old", 1),
+]
+
+
+@pytest.mark.parametrize(("target", "text", "call"), MOMENTS)
+@pytest.mark.parametrize("command", ["validate", "resume", "overwrite"])
+def test_an_overwrite_killed_at_any_moment(
+    capfd: Capture, tmp_path: Path, tree: Path, made: Path, target: str, text: str, call: int, command: str
+) -> None:
+    old = identity(made)
+    settings = ("--shards=2", "--image_format=png")
+    argv = ("convert", "--input", tree, "--output", made, *settings)
+    kill = partial(at_call, target, text, call, partial(signal_self, signal.SIGKILL))
+    assert run_forked(tmp_path / "log", *argv, "--overwrite", before=kill).code == -signal.SIGKILL
+    if command != "validate":
+        assert run(capfd, *argv, f"--{command}").code == 0
+    done = run(capfd, "validate", "--dataset", made)
+    assert (done.code, done.err) == (0, ""), done
+    swapped = command != "validate" or target == "shutil:rmtree" or text == "shardwright-new"
+    assert (identity(made) != old) == swapped
+    assert len(document(made)["splits"]["train"]["shards"]) == (2 if swapped else 4)
+    left = {path.name for path in tmp_path.iterdir() if not path.name.startswith("log")}
+    assert left <= {"in", "out", ".out.shardwright-new"}
+    assert swapped == (left == {"in", "out"})
+
+
+def states(root: Path, old: Path, new: Path) -> dict[str, tuple[Callable[[], None], str]]:
+    """Every state in which a swap can be cut off, and whether the old or the new one survives."""
+    output, before, staged = root / "out", root / ".out.shardwright-old", root / ".out.shardwright-new"
+
+    def half(path: Path) -> None:
+        (path / "dataset.json").unlink()
+
+    return {
+        "built": (lambda: (shutil.copytree(old, output), shutil.copytree(new, staged)) and None, "old"),
+        "moved away": (lambda: (shutil.copytree(old, before), shutil.copytree(new, staged)) and None, "new"),
+        "moved in": (lambda: (shutil.copytree(old, before), shutil.copytree(new, output)) and None, "new"),
+        "half discarded": (
+            lambda: (shutil.copytree(old, before), half(before), shutil.copytree(new, output)) and None,
+            "new",
+        ),
+        "no successor": (lambda: shutil.copytree(old, before) and None, "old"),
+        "unfinished successor": (
+            lambda: (shutil.copytree(old, before), shutil.copytree(new, staged), half(staged)) and None,
+            "old",
+        ),
+    }
+
+
+STATES = ("built", "moved away", "moved in", "half discarded", "no successor", "unfinished successor")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_command_repairs_an_interrupted_swap(
+    capfd: Capture, tmp_path: Path, tree: Path, made: Path, state: str
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    shutil.copytree(made, old)
+    argv = ("convert", "--input", tree, "--output", made, "--overwrite", "--shards=2")
+    assert run(capfd, *argv).code == 0
+    made.rename(new)
+    for command in (
+        ("validate", "--dataset", made),
+        ("inspect", "--dataset", made),
+        ("plan", "--input", tree, "--plan_from", made),
+        ("plan", "--input", tree, "--plan_from", made / "dataset.json"),
+        ("convert", "--input", tree, "--output", made),
+        ("convert", "--input", tree, "--output", made, "--overwrite", "--shards=3"),
+    ):
+        root = tmp_path / "place"
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir()
+        prepare, survivor = states(root, old, new)[state]
+        prepare()
+        argv = tuple(root / item.relative_to(tmp_path) if made in (item, getattr(item, "parent", 0)) else item
+                     for item in command)  # fmt: skip
+        done = run(capfd, *argv)
+        overwritten = "--overwrite" in command
+        if command[0] == "convert" and not overwritten:
+            assert "holds a dataset" in sentence_of(done, 2)
+        else:
+            assert (done.code, done.err) == (0, ""), (command, done)
+        if not overwritten:
+            assert identity(root / "out") == identity(new if survivor == "new" else old), command
+        assert not (root / ".out.shardwright-old").exists()
+
+
+def test_a_new_conversion_discards_a_successor_that_was_given_up(
+    capfd: Capture, tmp_path: Path, tree: Path, made: Path
+) -> None:
+    staging = Path(staging_path(str(made)))
+    shutil.copytree(made, staging)
+    shutil.rmtree(made)
+    assert run(capfd, "convert", "--input", tree, "--output", made, "--shards=1").code == 0
+    assert not staging.exists() and len(list(made.glob("*.tfrecord"))) == 1

@@ -1,0 +1,209 @@
+"""`tf.train.Example` on the wire, against TensorFlow's own messages."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+
+import pytest
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
+
+tf = pytest.importorskip("tensorflow")
+
+BYTES, FLOAT, INT64 = FeatureType.BYTES, FeatureType.FLOAT, FeatureType.INT64
+_NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+_FEATURES = st.one_of(
+    st.lists(st.binary(max_size=300), max_size=4).map(lambda v: Feature(BYTES, v)),
+    st.lists(st.floats(width=32, allow_nan=False), max_size=40).map(lambda v: Feature(FLOAT, v)),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40).map(lambda v: Feature(INT64, v)),
+    st.just(Feature(None, [])),
+)
+_EXAMPLES = st.dictionaries(_NAMES, _FEATURES, max_size=6)
+
+
+def _message(features: dict[str, Feature]) -> tf.train.Example:
+    message = tf.train.Example()
+    message.features.SetInParent()
+    for name, feature in features.items():
+        entry = message.features.feature[name]
+        if feature.type is BYTES:
+            entry.bytes_list.SetInParent()
+            entry.bytes_list.value.extend(feature.values)
+        elif feature.type is FLOAT:
+            entry.float_list.SetInParent()
+            entry.float_list.value.extend(feature.values)
+        elif feature.type is INT64:
+            entry.int64_list.SetInParent()
+            entry.int64_list.value.extend(feature.values)
+    return message
+
+
+def _of_message(message: tf.train.Example) -> dict[str, Feature]:
+    kinds = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64, None: None}
+    features = {}
+    for name, entry in message.features.feature.items():
+        kind = entry.WhichOneof("kind")
+        features[name] = Feature(kinds[kind], list(getattr(entry, kind).value) if kind else [])
+    return features
+
+
+def _plain(features: dict[str, Feature]) -> dict[str, tuple]:
+    """A form that compares: NaN equals NaN."""
+    return {
+        name: (feature.type, ["nan" if isinstance(v, float) and math.isnan(v) else v for v in feature.values])
+        for name, feature in features.items()
+    }
+
+
+@given(_EXAMPLES)
+@example({"a": Feature(BYTES, [b"x" * 20_000]), "b": Feature(INT64, [-1, 0, 2**63 - 1, -(2**63)])})
+@example(
+    {
+        "é": Feature(INT64, [1]),
+        "z": Feature(INT64, [1]),
+        "\U0001f600": Feature(None, []),
+        "\uffff": Feature(FLOAT, []),
+    }
+)
+@settings(max_examples=150, deadline=None)
+def test_bytes_equal_tensorflows_deterministic_serialisation(features: dict[str, Feature]) -> None:
+    encoded = encode_example(features)
+    assert parse_example(encoded) == features
+    assert tf.train.Example.FromString(encoded) == _message(features)
+    if not any(a != b and b.startswith(a) for a in features for b in features):
+        assert encoded == _message(features).SerializeToString(deterministic=True)
+
+
+def test_features_stand_in_the_order_of_their_bytes() -> None:
+    # Where one name begins another, protobuf in Python has the longer first, in C++ the shorter.
+    names = ["z", "a", "ab", "", "é", "\U0001f600", "\uffff", "B"]
+    encoded = encode_example({name: Feature(INT64, [1]) for name in names})
+    assert list(parse_example(encoded)) == sorted(names, key=str.encode)
+
+
+def test_no_feature_at_all_is_an_example_too() -> None:
+    assert encode_example({}) == b"\x0a\0"
+    assert parse_example(b"") == parse_example(b"\x0a\0") == {}
+
+
+def test_numpy_values_are_written_as_plain_numbers() -> None:
+    np = pytest.importorskip("numpy")
+    features = {"i": Feature(INT64, np.array([3, -4])), "f": Feature(FLOAT, np.float32([0.1, 2]))}
+    plain = {"i": Feature(INT64, [3, -4]), "f": Feature(FLOAT, [np.float32(0.1), 2.0])}
+    assert encode_example(features) == encode_example(plain)
+
+
+def _field(number: int, wire: int, content: bytes) -> bytes:
+    """A field of a small message; lengths below 128."""
+    length = bytes((len(content),)) if wire == 2 else b""
+    return bytes((number << 3 | wire,)) + length + content
+
+
+def _example_of(feature: bytes) -> bytes:
+    return _field(1, 2, _field(1, 2, _field(1, 2, b"k") + _field(2, 2, feature)))
+
+
+_MINUS_ONE = b"\xff" * 9 + b"\1"
+_WIRES = {
+    "unpacked ints": _example_of(_field(3, 2, _field(1, 0, b"\5") + _field(1, 0, _MINUS_ONE))),
+    "packed and unpacked": _example_of(_field(3, 2, _field(1, 2, b"\1\2") + _field(1, 0, b"\3"))),
+    "unpacked floats": _example_of(_field(2, 2, _field(1, 5, struct.pack("<f", 0.5)))),
+    "merged lists": _example_of(_field(3, 2, _field(1, 0, b"\1")) + _field(3, 2, _field(1, 0, b"\2"))),
+    "last kind wins": _example_of(_field(3, 2, _field(1, 0, b"\1")) + _field(1, 2, _field(1, 2, b"x"))),
+    "kind wins back": _example_of(
+        _field(3, 2, _field(1, 0, b"\1")) + _field(1, 2, b"") + _field(3, 2, _field(1, 0, b"\2"))
+    ),
+    "features twice": _example_of(_field(3, 2, _field(1, 0, b"\1"))) * 2,
+    "key after value": _field(1, 2, _field(1, 2, _field(2, 2, _field(3, 2, b"")) + _field(1, 2, b"k"))),
+    "value twice": _field(
+        1, 2, _field(1, 2, _field(2, 2, _field(3, 2, b"\x08\1")) + _field(2, 2, _field(3, 2, b"\x08\2")))
+    ),
+    "no key": _field(1, 2, _field(1, 2, _field(2, 2, _field(3, 2, b"")))),
+    "no value": _field(1, 2, _field(1, 2, _field(1, 2, b"k"))),
+    "features of another wire type": _field(1, 0, b"\5"),
+    "entry of another wire type": _field(1, 2, _field(1, 0, b"\5")),
+    "list of another wire type": _example_of(_field(3, 0, b"\5")),
+    "value of another wire type": _example_of(_field(3, 2, _field(1, 5, b"1234"))),
+    "unknown fields": _field(9, 0, b"\1") + _field(9, 1, b"12345678") + _field(9, 5, b"1234"),
+    "unknown group": b"\x4b" + _field(2, 0, b"\1") + b"\x53\x54" + b"\x4c",
+    "unknown group unended": b"\x4b" + _field(2, 0, b"\1"),
+    "group ended twice": b"\x4b\x4c\x4c",
+    "group ended by another": b"\x4b\x54",
+    "group in a feature": _example_of(b"\x4b\x4c" + _field(3, 2, _field(1, 0, b"\1"))),
+    "wire type 6": b"\x4e",
+    "field 0": b"\0\0",
+    "field beyond 29 bits": b"\xf8\xff\xff\xff\x7f\0",
+    "largest field": b"\xf8\xff\xff\xff\x0f\0",
+    "tag in too many bytes": b"\x88\x80\x80\x80\x80\0\1",
+    "varint of eleven bytes": _field(9, 0, b"\xff" * 10 + b"\1"),
+    "varint of ten large bytes": _field(9, 0, b"\xff" * 9 + b"\x7f"),
+    "int above 64 bits": _example_of(_field(3, 2, _field(1, 0, b"\xff" * 9 + b"\x7f"))),
+    "length beyond 32 bits": b"\x0a\xff\xff\xff\xff\xff\x01",
+    "cut in a packed int": _example_of(_field(3, 2, _field(1, 2, b"\x80"))),
+    "cut in a packed float": _example_of(_field(2, 2, _field(1, 2, b"123"))),
+    "key not utf-8": _field(1, 2, _field(1, 2, _field(1, 2, b"\xff"))),
+    "key a surrogate": _field(1, 2, _field(1, 2, _field(1, 2, b"\xed\xa0\x80"))),
+}  # fmt: skip
+
+
+def _agrees_with_protobuf(data: bytes) -> bool:
+    """Asserts that both parse bytes alike; returns whether they do parse."""
+    try:
+        message = tf.train.Example.FromString(data)
+        expected = _plain(_of_message(message))
+    except DecodeError:
+        expected = message = None
+    try:
+        parsed = _plain(parse_example(data))
+    except ValueError:
+        parsed = None
+    if message and parsed and len(UnknownFieldSet(message.features)):
+        # Python's protobuf drops a feature's whole entry for an unknown field in it.
+        assert all(parsed.get(name) == feature for name, feature in expected.items()), data
+    else:
+        assert parsed == expected, data
+    return parsed is not None
+
+
+@pytest.mark.parametrize("case", _WIRES)
+def test_every_turn_of_the_wire_format_is_read_as_protobuf_reads_it(case: str) -> None:
+    _agrees_with_protobuf(_WIRES[case])
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_random_bytes_parse_where_protobuf_parses_them(data: bytes) -> None:
+    _agrees_with_protobuf(data)
+
+
+def test_mutated_messages_parse_where_protobuf_parses_them() -> None:
+    rng = random.Random(7)
+    sound = _message(
+        {
+            "image/encoded": Feature(BYTES, [bytes(range(150))]),
+            "label": Feature(INT64, [3, -7, 1 << 40]),
+            "boxes": Feature(FLOAT, [0.25, 0.5, 1.0]),
+            "ö": Feature(BYTES, [b"a", b""]),
+        }
+    ).SerializeToString(deterministic=True)
+    sources = [sound, *_WIRES.values()]
+    parsed = 0
+    for _ in range(6000):
+        data = bytearray(rng.choice(sources) if rng.random() < 0.5 else sound)
+        for _ in range(rng.randint(1, 3)):
+            place = rng.randrange(len(data) + 1)
+            action = rng.random()
+            if action < 0.6 and place < len(data):
+                data[place] ^= 1 << rng.randrange(8)
+            elif action < 0.8:
+                data[place:place] = rng.randbytes(rng.randint(1, 4))
+            else:
+                del data[place : place + rng.randint(1, 4)]
+        parsed += _agrees_with_protobuf(bytes(data))
+    assert 500 < parsed < 5500, "the mutations must reach both answers"

@@ -1,0 +1,106 @@
+"""Keys, and references on their way between stages."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from shardwright.schemas.image_ref import (
+    ImageRef,
+    decode_refs,
+    encode_refs,
+    key_from_bytes,
+    printable,
+)
+
+_PATHS = st.one_of(
+    st.binary(max_size=30),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20).map(str.encode),
+    st.lists(
+        st.sampled_from([b"%", b"%25", b"%FF", b"\xff", b"\xc3", b"a\xcc\x8a", b"\xc3\xa5", b"/"]), max_size=6
+    ).map(b"".join),
+)
+
+
+def _bytes_of(key: str) -> bytes:
+    """What a key says the path's bytes were, up to normalisation."""
+    return re.sub(rb"%([0-9A-F]{2})", lambda m: bytes((int(m[1], 16),)), key.encode())
+
+
+@given(_PATHS)
+@example(b"\xed\xb2\x80")  # a surrogate, encoded as UTF-8 does not allow
+@example(b"caf\xc3\xa9/cafe\xcc\x81/%E9/\xe9.png")
+def test_keys_are_printable_normalised_and_reversible(path: bytes) -> None:
+    key = key_from_bytes(path)
+    key.encode()  # no surrogates
+    assert unicodedata.is_normalized("NFC", key)
+    text = path.decode("utf-8", "surrogateescape")
+    normal = unicodedata.normalize("NFC", text).encode("utf-8", "surrogateescape")
+    restored = _bytes_of(key).decode("utf-8", "surrogateescape")
+    restored = unicodedata.normalize("NFC", restored).encode("utf-8", "surrogateescape")
+    assert restored == normal
+
+
+@given(st.lists(_PATHS, max_size=6))
+def test_keys_tell_all_paths_apart_that_differ_after_normalisation(paths: list[bytes]) -> None:
+    def normal(path: bytes) -> str:
+        return unicodedata.normalize("NFC", path.decode("utf-8", "surrogateescape"))
+
+    assert len({key_from_bytes(path) for path in paths}) == len(set(map(normal, paths)))
+
+
+def test_keys_by_example() -> None:
+    assert key_from_bytes(b"cats/100%/\xff.png") == "cats/100%25/%FF.png"
+    assert key_from_bytes(b"%FF") == "%25FF"
+    assert key_from_bytes("e\u0301".encode()) == "\u00e9"
+
+
+@given(st.text(max_size=20))
+def test_what_is_printed_can_be_written(text: str) -> None:
+    path = os.fsdecode(text.encode("utf-8", "surrogatepass"))
+    printable(path).encode()
+    assert printable("plain %") == "plain %"
+
+
+_TEXT = st.text(
+    st.characters() | st.characters(min_codepoint=0xDC80, max_codepoint=0xDCFF, categories=["Cs"]),
+    max_size=12,
+)
+_REFS = st.builds(
+    ImageRef,
+    key=_TEXT,
+    uri=_TEXT,
+    label=_TEXT,
+    split=_TEXT,
+    group=_TEXT,
+    size=st.integers(-1, 2**63),
+    version=_TEXT,
+    sha256=_TEXT,
+    outcome=_TEXT,
+    reason=_TEXT,
+)
+
+
+@given(st.lists(_REFS, max_size=5))
+@example([ImageRef("a\nb", "/x\udcff\u2028\0")])
+def test_references_survive_a_stage_boundary(refs: list[ImageRef]) -> None:
+    assert list(decode_refs(encode_refs(refs))) == refs
+
+
+def test_a_thousand_references_are_small() -> None:
+    refs = [
+        ImageRef(f"cats/{i:05d}.jpg", f"/data/cats/{i:05d}.jpg", "cats", size=1000 + i) for i in range(1000)
+    ]
+    assert len(encode_refs(refs)) < 60 * len(refs)
+
+
+def test_a_fingerprint_changes_with_the_source() -> None:
+    ref = ImageRef("a", "/a", size=5, version="7")
+    assert ref.fingerprint == ref._replace(uri="/b", label="x").fingerprint
+    assert ref.fingerprint not in (ref._replace(size=6).fingerprint, ref._replace(version="8").fingerprint)
+    assert ref.is_candidate
+    assert not ref._replace(outcome="filtered").is_candidate

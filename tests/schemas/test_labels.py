@@ -1,0 +1,68 @@
+"""Class names in id order, and the files that carry them."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf import text_format
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.labels import label_map_pbtxt, labels_txt, order_labels, parse_class_names
+
+_NAMES = st.lists(
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9)
+    .map(str.strip)
+    .filter(bool),
+    unique=True,
+    min_size=1,
+    max_size=8,
+)
+
+
+def test_new_names_follow_by_their_bytes_and_old_ones_stay() -> None:
+    assert order_labels(["b", "Z", "é", "a", "b"]) == ("Z", "a", "b", "é")
+    assert order_labels(["c", "a", "x"], carried=("x", "gone")) == ("x", "gone", "a", "c")
+    assert order_labels(["\uffff", "\U0001f600"]) == ("\uffff", "\U0001f600")
+
+
+@given(_NAMES)
+@example(["a\u2028b", "c\x85d", "1:2"])
+def test_labels_txt_is_read_back_as_class_names(names: list[str]) -> None:
+    assert parse_class_names(labels_txt(names), "labels.txt") == tuple(names)
+
+
+def test_a_line_break_in_a_name_stays_on_its_line() -> None:
+    assert labels_txt(["a\nb", "c"], first_label=1) == "1:a\\nb\n2:c\n"
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=6))
+def test_the_label_map_is_protobuf_text(names: list[str]) -> None:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    pool = descriptor_pool.DescriptorPool()
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", syntax="proto2")
+    item = file.message_type.add(name="Item")
+    item.field.add(name="name", number=1, type=9, label=1)
+    item.field.add(name="id", number=2, type=5, label=1)
+    whole = file.message_type.add(name="Map")
+    whole.field.add(name="item", number=1, type=11, label=3, type_name=".Item")
+    pool.Add(file)
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("Map"))()
+    text_format.Parse(label_map_pbtxt(names), message)
+    assert [(one.id, one.name) for one in message.item] == list(enumerate(names, 1))
+
+
+def test_class_names_are_one_a_line_with_or_without_ids() -> None:
+    assert parse_class_names("\ufeffcat\r\n\n dog \n", "f") == ("cat", "dog")
+    assert parse_class_names("0:cat\n1: dog\n", "f") == ("cat", "dog")
+    assert parse_class_names("10:30\nnoon\n", "f") == ("10:30", "noon")
+    assert parse_class_names("²:x\n³:y", "f") == ("²:x", "³:y")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n \n", "a\na", "0:a\n2:b", "1:a\n2:b", "0:a\n1:a", "0:\n1:b", "0:a\n0:b"]
+)
+def test_what_cannot_be_class_names(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_class_names(text, "names.txt")

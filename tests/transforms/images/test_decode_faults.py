@@ -1,0 +1,336 @@
+"""What is refused and why, and what broken or strange files still give."""
+
+from __future__ import annotations
+
+import io
+import random
+import resource
+import struct
+import subprocess
+import time
+import zlib
+
+import numpy as np
+import pictures
+import pytest
+from PIL import Image, ImageCms
+
+from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.transforms.images.decode import open_image
+from shardwright.transforms.images.metadata import strip_metadata
+from shardwright.transforms.images.signatures import SUPPORTED_KINDS, claims_to_be_image, kind_of
+
+# what Pillow says about broken metadata
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+RGB = Image.fromarray(pictures.rgb_pixels(200, 150))
+JPEG = pictures.file_of(RGB, "JPEG")
+PNG = pictures.file_of(RGB, "PNG")
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+def _reason(data: bytes, name: str = "a.jpg", **values: object) -> str:
+    with pytest.raises(ImageFault) as fault:
+        pictures.convert(data, name, **values)
+    assert fault.value.message
+    assert "\n" not in fault.value.message
+    return fault.value.reason
+
+
+@pytest.mark.parametrize("stored", ["keep", "jpeg"])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+@pytest.mark.parametrize("format", ["JPEG", "PROGRESSIVE", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"])
+def test_a_cut_file_is_truncated(format: str, share: float, stored: str) -> None:
+    options = {"progressive": True} if format == "PROGRESSIVE" else {}
+    data = pictures.file_of(RGB, "JPEG" if options else format, **options)
+    reason = _reason(data[: int(len(data) * share)], image_format=stored)
+    # Pillow's WebP and TIFF readers cannot say what is wrong, only that it is.
+    assert reason in (("TRUNCATED", "CORRUPT") if format in ("WEBP", "TIFF") else ("TRUNCATED",))
+
+
+def test_a_header_alone_is_no_picture() -> None:
+    for data in (JPEG, PNG):
+        for length in (3, 8, 20, 40):
+            if kind_of(data[:length]):
+                assert _reason(data[:length]) in ("TRUNCATED", "CORRUPT")
+
+
+@pytest.mark.parametrize("stored", ["keep", "jpeg"])
+def test_no_damaged_bit_of_a_png_passes(stored: str) -> None:
+    # A picture that packs well: damage often yields other pixels and no error of the decoder.
+    rng = random.Random(3)
+    first, last = PNG.index(b"IDAT") + 4, PNG.rindex(b"IEND") - 8
+    for _ in range(60):
+        damaged = bytearray(PNG)
+        damaged[rng.randrange(first, last)] ^= 1 << rng.randrange(8)
+        assert _reason(bytes(damaged), "a.png", image_format=stored) == "CORRUPT"
+
+
+def test_random_damage_never_raises_anything_but_a_fault() -> None:
+    rng = random.Random(11)
+    small = Image.fromarray(pictures.rgb_pixels())
+    files = [pictures.file_of(small, f) for f in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")]
+    files.append(pictures.file_of(small, "JPEG", 6, icc_profile=SRGB))
+    outcomes = set()
+    for _ in range(40):
+        for data in files:
+            damaged = bytearray(data)
+            for _ in range(rng.randint(1, 4)):
+                damaged[rng.randrange(min(len(data), 400))] = rng.randrange(256)
+            try:
+                pictures.convert(bytes(damaged), image_format=rng.choice(["keep", "jpeg"]), max_pixels=10**6)
+                outcomes.add("converted")
+            except ImageFault as fault:
+                outcomes.add(str(fault.reason))
+    assert {"converted", "CORRUPT", "TRUNCATED"} <= outcomes
+
+
+def test_an_empty_file_is_told_by_what_it_claims_to_be() -> None:
+    assert _reason(b"", "photo.jpg") == "EMPTY_FILE"
+    with pytest.raises(NotACandidate):
+        pictures.convert(b"", "notes.txt")
+
+
+def test_a_page_that_calls_itself_a_picture_is_no_image() -> None:
+    assert _reason(b"<!DOCTYPE html><html><body>404</body></html>", "photo.JPG") == "NOT_AN_IMAGE"
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "heif"),
+        (b"8BPS\0\1", "psd"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "eps"),
+        (b"\xc5\xd0\xd3\xc6", "eps"),
+        (b'<?xml version="1.0"?>\n<!DOCTYPE svg PUBLIC "x">\n<svg width="1">', "svg"),
+        (b"<svg>", "svg"),
+        (b'\xef\xbb\xbf<!-- made by hand -->\n<!-- twice --><svg xmlns="x">', "svg"),
+        (b"#define cat_width 16\n#define cat_height 16\n", "xbm"),
+        (b"\0\0\1\0\1\0", "ico"),
+    ],
+)
+def test_a_kind_that_is_not_read_is_named(head: bytes, kind: str) -> None:
+    data = head + bytes(500)
+    assert kind_of(data) == kind
+    assert _reason(data, "photo.jpg") == "UNSUPPORTED_FORMAT"
+    with pytest.raises(NotACandidate) as filtered:
+        pictures.convert(data, f"photo.{kind}")
+    assert filtered.value.reason == "unsupported_kind"
+
+
+def test_text_that_claims_nothing_is_filtered() -> None:
+    for name in ("notes.txt", "README", "jpg"):
+        with pytest.raises(NotACandidate) as filtered:
+            pictures.convert(b"plain words", name)
+        assert filtered.value.reason == "not_an_image"
+
+
+def test_content_decides_not_the_extension() -> None:
+    for name in ("a.txt", "a", "a.jpg", "a.gif", "a.heic"):
+        assert np.array_equal(pictures.to_png(PNG, name), np.asarray(RGB))
+
+
+def test_names_claim_by_their_extension_alone() -> None:
+    assert all(map(claims_to_be_image, ("a.jpg", "b/c.JPEG", "d.e.TifF", "z!m.webp")))
+    assert not any(map(claims_to_be_image, ("jpg", "a/jpg", ".jpg", "a.jpg.txt", "a.heic", "")))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"<!---->" * 73, b"<?xml" + b"<!-- -->" * 60, b" " * 512, b"/*" * 256, b"#define " + b"a_width " * 60],
+)
+def test_telling_the_kind_takes_no_time(head: bytes) -> None:
+    begin = time.perf_counter()
+    for _ in range(5):
+        kind_of(head[:512])
+    assert time.perf_counter() - begin < 0.25
+
+
+def test_postscript_starts_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a program was started")
+
+    monkeypatch.setattr(subprocess, "Popen", never)
+    monkeypatch.setattr(subprocess, "check_call", never)
+    image = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
+    for name in ("a.jpg", "a.png"):
+        assert _reason(image, name) == "UNSUPPORTED_FORMAT"
+    assert not {"EPS", "PSD", "ICO"} & set(SUPPORTED_KINDS.values())
+
+
+def test_too_many_pixels_are_refused_from_the_header() -> None:
+    assert _reason(JPEG, max_pixels=200 * 150 - 1) == "TOO_MANY_PIXELS"
+    assert pictures.convert(JPEG, max_pixels=200 * 150).width == 200
+
+
+def test_a_bomb_is_refused_before_it_is_decoded() -> None:
+    rows = zlib.compressobj(9)
+    body = b"".join([rows.compress(bytes(3751)) for _ in range(30_000)]) + rows.flush()
+    head = struct.pack(">IIBBBBB", 30_000, 30_000, 1, 0, 0, 0, 0)
+    chunks = [(b"IHDR", head), (b"IDAT", body), (b"IEND", b"")]
+    bomb = b"\x89PNG\r\n\x1a\n" + b"".join(pictures.png_chunk(*chunk) for chunk in chunks)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.perf_counter()
+    assert _reason(bomb, "bomb.png") == "TOO_MANY_PIXELS"
+    assert time.perf_counter() - begin < 0.2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kB
+
+
+@pytest.mark.parametrize(
+    "exif",
+    [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*\0\0\0\x08\xff\xff" + b"\1" * 50, b"junk"],
+)
+def test_broken_exif_says_nothing_about_the_pixels(exif: bytes) -> None:
+    data = pictures.file_of(RGB, "JPEG", exif=exif)
+    assert open_image(data, "a.jpg", 10**6).orientation == 1
+    with Image.open(io.BytesIO(JPEG)) as opened:
+        assert np.array_equal(pictures.to_png(data), np.asarray(opened))
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 77])
+def test_an_orientation_that_does_not_exist_is_upright(orientation: int) -> None:
+    assert pictures.convert(pictures.file_of(RGB, "JPEG", orientation)).width == 200
+
+
+def _exif_chunk(orientation: int) -> bytes:
+    exif = Image.Exif()
+    exif[274] = orientation
+    return pictures.png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
+
+
+def _xmp_chunk(orientation: int) -> bytes:
+    packet = b"<x><tiff:Orientation>%d</tiff:Orientation></x>" % orientation
+    return pictures.png_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + packet)
+
+
+@pytest.mark.parametrize("chunk", [_exif_chunk(6), _xmp_chunk(6)])
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_a_png_may_name_its_orientation_before_or_behind_the_picture(chunk: bytes, place: str) -> None:
+    position = 33 if place == "before" else PNG.rindex(b"IEND") - 4
+    data = PNG[:position] + chunk + PNG[position:]
+    assert np.array_equal(pictures.to_png(data), np.rot90(np.asarray(RGB), -1))
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "PPM"])
+def test_opening_decodes_nothing(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is decoded before memory was reserved for it would break the bound on memory.
+    data = pictures.file_of(RGB, format)
+    decoders = []
+    real = Image._getdecoder
+    monkeypatch.setattr(Image, "_getdecoder", lambda *a, **k: decoders.append(a) or real(*a, **k))
+    opened = open_image(data, "a", 10**6)
+    assert not decoders
+    opened.image.load()
+    assert decoders or format in ("BMP", "PPM")
+
+
+@pytest.mark.parametrize("keyword", ["transparency", "icc_profile", "exif", "dpi", "gamma", "xmp"])
+@pytest.mark.parametrize("mode", ["RGB", "P", "L"])
+def test_a_text_chunk_cannot_pose_as_what_a_decoder_found(keyword: str, mode: str) -> None:
+    image = RGB.convert(mode)
+    data = pictures.file_of(image, "PNG")
+    text = pictures.png_chunk(b"tEXt", keyword.encode() + b"\0words")
+    data = data[:33] + text + data[33:]
+    for stored in ("keep", "png", "jpeg", "webp"):
+        pictures.convert(data, image_format=stored, color="keep")
+    assert np.array_equal(pictures.to_png(data), np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize(
+    ("format", "extension"), [("GIF", "gif"), ("PNG", "apng"), ("WEBP", "webp"), ("TIFF", "tif")]
+)
+def test_the_first_frame_of_an_animation_is_taken_and_said_so(format: str, extension: str) -> None:
+    first = Image.fromarray(pictures.rgb_pixels()).quantize(30).convert("RGB")
+    others = [Image.new("RGB", first.size, "blue"), Image.new("RGB", first.size, "red")]
+    options = {"lossless": True} if format == "WEBP" else {}
+    data = pictures.file_of(first, format, save_all=True, append_images=others, **options)
+    image = pictures.convert(data, f"a.{extension}", image_format="png")
+    assert image.animated
+    assert np.array_equal(pictures.pixels_of(image), np.asarray(first))
+    single = pictures.convert(pictures.file_of(first, format), image_format="png")
+    assert not single.animated
+
+
+def test_a_broken_second_frame_is_nothing_to_the_first() -> None:
+    first = Image.fromarray(pictures.rgb_pixels()).quantize(30)
+    alone = pictures.file_of(first, "GIF")
+    data = pictures.file_of(first, "GIF", save_all=True, append_images=[first.rotate(180)])
+    cut = data[: (len(alone) + len(data)) // 2]
+    assert np.array_equal(pictures.to_png(cut), np.asarray(first.convert("RGB")))
+
+
+# --- metadata ------------------------------------------------------------------------------------
+
+_XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/">a secret</x:xmpmeta>'
+
+
+def _exif() -> Image.Exif:
+    exif = Image.Exif()
+    exif[271] = "a secret camera"
+    exif.get_ifd(0x8825)[2] = (52.0, 31.0, 12.0)  # GPSLatitude
+    return exif
+
+
+def _tagged(format: str, **options: object) -> bytes:
+    return pictures.file_of(RGB, format, exif=_exif(), xmp=_XMP, icc_profile=SRGB, **options)
+
+
+def _jpeg_with_all() -> bytes:
+    data = _tagged("JPEG", comment=b"a secret", progressive=True)
+    photoshop = b"Photoshop 3.0\0 a secret"
+    maker = b"a secret in a maker's segment"
+    segments = b"".join(
+        b"\xff" + bytes((marker,)) + struct.pack(">H", len(content) + 2) + content
+        for marker, content in ((0xED, photoshop), (0xE4, maker))
+    )
+    return data[:2] + segments + data[2:] + b"a secret after the picture"
+
+
+def _mpo() -> bytes:
+    out = io.BytesIO()
+    RGB.save(out, "MPO", save_all=True, append_images=[RGB.rotate(180)], exif=_exif())
+    return out.getvalue()
+
+
+def _png_with_text() -> bytes:
+    data = _tagged("PNG")
+    return data[:33] + pictures.png_chunk(b"tEXt", b"Comment\0a secret") + data[33:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("jpeg", _jpeg_with_all()),
+        ("jpeg", _mpo()),
+        ("png", _png_with_text()),
+        ("webp", _tagged("WEBP", lossless=True)),
+        ("webp", _tagged("WEBP")),
+    ],
+)
+def test_stripping_takes_the_metadata_and_leaves_the_picture(kind: str, data: bytes) -> None:
+    assert b"secret" in data
+    stripped = strip_metadata(data, kind)
+    assert b"secret" not in stripped
+    assert len(stripped) < len(data)
+    with Image.open(io.BytesIO(data)) as before, Image.open(io.BytesIO(stripped)) as after:
+        assert np.array_equal(np.asarray(before), np.asarray(after))
+        assert not after.getexif()
+        assert not after.info.get("xmp")
+        assert after.info.get("icc_profile") == before.info.get("icc_profile")
+    assert strip_metadata(stripped, kind) == stripped
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+def test_stripping_what_has_nothing_to_strip_changes_nothing(format: str) -> None:
+    data = pictures.file_of(RGB, format)
+    assert strip_metadata(data, format.lower()) == data
+
+
+def test_stripping_keeps_what_tells_cmyk_and_restarts() -> None:
+    cmyk = pictures.file_of(RGB.convert("CMYK"), "JPEG")
+    restarts = pictures.file_of(RGB, "JPEG", restart_marker_rows=1, exif=_exif())
+    for data in (cmyk, restarts):
+        stripped = strip_metadata(data, "jpeg")
+        with Image.open(io.BytesIO(data)) as before, Image.open(io.BytesIO(stripped)) as after:
+            assert after.mode == before.mode
+            assert np.array_equal(np.asarray(before), np.asarray(after))

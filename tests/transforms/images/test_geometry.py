@@ -1,0 +1,130 @@
+"""Where pixels go, against Pillow's own ImageOps and a full decode."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+import pictures
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from shardwright.schemas.settings import FITS, RESAMPLES
+from shardwright.transforms.images.geometry import plan_geometry
+
+SIDES = st.integers(1, 90)
+LARGE_SIDES = st.integers(1, 20_000)
+_IMAGEOPS = {
+    "stretch": lambda image, target, method: image.resize(target, method),
+    "contain": ImageOps.contain,
+    "cover": ImageOps.cover,
+    "fit": ImageOps.fit,
+    "pad": lambda image, target, method: ImageOps.pad(image, target, method, color="white"),
+}
+
+
+def _pillows(fit: str, image: Image.Image, target: tuple[int, int], resample: str = "box"):
+    return _IMAGEOPS[fit](image, target, Image.Resampling[resample.upper()])
+
+
+@pytest.mark.parametrize("fit", FITS)
+@given(width=SIDES, height=SIDES, target=st.tuples(SIDES, SIDES))
+@hypothesis_settings(max_examples=60, deadline=None)
+def test_sizes_are_those_of_imageops(fit: str, width: int, height: int, target: tuple[int, int]) -> None:
+    canvas = plan_geometry(width, height, target, fit).canvas
+    try:
+        expected = _pillows(fit, Image.new("L", (width, height)), target).size
+    except ValueError:  # ImageOps rounds a thin side to no pixel at all
+        assert 1 in plan_geometry(width, height, target, fit).size
+        return
+    assert canvas == expected
+
+
+@given(
+    width=LARGE_SIDES,
+    height=LARGE_SIDES,
+    target=st.tuples(LARGE_SIDES, LARGE_SIDES),
+    fit=st.sampled_from(FITS),
+)
+@hypothesis_settings(max_examples=300, deadline=None)
+def test_boxes_lie_inside_and_the_reduction_keeps_twice_the_target(
+    width: int, height: int, target: tuple[int, int], fit: str
+) -> None:
+    geometry = plan_geometry(width, height, target, fit)
+    left, upper, right, lower = geometry.box
+    assert 0 <= left < right <= width
+    assert 0 <= upper < lower <= height
+    assert min(geometry.size) >= 1
+    assert 0 <= geometry.offset[0] <= geometry.canvas[0] - geometry.size[0]
+    assert 0 <= geometry.offset[1] <= geometry.canvas[1] - geometry.size[1]
+
+    def keeps(factor: int) -> bool:
+        return (right - left) / factor >= 2 * geometry.size[0] and (
+            lower - upper
+        ) / factor >= 2 * geometry.size[1]
+
+    factor = geometry.reduction()
+    assert factor in (1, 2, 4, 8)
+    assert factor == 1 or keeps(factor)
+    assert not any(keeps(larger) for larger in (2, 4, 8) if larger > factor)
+
+
+def test_without_a_target_nothing_moves() -> None:
+    geometry = plan_geometry(31, 7, None, "fit")
+    assert (geometry.box, geometry.canvas, geometry.reduction()) == ((0, 0, 31, 7), (31, 7), 1)
+
+
+@pytest.mark.parametrize("resample", RESAMPLES)
+@pytest.mark.parametrize("fit", FITS)
+def test_pixels_are_those_of_imageops(fit: str, resample: str) -> None:
+    for size, target in [((61, 40), (19, 24)), ((40, 61), (90, 24)), ((9, 8), (30, 31))]:
+        image = Image.fromarray(pictures.rgb_pixels(*size))
+        expected = np.asarray(_pillows(fit, image, target, resample))
+        shown = pictures.to_png(
+            pictures.file_of(image, "PNG"), resize="{}x{}".format(*target), fit=fit, resample=resample
+        )
+        assert np.array_equal(shown, expected), (size, target)
+
+
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_padding_has_the_colour_of_the_background(color: str) -> None:
+    image = Image.fromarray(pictures.rgb_pixels())
+    shown = pictures.to_png(
+        pictures.file_of(image, "PNG"), resize="40x20", fit="pad", color=color, background="#3366cc"
+    )
+    expected = Image.new("RGB", (1, 1), "#3366cc").convert("L" if color == "gray" else "RGB")
+    assert np.array_equal(shown[5, 0], np.asarray(expected)[0, 0])
+
+
+def _photo(width: int, height: int) -> np.ndarray:
+    """Something between a photograph and a test chart: gradients, soft blobs, some texture."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    noise = np.random.default_rng(5).normal(0, 4, (height, width)).astype(np.float32)
+    red = 128 + 90 * np.sin(x / 47) * np.cos(y / 31) + noise
+    green = 255 * x / width + noise
+    blue = 60 + 150 * np.exp(-((x - width * 0.2) ** 2 + (y - height * 0.8) ** 2) / 9000) + noise
+    pixels = np.stack([red, green, blue], axis=-1)
+    pixels[: height // 8, : width // 5] = (255, 30, 0)
+    return pixels.clip(0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8, 2])
+def test_reduced_decoding_is_as_good_as_full_decoding(orientation: int) -> None:
+    # odd sides, so that the last scaled pixel is covered in part
+    data = pictures.file_of(
+        Image.fromarray(pictures.stored(_photo(1237, 843), orientation)), "JPEG", orientation, quality=92
+    )
+    with Image.open(io.BytesIO(data)) as opened:
+        full = ImageOps.exif_transpose(opened)
+    for fit in FITS:
+        target = (150, 120)
+        assert plan_geometry(*full.size, target, fit).reduction() > 1
+        expected = np.asarray(_pillows(fit, full, target, "bilinear")).astype(float)
+        shown = pictures.to_png(data, resize="150x120", fit=fit)
+        assert shown.shape == expected.shape
+        psnr = 10 * math.log10(255**2 / ((shown - expected) ** 2).mean())
+        assert psnr >= 42, fit

@@ -1,0 +1,93 @@
+"""Where an image goes: frozen hashes, fair shares, and nothing that moves as data grows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.transforms.plan.assign import (
+    HASH_RANGE,
+    group_of,
+    hash64,
+    shard_of,
+    shard_order,
+    split_bounds,
+    split_of,
+)
+
+KEYS = [f"cats/{i:05d}.jpg" for i in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("seed", "purpose", "text", "value"),
+    [
+        (0, "split", "a", 16277815257979157415),
+        (1, "split", "a", 1727319276487412507),
+        (0, "shard", "a", 15503968048430234080),
+        (2**63 - 1, "shard", "é/ß.png", 2647607516739037490),
+        (0, "split", "", 7337491314669435572),
+    ],
+)
+def test_hashes_never_change(seed: int, purpose: str, text: str, value: int) -> None:
+    assert hash64(seed, purpose, text) == value
+
+
+def test_shares_are_kept_and_splits_are_independent_of_shards() -> None:
+    bounds = split_bounds({"train": Fraction(8, 10), "validation": Fraction(1, 10), "test": Fraction(1, 10)})
+    counts = Counter(split_of(0, key, bounds) for key in KEYS)
+    assert counts["train"] == pytest.approx(16_000, abs=4 * 57)  # four standard deviations
+    assert counts["validation"] == pytest.approx(2_000, abs=4 * 43)
+    test = [key for key in KEYS if split_of(0, key, bounds) == "test"]
+    shards = Counter(shard_of(hash64(0, "shard", key), 4) for key in test)
+    assert min(shards.values()) > 400
+
+
+def test_bounds_cover_every_hash_whatever_the_rounding() -> None:
+    bounds = split_bounds({name: Fraction(1, 7) for name in "abcdefg"})
+    assert bounds[-1] == ("g", HASH_RANGE)
+    assert split_of(0, "x", [("only", HASH_RANGE)]) == "only"
+
+
+def test_another_seed_is_another_split() -> None:
+    bounds = split_bounds({"a": Fraction(1, 2), "b": Fraction(1, 2)})
+    moved = sum(split_of(0, key, bounds) != split_of(1, key, bounds) for key in KEYS)
+    assert 9_000 < moved < 11_000
+
+
+def test_growing_a_share_moves_keys_only_into_it() -> None:
+    before = split_bounds({"train": Fraction(1, 2), "test": Fraction(1, 2)})
+    after = split_bounds({"train": Fraction(6, 10), "test": Fraction(4, 10)})
+    moves = {(split_of(0, key, before), split_of(0, key, after)) for key in KEYS}
+    assert moves == {("train", "train"), ("test", "test"), ("test", "train")}
+
+
+def test_doubling_the_shards_splits_each_in_two() -> None:
+    for key in KEYS[:2000]:
+        value = hash64(0, "shard", key)
+        assert shard_of(value, 16) // 2 == shard_of(value, 8)
+
+
+@given(st.lists(st.integers(0, HASH_RANGE - 1), min_size=2), st.integers(1, 99_999))
+def test_shards_are_in_range_and_keep_the_order_of_the_hashes(values: list[int], count: int) -> None:
+    shards = [shard_of(value, count) for value in sorted(values)]
+    assert shards == sorted(shards)
+    assert 0 <= shards[0] <= shards[-1] < count
+    assert (shard_of(0, count), shard_of(HASH_RANGE - 1, count)) == (0, count - 1)
+
+
+def test_the_order_inside_a_shard_is_by_hash_then_key() -> None:
+    assert shard_order(3, "k") == (hash64(3, "shard", "k"), "k")
+
+
+def test_groups() -> None:
+    assert group_of("p1/a.jpg", None) is None
+    assert group_of("p1/a.jpg", re.compile(r"p(\d)/")) == "1"
+    assert group_of("p1/a.jpg", re.compile(r"p\d")) == "p1"
+    assert group_of("p1/a.jpg", re.compile(r"x")) is None
+    assert group_of("p1/a.jpg", re.compile(r"p1/(b)?")) == "p1/", "a group that took no part"
+    assert group_of("p1/a.jpg", re.compile(r"(p)(1)")) == "p"

@@ -1,0 +1,258 @@
+"""TFRecord files in every state, against TensorFlow's writer and a list of what was left whole."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import tempfile
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+from shardwright.transforms.records.framing import (
+    FRAME_BYTES,
+    Damage,
+    Record,
+    compression_of,
+    decompress,
+    masked_crc32c,
+    read_records,
+)
+
+
+def _read(data: bytes) -> list[Record | Damage]:
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        return list(read_records(file))
+
+
+def _frame(data: bytes) -> bytes:
+    length = len(data).to_bytes(8, "little")
+    return b"".join(
+        (length, masked_crc32c(length).to_bytes(4, "little"), data, masked_crc32c(data).to_bytes(4, "little"))
+    )
+
+
+def _sound(found: list[Record | Damage]) -> list[bytes]:
+    return [item.data for item in found if isinstance(item, Record)]
+
+
+def _damages(found: list[Record | Damage]) -> list[Damage]:
+    return [item for item in found if isinstance(item, Damage)]
+
+
+RECORDS = [random.Random(i).randbytes(size) for i, size in enumerate((0, 1, 7, 300, 0, 4096, 33, 50_000, 12))]
+
+
+def _stretches(found: list[Record | Damage], size: int) -> None:
+    """Asserts that records and damages follow one another from the first byte to the last."""
+    position = 0
+    for number, item in enumerate(found):
+        assert (item.number, item.offset) == (number, position)
+        position = item.end if isinstance(item, Damage) else position + len(item.data) + FRAME_BYTES
+        assert position > item.offset
+    assert position == size
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+def test_what_tensorflow_wrote_is_read(tmp_path: Path, compression: str) -> None:
+    tf = pytest.importorskip("tensorflow")
+    path = tmp_path / "a.tfrecord"
+    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type=compression)) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    if compression:
+        with path.open("rb") as source:
+            unpacked, error = decompress(source, compression.lower())
+            assert error is None
+            found = list(read_records(unpacked))
+            unpacked.close()
+    else:
+        found = _read(path.read_bytes())
+        assert path.read_bytes() == b"".join(map(_frame, RECORDS))
+    assert _sound(found) == RECORDS
+    assert not _damages(found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_damage_passes_and_no_sound_record_is_lost(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(100):
+        frames = [
+            _frame(rng.randbytes(rng.choice((0, 1, 5, 20, 100, 1000)))) for _ in range(rng.randint(1, 9))
+        ]
+        if rng.random() < 0.3:  # records of one size, as raw pixels are
+            frames = [_frame(rng.randbytes(64)) for _ in frames]
+        pieces = [bytearray(frame) for frame in frames]
+        hurt = set()
+        for _ in range(rng.randint(1, 3)):
+            index = rng.randrange(len(pieces))
+            piece = pieces[index]
+            place = rng.randrange(len(piece) + 1)
+            action = rng.choice(("flip", "insert", "delete", "zero"))
+            if action == "flip" and place < len(piece):
+                piece[place] ^= 1 << rng.randrange(8)
+            elif action == "insert":
+                piece[place:place] = rng.randbytes(rng.choice((1, 2, 13, 64, 80)))
+            elif action == "delete":
+                del piece[place : place + rng.choice((1, 2, 13, 64, 80))]
+            else:
+                size = min(rng.choice((1, 16, 200)), len(piece) - place)
+                piece[place : place + size] = bytes(size)
+            hurt.add(index)
+        whole = [bytes(piece) == frame for piece, frame in zip(pieces, frames)]
+        data = b"".join(pieces)
+        if rng.random() < 0.3:
+            cut = rng.randrange(len(data) + 1)
+            position = 0
+            for index, piece in enumerate(pieces):
+                position += len(piece)
+                whole[index] = whole[index] and position <= cut
+            data = data[:cut]
+        found = _read(data)
+        _stretches(found, len(data))
+        kept = [frame[12:-4] for frame, sound in zip(frames, whole) if sound]
+        got = _sound(found)
+        # Bytes inserted between two frames leave both whole, so there may be more than `kept`.
+        originals = [frame[12:-4] for frame in frames]
+        assert all(record in originals for record in got)
+        remaining = iter(got)
+        assert all(record in remaining for record in kept), "a sound record was lost"
+        assert len(got) <= len(frames)
+
+
+@pytest.mark.parametrize(
+    ("place", "code"), [(0, "LENGTH_CRC"), (9, "LENGTH_CRC"), (15, "DATA_CRC"), (12 + 50 + 1, "DATA_CRC")]
+)
+def test_damage_is_named_and_placed(place: int, code: str) -> None:
+    frames = [_frame(bytes((i,)) * 50) for i in range(3)]
+    data = bytearray(b"".join(frames))
+    data[len(frames[0]) + place] ^= 1
+    first, damage, last = _read(bytes(data))
+    assert isinstance(first, Record)
+    assert isinstance(damage, Damage)
+    assert (damage.number, damage.offset, damage.end, damage.code) == (1, 66, 132, code)
+    assert last == Record(2, 132, b"\2" * 50)
+
+
+@pytest.mark.parametrize("left", [1, 11, 12, 20, 65])
+def test_a_cut_file_ends_in_one_damage(left: int) -> None:
+    data = _frame(b"a" * 50) * 2
+    found = _read(data[: 66 + left])
+    assert [type(item) for item in found] == [Record, Damage]
+    assert found[1].code == "SHARD_TRUNCATED"
+    assert found[1].end == 66 + left
+
+
+def test_a_length_reaching_beyond_the_file_hides_no_later_record() -> None:
+    length = (10**9).to_bytes(8, "little")
+    liar = length + masked_crc32c(length).to_bytes(4, "little") + b"x" * 30
+    found = _read(_frame(b"one") + liar + _frame(b"two"))
+    assert _sound(found) == [b"one", b"two"]
+    assert [damage.code for damage in _damages(found)] == ["SHARD_TRUNCATED"]
+
+
+def test_records_are_found_again_across_read_buffers() -> None:
+    # the next sound header at every position around the end of the megabyte that is searched at once
+    for shift in range(-14, 3):
+        junk = b"\xff" * ((1 << 20) + 1 + shift)
+        found = _read(junk + _frame(b"here"))
+        assert _sound(found) == [b"here"], shift
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", bytes(5_000_000), random.Random(1).randbytes(5_000_000), b"\xff" * 5_000_000, _frame(b"") * 20_000],
+    ids=["empty", "zeros", "random", "ones", "empty records"],
+)
+def test_degenerate_files_take_little_time(data: bytes) -> None:
+    begin = time.perf_counter()
+    found = _read(data)
+    assert time.perf_counter() - begin < 2
+    _stretches(found, len(data))
+
+
+def test_a_file_of_lying_lengths_takes_little_time() -> None:
+    # Every 12 bytes a header with a sound checksum whose record would reach nearly to the end.
+    size = 600_000
+    headers = []
+    for position in range(0, size, 12):
+        length = (size - position - 40 if position < size - 100 else 3).to_bytes(8, "little")
+        headers.append(length + masked_crc32c(length).to_bytes(4, "little"))
+    begin = time.perf_counter()
+    found = _read(b"".join(headers))
+    assert time.perf_counter() - begin < 10
+    assert not _sound(found)
+
+
+# --- compressed shards ---------------------------------------------------------------------------
+
+_SHARD = b"".join(_frame(record) for record in RECORDS) * 5
+_PACK = {"gzip": gzip.compress, "zlib": zlib.compress}
+
+
+def _unpack(data: bytes, compression: str) -> tuple[bytes, str | None]:
+    file, error = decompress(io.BytesIO(data), compression)
+    with file:
+        return file.read(), error
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+def test_compressed_shards_come_back_whole(compression: str) -> None:
+    pack = _PACK[compression]
+    zeros = bytes(40_000_000)  # unpacks to far more than is written at once
+    assert _unpack(pack(_SHARD), compression) == (_SHARD, None)
+    assert _unpack(pack(b""), compression) == (b"", None)
+    assert _unpack(b"", compression) == (b"", None)
+    assert _unpack(pack(_SHARD[:999]) + pack(_SHARD[999:]) + pack(b""), compression) == (_SHARD, None)
+    assert _unpack(pack(zeros), compression) == (zeros, None)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+@pytest.mark.parametrize("share", [0.0005, 0.3, 0.9, 0.99999])
+def test_a_cut_stream_gives_what_it_held_and_says_so(compression: str, share: float) -> None:
+    packed = _PACK[compression](_SHARD)
+    cut = packed[: max(1, int(len(packed) * share))]
+    unpacked, error = _unpack(cut, compression)
+    assert error
+    assert "early" in error
+    assert _SHARD.startswith(unpacked)
+    assert len(unpacked) >= len(_SHARD) * (share - 0.2)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+def test_a_damaged_stream_gives_what_stood_before_the_damage(compression: str) -> None:
+    packed = _PACK[compression](_SHARD)  # random data: stored nearly as it is
+    for share in (0.4, 0.8):
+        place = int(len(packed) * share)
+        damaged = packed[:place] + b"\xff\xff\xff\xff" * 20_000 + packed[place + 80_000 :]
+        unpacked, error = _unpack(bytes(damaged), compression)
+        assert error
+        same = next((i for i, (a, b) in enumerate(zip(unpacked, _SHARD)) if a != b), len(unpacked))
+        assert same >= len(_SHARD) * (share - 0.25), "what stood before the damage is lost"
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+def test_a_wrong_checksum_at_the_end_is_damage_but_loses_nothing(compression: str) -> None:
+    packed = bytearray(_PACK[compression](_SHARD))
+    packed[-1 if compression == "zlib" else -6] ^= 1
+    unpacked, error = _unpack(bytes(packed), compression)
+    assert error
+    assert unpacked == _SHARD
+
+
+def test_junk_after_the_stream_is_damage() -> None:
+    unpacked, error = _unpack(gzip.compress(_SHARD) + b"junk", "gzip")
+    assert unpacked == _SHARD
+    assert error
+
+
+def test_compression_is_told_by_name_or_first_bytes() -> None:
+    assert compression_of("a.tfrecord.gz", b"") == "gzip"
+    assert compression_of("a.tfrecord.zlib", b"") == "zlib"
+    assert compression_of("foreign", gzip.compress(b"x")[:2]) == "gzip"
+    assert compression_of("a.tfrecord", b"\x05\0") == "none"

@@ -1,0 +1,157 @@
+"""Order, bounds and exceptions of the thread pool, and the byte budget."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shardwright.transforms.shards.pool import ByteBudget, default_threads, map_ordered
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
+
+
+def _map(function, items, executor, weigh=lambda item: 1, max_items=64, max_weight=10**6):
+    return map_ordered(function, items, executor, weigh=weigh, max_items=max_items, max_weight=max_weight)
+
+
+def test_results_come_in_the_order_of_the_items(executor: ThreadPoolExecutor) -> None:
+    rng = random.Random(1)
+    pauses = [rng.random() / 500 for _ in range(300)]
+
+    def work(index: int) -> int:
+        time.sleep(pauses[index])
+        return index
+
+    assert list(_map(work, range(300), executor)) == list(range(300))
+    assert list(_map(work, [], executor)) == []
+
+
+@pytest.mark.parametrize(
+    ("max_items", "max_weight", "weight"), [(24, 10**6, 1), (10**6, 640, 10), (16, 640, 100)]
+)
+def test_no_more_is_under_way_than_the_bounds_allow(
+    executor: ThreadPoolExecutor, max_items: int, max_weight: int, weight: int
+) -> None:
+    lock = threading.Lock()
+    begun, taken, most = 0, 0, 0
+
+    def work(item: int) -> int:
+        nonlocal begun, most
+        with lock:
+            begun += 1
+            most = max(most, begun - taken)
+        return item
+
+    for _ in _map(work, range(400), executor, lambda item: weight, max_items, max_weight):
+        with lock:
+            taken += 1
+        time.sleep(0.0005)
+    # A chunk of up to eight is being handed out while the next may begin.
+    assert most <= min(max_items, max_weight // weight) + 8
+    assert most > 1
+
+
+def test_an_item_heavier_than_all_goes_alone(executor: ThreadPoolExecutor) -> None:
+    running = 0
+    seen = []
+
+    def work(weight: int) -> int:
+        nonlocal running
+        running += weight
+        seen.append(running)
+        time.sleep(0.002)
+        running -= weight
+        return weight
+
+    weights = [10, 1000, 10, 1000, 1000, 10]
+    with ThreadPoolExecutor(1) as single:
+        assert list(_map(work, weights, single, lambda w: w, max_weight=100)) == weights
+    assert list(_map(lambda w: w, weights, executor, lambda w: w, max_weight=100)) == weights
+
+
+def test_sources_are_asked_for_only_as_far_as_needed(executor: ThreadPoolExecutor) -> None:
+    asked = 0
+
+    def items() -> Iterator[int]:
+        nonlocal asked
+        for item in range(100_000):
+            asked += 1
+            yield item
+
+    results = _map(lambda item: item, items(), executor, max_items=32)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert asked <= 32 + 2 * 8
+    results.close()
+
+
+def test_the_first_exception_is_raised_after_what_came_before_it(executor: ThreadPoolExecutor) -> None:
+    begun = set()
+
+    def work(item: int) -> int:
+        begun.add(item)
+        time.sleep(0.001)
+        if item in (40, 60):
+            raise RuntimeError(f"item {item}")
+        return item
+
+    got = []
+    with pytest.raises(RuntimeError, match="item 40"):
+        for item in _map(work, range(1000), executor):
+            got.append(item)
+    assert got == list(range(len(got)))
+    assert 40 - 8 <= len(got) <= 40, "what is lost before it is at most its own chunk"
+    assert len(begun) < 200, "what had not begun must not begin"
+
+
+def test_a_source_that_fails_is_raised_too(executor: ThreadPoolExecutor) -> None:
+    def items() -> Iterator[int]:
+        yield from range(10)
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        list(_map(lambda item: item, items(), executor))
+
+
+def test_the_budget_is_never_exceeded_and_all_get_through() -> None:
+    budget = ByteBudget(100)
+    lock = threading.Lock()
+    used, most, done = 0, 0, 0
+
+    def work(size: int) -> None:
+        nonlocal used, most, done
+        with budget.reserve(size):
+            with lock:
+                used += min(size, 100)
+                most = max(most, used)
+            time.sleep(0.0005)
+            with lock:
+                used -= min(size, 100)
+                done += 1
+
+    rng = random.Random(2)
+    sizes = [rng.choice((1, 30, 60, 100, 5000)) for _ in range(120)]
+    with ThreadPoolExecutor(8) as executor:
+        list(executor.map(work, sizes))
+    assert (done, used) == (120, 0)
+    assert most <= 100
+
+
+def test_a_failing_block_gives_its_bytes_back() -> None:
+    budget = ByteBudget(10)
+    with pytest.raises(RuntimeError), budget.reserve(10):
+        raise RuntimeError
+    with budget.reserve(10):
+        pass
+
+
+def test_threads_are_those_that_may_be_used() -> None:
+    assert default_threads() >= 1
