@@ -34,6 +34,7 @@ def _optional(name: str) -> Any:
 
 
 simplejpeg = _optional("simplejpeg")
+cykooz_resizer = _optional("cykooz_resizer")
 cv2 = _optional("cv2")
 
 SIZE = (224, 224)
@@ -109,6 +110,27 @@ def opencv_pixels(data: bytes) -> Any:
     return cv2.resize(pixels, SIZE, interpolation=cv2.INTER_AREA)
 
 
+def _simd_resized(picture: Image.Image) -> Image.Image:
+    if not hasattr(_local, "resizer"):
+        _local.resizer = cykooz_resizer.Resizer()
+        bilinear = cykooz_resizer.ResizeAlg.convolution(cykooz_resizer.FilterType.bilinear)
+        _local.options = cykooz_resizer.ResizeOptions(bilinear)
+    resized = Image.new("RGB", SIZE)
+    _local.resizer.resize_pil(picture, resized, _local.options)
+    return resized
+
+
+def simd_pixels(data: bytes) -> Image.Image:
+    """Decodes with Pillow and resizes with SIMD instructions."""
+    with Image.open(io.BytesIO(data), formats=("JPEG",)) as picture:
+        return _simd_resized(picture)
+
+
+def turbo_simd_pixels(data: bytes) -> Any:
+    """Decodes with simplejpeg and resizes with SIMD instructions."""
+    return np.asarray(_simd_resized(Image.fromarray(simplejpeg.decode_jpeg(data, "RGB"))))
+
+
 def turbo_encode(pixels: Any) -> bytes:
     """Encodes with simplejpeg."""
     return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), QUALITY, "RGB", "420"))
@@ -119,10 +141,14 @@ def available_paths() -> list[CodecPath]:
     paths = [CodecPath("Pillow", pillow_pixels, pillow_encode)]
     if hasattr(os, "memfd_create"):
         paths.append(CodecPath("Pillow, encoding to a memfd", pillow_pixels, memfd_encode))
+    if cykooz_resizer is not None:
+        paths.append(CodecPath("Pillow, SIMD bilinear, memfd", simd_pixels, memfd_encode))
     if simplejpeg is None:
         print("simplejpeg is not installed: its paths are skipped", file=sys.stderr)
         return paths
     paths.append(CodecPath("simplejpeg, Pillow bilinear", turbo_pixels, turbo_encode))
+    if cykooz_resizer is not None:
+        paths.append(CodecPath("simplejpeg, SIMD bilinear", turbo_simd_pixels, turbo_encode))
     if cv2 is None:
         print("OpenCV is not installed: its path is skipped", file=sys.stderr)
         return paths

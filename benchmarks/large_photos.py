@@ -59,9 +59,7 @@ def _convert_settings(settings: Settings) -> ConvertSettings:
     )
 
 
-def seconds_for(
-    decode: Callable[[bytes, Settings], Image.Image], data: bytes, settings: Settings
-) -> float:
+def seconds_for(decode: Callable[[bytes, Settings], Image.Image], data: bytes, settings: Settings) -> float:
     """Times one call.
 
     Args:

@@ -39,9 +39,7 @@ print(json.dumps([versions, missing]))
 
 def _probe(python: str, modules: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     question = json.dumps([PACKAGES, modules])
-    answer = subprocess.run(
-        [python, "-c", _PROBE, question], check=True, capture_output=True, text=True
-    )
+    answer = subprocess.run([python, "-c", _PROBE, question], check=True, capture_output=True, text=True)
     versions, missing = json.loads(answer.stdout)
     return versions, missing
 

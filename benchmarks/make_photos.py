@@ -125,9 +125,7 @@ def main() -> int:
     parser.add_argument("destination", type=Path, help="the folder to write; must not exist")
     parser.add_argument("--count", type=int, default=3000, help="how many images")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--megapixels", type=float, help="make photographs of this size instead of 500x400"
-    )
+    parser.add_argument("--megapixels", type=float, help="make photographs of this size instead of 500x400")
     options = parser.parse_args()
 
     Image.MAX_IMAGE_PIXELS = None
@@ -147,9 +145,7 @@ def main() -> int:
     shares = [list(range(first, options.count, len(sources))) for first in range(len(sources))]
     with ProcessPoolExecutor() as pool:
         jobs = [
-            pool.submit(
-                cut_source, source, share, options.destination, options.seed, options.megapixels
-            )
+            pool.submit(cut_source, source, share, options.destination, options.seed, options.megapixels)
             for source, share in zip(sources, shares, strict=True)
             if share
         ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apache_beam as beam
 import tensorflow as tf
+
 from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages
 
 

@@ -71,9 +71,11 @@ def read_plan(path: str) -> Plan:
     Raises:
       UsageError: if there is none.
     """
-    if not storage.is_remote(path) and os.path.isdir(path):
-        repair_swap(path)
-        path = storage.join(path, DATASET_JSON)
+    if not storage.is_remote(path):
+        named = os.path.basename(path) == DATASET_JSON
+        repair_swap(os.path.dirname(path) or "." if named else path)
+        if os.path.isdir(path):
+            path = storage.join(path, DATASET_JSON)
     try:
         document = json.loads(storage.read_bytes(path))
     except OSError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from shardwright.pipelines.convert import ConvertResult, convert
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +51,5 @@ def shard_hashes(dataset: Path) -> dict[str, str]:
     """Returns the sha256 of every shard that `dataset.json` lists."""
     document = json.loads((dataset / "dataset.json").read_text())
     return {
-        shard["file"]: shard["sha256"]
-        for split in document["splits"].values()
-        for shard in split["shards"]
+        shard["file"]: shard["sha256"] for split in document["splits"].values() for shard in split["shards"]
     }

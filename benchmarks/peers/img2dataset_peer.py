@@ -75,8 +75,7 @@ def convert(source: Path, output: Path, port: str) -> None:
         rows = csv.writer(file)
         rows.writerow(["url", "caption"])
         rows.writerows(
-            [f"http://127.0.0.1:{port}/{number}.jpg", label]
-            for number, (_, label) in enumerate(images)
+            [f"http://127.0.0.1:{port}/{number}.jpg", label] for number, (_, label) in enumerate(images)
         )
     # A shard is its unit of work: with fewer shards than processes, cores would stay idle.
     # Hashes and EXIF are off because no other competitor computes them.

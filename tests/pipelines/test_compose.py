@@ -11,6 +11,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
 from conftest import PHOTOS, ROOT
+
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages
 

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 from conftest import PHOTOS, shard_hashes
 from PIL import Image, ImageOps
+
 from shardwright.pipelines.convert import ConvertResult, convert
 from shardwright.pipelines.plan import plan
 from shardwright.schemas.dataset import fingerprint
@@ -35,9 +36,7 @@ TF_COMPRESSION = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 def read_all(result: ConvertResult, compression: str = "none") -> list[dict[str, object]]:
     """Reads every record with TensorFlow, in the order of the shards."""
     files = [
-        str(Path(result.path) / shard.file)
-        for shards in result.dataset.splits.values()
-        for shard in shards
+        str(Path(result.path) / shard.file) for shards in result.dataset.splits.values() for shard in shards
     ]
     records = tf.data.TFRecordDataset(files, compression_type=TF_COMPRESSION[compression])
     return [
@@ -150,9 +149,7 @@ def test_the_shard_ledgers_locate_every_record(sound_dataset: Path) -> None:
             counted["written"] += entry["outcome"] == "written"
             frame = data[entry["offset"] : entry["offset"] + entry["length"]]
             example = tf.train.Example.FromString(frame[12:-4])
-            assert example.features.feature["image/filename"].bytes_list.value == [
-                entry["key"].encode()
-            ]
+            assert example.features.feature["image/filename"].bytes_list.value == [entry["key"].encode()]
     assert counted == {name: document["ledger"][name] for name in counted}
 
 
@@ -173,9 +170,7 @@ def test_train_val_test_folders_keep_their_splits(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             for j in range(3 - i):
                 Image.new("RGB", (8, 8), (i * 40, j * 40, 90)).save(folder / f"{j}.png")
-    result = convert(
-        input=str(tmp_path / "in"), output=str(tmp_path / "out"), splits="train=0.5,other=0.5"
-    )
+    result = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), splits="train=0.5,other=0.5")
     assert {split: result.dataset.records(split) for split in result.dataset.splits} == {
         "train": 6,
         "val": 4,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PHOTOS, ROOT
+
 from shardwright.pipelines import cli
 from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
 from shardwright.schemas.settings import setting_fields
@@ -51,7 +52,9 @@ def test_the_python_runs(path: Path, workplace: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
     if blocks and "out/" in blocks[0] and "convert(" not in blocks[0]:
         splits = "train=0.8,validation=0.1,test=0.1"
-        assert cli.main(["convert", "--input=photos", "--output=out", "--resize=224", f"--splits={splits}"]) == 0
+        assert (
+            cli.main(["convert", "--input=photos", "--output=out", "--resize=224", f"--splits={splits}"]) == 0
+        )
     for block in blocks:
         names: dict[str, object] = {}
         exec(compile(block, str(path), "exec"), names)
@@ -61,7 +64,7 @@ def test_the_python_runs(path: Path, workplace: Path) -> None:
 
 
 def test_the_settings_named_in_documents_exist() -> None:
-    text = "\n".join(path.read_text() for path in DOCUMENTS[:1] + [ROOT / "docs" / "converting.md"])
+    text = "\n".join(path.read_text() for path in (DOCUMENTS[0], ROOT / "docs" / "converting.md"))
     known = {*setting_fields(), "job", "dataset", "contact_sheet", "help", "fail_on", "runner"}
     known |= {"project", "region", "temp_location", "setup_file", "direct_running_mode"}
     known |= {"direct_num_workers", "records"}
@@ -69,7 +72,9 @@ def test_the_settings_named_in_documents_exist() -> None:
 
 
 def test_the_settings_by_task_are_accepted(workplace: Path) -> None:
-    rows = re.findall(r"^\| [^|]+ \| `(--[^`]+)`", (ROOT / "docs" / "converting.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| [^|]+ \| `(--[^`]+)`", (ROOT / "docs" / "converting.md").read_text(), re.MULTILINE
+    )
     skipped = ("--class_names", "--plan_from", "--job", "--overwrite")
     tried = 0
     for row in rows:

@@ -18,7 +18,6 @@ from hostile import (
     Done,
     at_call,
     check_books,
-    document,
     identity,
     leftovers,
     limit_file_size,
@@ -35,7 +34,6 @@ from hostile import (
     wait,
 )
 
-from shardwright.pipelines.convert import convert
 from shardwright.transforms.images import read
 from shardwright.transforms.shards import convert as shard_convert
 from shardwright.transforms.sources import class_folders
@@ -350,45 +348,6 @@ def test_a_folder_that_cannot_be_listed(
     assert not (tmp_path / "out").exists()
 
 
-def bad_run(capfd: Capture, tmp_path: Path, bad: int, *options: object) -> Done:
-    """Converts ten images of which some are bad."""
-    tree = make_tree(tmp_path / "in", images=10 - bad)
-    (tree / "ant").mkdir(parents=True, exist_ok=True)
-    for i in range(bad):
-        (tree / "ant" / f"bad{i}.png").write_bytes(b"no image %d" % i)
-    return run(capfd, "convert", "--input", tree, "--output", tmp_path / "out", "--shards=3", *options)
-
-
-def test_exactly_at_the_threshold_passes(capfd: Capture, tmp_path: Path) -> None:
-    assert bad_run(capfd, tmp_path, 3, "--max_bad_fraction=0.3").code == 0
-    assert check_books(tmp_path / "out") and document(tmp_path / "out")["ledger"]["quarantined"] == 3
-
-
-def test_too_many_bad_images_publish_nothing_and_resume_publishes_them(
-    capfd: Capture, tmp_path: Path
-) -> None:
-    sentence = sentence_of(bad_run(capfd, tmp_path, 3, "--max_bad_fraction=0.29"), 1)
-    output = tmp_path / "out"
-    assert "3 of 10 images are bad (3 NOT_AN_IMAGE), more than --max_bad_fraction 0.29 allows" in sentence
-    assert str(output / "quarantine.jsonl") in sentence and "--resume" in sentence
-    assert len((output / "quarantine.jsonl").read_text().splitlines()) == 3
-    assert not (output / "dataset.json").exists()
-    before = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
-    argv = ("convert", "--input", tmp_path / "in", "--output", output, "--shards=3", "--resume")
-    done = run(capfd, *argv, "--max_bad_fraction", "1")
-    assert done.code == 0 and "3 shards taken over" in done.out
-    assert {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")} == before
-    assert len(before) == 3
-    check_books(output)
-
-
-@pytest.mark.parametrize("fraction", ["0.01", "1"])
-def test_a_dataset_without_any_record_is_refused(capfd: Capture, tmp_path: Path, fraction: str) -> None:
-    sentence = sentence_of(bad_run(capfd, tmp_path, 10, f"--max_bad_fraction={fraction}"), 1)
-    assert "10 of 10 images are bad (10 NOT_AN_IMAGE): nothing was published" in sentence
-    assert not (tmp_path / "out" / "dataset.json").exists()
-
-
 def test_a_reader_that_goes_away(tmp_path: Path, small: Path) -> None:
     line = f"'{COMMAND}' plan --input '{small}' | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
@@ -411,12 +370,3 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
         preexec_fn=partial(limit_file_size, 10_000),
     )  # fmt: skip
     assert "Cannot write a shard to" in sentence_of(Done(done.returncode, done.stdout, done.stderr), 3)
-
-
-def test_the_function_raises_what_the_command_prints(small: Path, tmp_path: Path) -> None:
-    from shardwright.schemas.errors import DataRefused
-
-    (small / "bee" / "bad.png").write_bytes(b"no image")
-    with pytest.raises(DataRefused, match="1 of 7 images are bad") as caught:
-        convert(input=str(small), output=str(tmp_path / "out"))
-    assert "while running" not in caught.value.message

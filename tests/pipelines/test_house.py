@@ -42,9 +42,7 @@ assert "tensorflow" not in sys.modules, "tensorflow was imported"
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)
 
 
-def test_worker_processes_do_not_import_tensorflow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_processes_do_not_import_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from shardwright.pipelines.convert import convert
 
     # A worker that imports it fails.

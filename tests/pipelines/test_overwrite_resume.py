@@ -25,6 +25,7 @@ from hostile import (
     signal_self,
 )
 
+from shardwright.pipelines.convert import convert
 from shardwright.transforms import storage
 from shardwright.transforms.publish import staging_path
 
@@ -53,7 +54,6 @@ def resume(capfd: Capture, tree: Path, output: Path, *options: object) -> set[st
     assert (done.code, done.err) == (0, ""), done
     check_books(output)
     assert not leftovers(output)
-    assert run(capfd, "validate", "--dataset", output).code == 0
     return {p.name for p in output.glob("*.tfrecord") if before.get(p.name) != p.stat().st_mtime_ns}
 
 
@@ -74,7 +74,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-DAMAGE: dict[str, Callable[[Path], None]] = {
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "nothing": lambda output: None,
     "dataset.json gone": lambda output: (output / "dataset.json").unlink(),
     "bit flipped": lambda output: flip(output / f"{shard(1)}.tfrecord"),
@@ -82,7 +82,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "shard gone": lambda output: (output / f"{shard(1)}.tfrecord").unlink(),
     "ledger cut": lambda output: cut(output / "_shards" / f"{shard(1)}.jsonl.gz"),
     "ledger flipped": lambda output: flip(output / "_shards" / f"{shard(1)}.jsonl.gz"),
-    "ledger empty": lambda output: (output / "_shards" / f"{shard(1)}.jsonl.gz").write_bytes(b"") and None,
+    "ledger empty": lambda output: (output / "_shards" / f"{shard(1)}.jsonl.gz").write_bytes(b""),
     "ledger gone": lambda output: (output / "_shards" / f"{shard(1)}.jsonl.gz").unlink(),
     "ledger of another": lambda output: (
         shutil.copy(output / "_shards" / f"{shard(2)}.jsonl.gz", output / "_shards" / f"{shard(1)}.jsonl.gz")
@@ -127,11 +127,11 @@ def test_resume_with_other_settings_redoes_all_and_leaves_no_stale_shard(
 
 
 def test_resume_clears_away_what_killed_runs_left(capfd: Capture, tree: Path, made: Path) -> None:
+    before = identity(made)
     for name in ("labels.txt", "_shards/x.jsonl.gz", "_work/x.tfrecord"):
         (made / f"{name}.{'0' * 32}.tmp").write_bytes(b"half")
     mine = made / "notes.tmp"
     mine.write_text("not ours")
-    before = identity(made)
     run(capfd, "convert", "--input", tree, "--output", made, "--resume", *SETTINGS)
     assert identity(made) == before and leftovers(made) == [str(mine)]
 
@@ -259,8 +259,11 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("target", "text", "call"), MOMENTS)
-@pytest.mark.parametrize("command", ["validate", "resume", "overwrite"])
+@pytest.mark.parametrize(
+    ("target", "text", "call", "command"),
+    [(*moment, "validate") for moment in MOMENTS]
+    + [(*moment, command) for moment in MOMENTS[1::2] for command in ("resume", "overwrite")],
+)
 def test_an_overwrite_killed_at_any_moment(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, target: str, text: str, call: int, command: str
 ) -> None:
@@ -281,65 +284,58 @@ def test_an_overwrite_killed_at_any_moment(
     assert swapped == (left == {"in", "out"})
 
 
-def states(root: Path, old: Path, new: Path) -> dict[str, tuple[Callable[[], None], str]]:
-    """Every state in which a swap can be cut off, and whether the old or the new one survives."""
-    output, before, staged = root / "out", root / ".out.shardwright-old", root / ".out.shardwright-new"
-
-    def half(path: Path) -> None:
-        (path / "dataset.json").unlink()
-
-    return {
-        "built": (lambda: (shutil.copytree(old, output), shutil.copytree(new, staged)) and None, "old"),
-        "moved away": (lambda: (shutil.copytree(old, before), shutil.copytree(new, staged)) and None, "new"),
-        "moved in": (lambda: (shutil.copytree(old, before), shutil.copytree(new, output)) and None, "new"),
-        "half discarded": (
-            lambda: (shutil.copytree(old, before), half(before), shutil.copytree(new, output)) and None,
-            "new",
-        ),
-        "no successor": (lambda: shutil.copytree(old, before) and None, "old"),
-        "unfinished successor": (
-            lambda: (shutil.copytree(old, before), shutil.copytree(new, staged), half(staged)) and None,
-            "old",
-        ),
-    }
+#: What stands at the output, the old place and the new place when a swap is cut off, and what survives.
+STATES = {
+    "built": ("old", "", "new", "old"),
+    "moved away": ("", "old", "new", "new"),
+    "moved in": ("new", "old", "", "new"),
+    "half discarded": ("new", "half old", "", "new"),
+    "no successor": ("", "old", "", "old"),
+    "unfinished successor": ("", "old", "half new", "old"),
+}
+COMMANDS = {
+    "validate": ("validate", "--dataset", "out"),
+    "inspect": ("inspect", "--dataset", "out"),
+    "plan": ("plan", "--input", "in", "--plan_from", "out"),
+    "plan of the file": ("plan", "--input", "in", "--plan_from", "out/dataset.json"),
+    "convert": ("convert", "--input", "in", "--output", "out"),
+    "overwrite": ("convert", "--input", "in", "--output", "out", "--overwrite", "--shards=3"),
+}
 
 
-STATES = ("built", "moved away", "moved in", "half discarded", "no successor", "unfinished successor")
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree, and an old and a new dataset of it."""
+    root = tmp_path_factory.mktemp("versions")
+    make_tree(root / "in", images=24)
+    for name, shards in (("old", 4), ("new", 2)):
+        convert(input=str(root / "in"), output=str(root / name / "out"), shards=shards)
+    return root
 
 
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("state", STATES)
 def test_every_command_repairs_an_interrupted_swap(
-    capfd: Capture, tmp_path: Path, tree: Path, made: Path, state: str
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, versions: Path, state: str, command: str
 ) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    shutil.copytree(made, old)
-    argv = ("convert", "--input", tree, "--output", made, "--overwrite", "--shards=2")
-    assert run(capfd, *argv).code == 0
-    made.rename(new)
-    for command in (
-        ("validate", "--dataset", made),
-        ("inspect", "--dataset", made),
-        ("plan", "--input", tree, "--plan_from", made),
-        ("plan", "--input", tree, "--plan_from", made / "dataset.json"),
-        ("convert", "--input", tree, "--output", made),
-        ("convert", "--input", tree, "--output", made, "--overwrite", "--shards=3"),
-    ):
-        root = tmp_path / "place"
-        shutil.rmtree(root, ignore_errors=True)
-        root.mkdir()
-        prepare, survivor = states(root, old, new)[state]
-        prepare()
-        argv = tuple(root / item.relative_to(tmp_path) if made in (item, getattr(item, "parent", 0)) else item
-                     for item in command)  # fmt: skip
-        done = run(capfd, *argv)
-        overwritten = "--overwrite" in command
-        if command[0] == "convert" and not overwritten:
-            assert "holds a dataset" in sentence_of(done, 2)
-        else:
-            assert (done.code, done.err) == (0, ""), (command, done)
-        if not overwritten:
-            assert identity(root / "out") == identity(new if survivor == "new" else old), command
-        assert not (root / ".out.shardwright-old").exists()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").symlink_to(versions / "in")
+    *contents, survivor = STATES[state]
+    for place, content in zip(("out", ".out.shardwright-old", ".out.shardwright-new"), contents, strict=True):
+        if content:
+            shutil.copytree(versions / content.split()[-1] / "out", place)
+        if content.startswith("half"):
+            (tmp_path / place / "dataset.json").unlink()
+    done = run(capfd, *COMMANDS[command])
+    if command == "convert":
+        assert "holds a dataset" in sentence_of(done, 2)
+    else:
+        assert (done.code, done.err) == (0, ""), done
+    if command == "overwrite":
+        assert len(list((tmp_path / "out").glob("*.tfrecord"))) == 3
+    else:
+        assert identity(tmp_path / "out") == identity(versions / survivor / "out")
+    assert not (tmp_path / ".out.shardwright-old").exists()
 
 
 def test_a_new_conversion_discards_a_successor_that_was_given_up(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from shardwright.pipelines.progress import progress_text
 from shardwright.transforms.progress import PROGRESS
 

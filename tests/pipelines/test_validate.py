@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.findings import ValidationReport

@@ -37,9 +37,7 @@ class _CheckShard(beam.DoFn):
         check = check_shard(task, contract, self._depth, self._executor)
         for bucket in bucket_rows(check.rows, bucket_count(shards)):
             yield beam.pvalue.TaggedOutput(_ROWS, bucket)
-        PROGRESS.add(
-            checked_records=check.records, checked_shards=1, findings=len(check.findings)
-        )
+        PROGRESS.add(checked_records=check.records, checked_shards=1, findings=len(check.findings))
         check.rows = []
         yield check
 

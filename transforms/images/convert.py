@@ -15,6 +15,7 @@ from shardwright.transforms.images import color, decode
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
 from shardwright.transforms.images.metadata import strip_metadata
+from shardwright.transforms.images.resize import resize
 
 #: Reserves working memory, in bytes, while a picture is being decoded.
 Reserve = Callable[[int], AbstractContextManager[None]]
@@ -87,9 +88,7 @@ def _convert(
         image = decode.upright(image, opened.orientation)
         image = color.to_color(image, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, image.size, factor, opened.orientation)
-        if image.size != geometry.size or box != (0, 0, *image.size):
-            resample = Image.Resampling[settings.resample.upper()]
-            image = image.resize(geometry.size, resample, box=box)
+        image = resize(image, geometry.size, settings.resample, box)
         if geometry.canvas != geometry.size:
             image = _pad(image, geometry.canvas, geometry.offset, settings.background_rgb)
     stored = settings.stored_format

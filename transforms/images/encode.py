@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+from importlib.metadata import version
 from typing import IO
 
 import PIL
@@ -34,8 +35,13 @@ def codec_versions() -> dict[str, str]:
         "zlib": "zlib",
     }
     found = {name: features.version(feature) for name, feature in names.items()}
-    versions = {name: str(version) for name, version in found.items() if version}
-    return {"codec": CODEC, "pillow": PIL.__version__, **versions}
+    versions = {name: str(number) for name, number in found.items() if number}
+    return {
+        "codec": CODEC,
+        "pillow": PIL.__version__,
+        "cykooz_resizer": version("cykooz-resizer"),
+        **versions,
+    }
 
 
 def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:

@@ -29,9 +29,7 @@ class Geometry:
         """
         left, upper, right, lower = self.box
         for factor in (8, 4, 2):
-            if (right - left) / factor >= 2 * self.size[0] and (
-                lower - upper
-            ) / factor >= 2 * self.size[1]:
+            if (right - left) / factor >= 2 * self.size[0] and (lower - upper) / factor >= 2 * self.size[1]:
                 return factor
         return 1
 

@@ -38,8 +38,7 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
         raise ImageFault(
             QuarantineReason.TOO_LARGE,
             Stage.READ,
-            f"{format_size(ref.size)} are more than {format_size(max_bytes)}; "
-            "raise --max_bytes to take it",
+            f"{format_size(ref.size)} are more than {format_size(max_bytes)}; raise --max_bytes to take it",
         )
     for pause in (*_RETRY_AFTER, None):
         try:

@@ -77,8 +77,7 @@ class ReadImages(beam.PTransform):
         """Applies the transform."""
         return (
             refs
-            | "AsRef"
-            >> beam.Map(lambda ref: ref_of_path(ref) if isinstance(ref, str) else ref)  # ImageRef
+            | "AsRef" >> beam.Map(lambda ref: ref_of_path(ref) if isinstance(ref, str) else ref)  # ImageRef
             | "ReadImage"
             >> beam.Map(read_element, self._max_bytes).with_output_types(ImageElement)  # ImageElement
         )
@@ -126,5 +125,3 @@ class _DecodeImage(beam.DoFn):
             return element._replace(data=b"", image=image)
 
         yield attempt(element, decode)
-
-

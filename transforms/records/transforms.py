@@ -29,9 +29,7 @@ class BuildExamples(beam.PTransform):
       as_proto: yield real `tf.train.Example` messages (TensorFlow is needed) instead of their bytes.
     """
 
-    def __init__(
-        self, labels: Sequence[str], layout: str = "classification", as_proto: bool = False
-    ) -> None:
+    def __init__(self, labels: Sequence[str], layout: str = "classification", as_proto: bool = False) -> None:
         super().__init__()
         self._labels = tuple(labels)
         self._layout = layout_by_name(layout)

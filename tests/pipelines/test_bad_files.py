@@ -1,0 +1,162 @@
+"""Wrong files named by settings: class names, jobs, plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import check_books, document, make_tree, outcomes, picture, refused, run
+
+from shardwright.pipelines.convert import convert
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return make_tree(tmp_path / "in")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("made")
+    convert(input=str(make_tree(root / "in")), output=str(root / "out"), splits="train=0.5,test=0.5")
+    return root / "out"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "the file names no class"),
+        (b"ant\nant\n", "'ant' stands twice"),
+        (b"0:ant\n2:bee\n", "ids must run 0, 1, 2"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (None, "is a directory"),
+    ],
+)
+def test_wrong_class_names(
+    capfd: Capture, tmp_path: Path, tree: Path, content: bytes | None, says: str
+) -> None:
+    file = tmp_path / "names"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--class_names", file)
+    assert says in refused(capfd, tmp_path, *argv)
+
+
+def damaged(change: Any) -> Any:
+    def apply(document: dict[str, Any]) -> bytes:
+        change(document)
+        return json.dumps(document).encode()
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda d: b"", "is no JSON"),
+        (lambda d: b"\xff", "is no JSON"),
+        (lambda d: b"[" * 100_000, "is no JSON"),
+        (lambda d: b"null", "is no dataset.json"),
+        (lambda d: b"[]", "is no dataset.json"),
+        (lambda d: b"{}", "is no dataset.json"),
+        (lambda d: b'{"format_version": 99}', "has format_version 99; this version"),
+        (lambda d: b'{"format_version": 1}', "is damaged"),
+        (damaged(lambda d: d["plan"]["settings"].update(foo=1)), "--plan_from: unknown setting 'foo'"),
+        (damaged(lambda d: d["plan"]["settings"].update(seed=[])), "--seed takes one value"),
+        (damaged(lambda d: d["plan"]["settings"].update(fit="x")), "--fit x: choose one of"),
+        (damaged(lambda d: d["plan"]["shards"].update(train=0)), "is damaged"),
+        (damaged(lambda d: d["plan"]["shards"].update({"../x": 1})), "is damaged"),
+        (damaged(lambda d: d["plan"].update(labels=["a", 1])), "is damaged"),
+        (damaged(lambda d: d["plan"].update(labels="ab")), "is damaged"),
+        (damaged(lambda d: d["plan"].update(labels=["a", "a"])), "is damaged"),
+        (damaged(lambda d: d.pop("plan")), "is damaged"),
+    ],
+)
+def test_wrong_plans(capfd: Capture, tmp_path: Path, tree: Path, dataset: Path, make: Any, says: str) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(make(document(dataset)))
+    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--plan_from", plan)
+    assert says in refused(capfd, tmp_path, *argv)
+
+
+def test_images_of_unknown_classes_are_quarantined(capfd: Capture, tmp_path: Path, tree: Path) -> None:
+    names = tmp_path / "names"
+    names.write_text("cow\nant\n")
+    argv = ["convert", "--input", tree, "--output", tmp_path / "out", "--class_names", names]
+    assert run(capfd, *argv, "--max_bad_fraction", "0.5").code == 0
+    found = outcomes(tmp_path / "out")
+    assert {key for key, what in found.items() if what == "UNKNOWN_LABEL"} == {
+        key for key in found if key.startswith("bee/")
+    }
+    assert document(tmp_path / "out")["plan"]["labels"] == ["cow", "ant"]
+    assert all(e["stage"] == "build" for e in check_books(tmp_path / "out").values() if e.get("reason"))
+
+
+def test_a_copy_in_an_unknown_class_does_not_stand_for_the_known_one(capfd: Capture, tmp_path: Path) -> None:
+    for name in ("aaa/1.png", "bee/1.png", "bee/2.png"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(picture(7))
+    (tmp_path / "names").write_text("bee")
+    argv = ["convert", "--input", tmp_path / "in", "--output", tmp_path / "out", "--dedupe=exact"]
+    assert run(capfd, *argv, "--class_names", tmp_path / "names", "--max_bad_fraction=1").code == 0
+    assert outcomes(tmp_path / "out") == {
+        "aaa/1.png": "UNKNOWN_LABEL",
+        "bee/1.png": "written",
+        "bee/2.png": "bee/1.png",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"resiz: 3", "unknown setting 'resiz'; did you mean resize?"),
+        (b"zzzz: 3", "unknown setting 'zzzz'."),
+        (b"verbose: true", "unknown setting 'verbose'"),
+        (b"- resize", "write one `setting: value` on each line"),
+        (b"resize", "write one `setting: value` on each line"),
+        (b"0", "write one `setting: value` on each line"),
+        (b"a: [", "is no YAML: "),
+        (b"\xff\xfe\x00", "is no YAML: "),
+        (b"seed: 2020-13-45", "is no YAML: month must be in 1..12."),
+        (b"seed: " + b"[" * 3000, "is no YAML: "),
+        (b"seed: !!python/object:os.system x", "is no YAML: could not determine a constructor"),
+        (b"input: 5", "write one path or a list of paths"),
+        (b"input: [a, [b]]", "write one path or a list of paths"),
+        (b"seed: 1.5", "is no whole number"),
+        (b"seed: .inf", "is no number"),
+        (b"quality: true", "is no whole number"),
+        (b"overwrite: 3", "write true or false"),
+        (b"background: #ffffff", "background has no value; quote one that begins with #."),
+        (b"class_names: [ant, bee]", "takes one value, not several"),
+        (b"resize: {a: 1}", "takes one value, not several"),
+        (b"shards: 8\nshard_size: 1MB", "both choose the number of shards"),
+    ],
+)
+def test_wrong_job_files(capfd: Capture, tmp_path: Path, tree: Path, text: bytes, says: str) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_bytes(text)
+    argv = ["convert", "--output", tmp_path / "out", "--job", job]
+    if not text.startswith(b"input"):
+        argv += ["--input", tree]
+    assert says in refused(capfd, tmp_path, *argv)
+
+
+def test_the_command_line_counts_more_than_the_job_file(capfd: Capture, tmp_path: Path, tree: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        f"input: {{one: {tree}, two: {tree}}}\noutput: {tmp_path / 'wrong'}\nresize: [8, 4]\n"
+        "seed: 3\nshards: 4\nsplits: {train: 0.5, test: 0.5}\noverwrite: false\n"
+    )
+    argv = ("convert", "--job", job, "--output", tmp_path / "out", "--seed=5", "--shard-size=1MB")
+    assert run(capfd, *argv).code == 0
+    made = document(tmp_path / "out")
+    settings = made["plan"]["settings"]
+    assert (settings["resize"], settings["seed"], settings["shards"]) == ("8x4", 5, "")
+    assert set(made["splits"]) == {"train", "test"} and made["ledger"]["listed"] == 12
+    assert not (tmp_path / "wrong").exists()

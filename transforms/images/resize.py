@@ -1,0 +1,65 @@
+"""Resamples pictures: Pillow's filters, with SIMD instructions where they are to be had."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+from cykooz_resizer import CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
+from PIL import Image
+
+#: Filters of the SIMD library that are Pillow's own: the same kernels, widened when shrinking.
+#: On photographs its results are within 53 dB of Pillow's (bilinear: one level at most), the same
+#: for every instruction set, and take a sixth of the time. The others are Pillow's: nearest and
+#: box, where rounding decides between two pixels, and hamming, which the library lacks.
+_FILTERS = {
+    "bilinear": FilterType.bilinear,
+    "bicubic": FilterType.catmull_rom,
+    "lanczos": FilterType.lanczos3,
+}
+_THREAD = threading.local()
+
+
+def resize(
+    image: Image.Image,
+    size: tuple[int, int],
+    resample: str,
+    box: tuple[float, float, float, float],
+) -> Image.Image:
+    """Resamples a part of a picture.
+
+    Args:
+      image: mode RGB or L.
+      size: width and height of the result, pixels.
+      resample: the filter, by Pillow's name in lower case.
+      box: the part: left, upper, right, lower, in pixels of the image.
+
+    Returns:
+      A picture of that size; the image itself if nothing changes.
+    """
+    if image.size == size and box == (0, 0, *image.size):
+        return image
+    if resample not in _FILTERS:
+        return image.resize(size, Image.Resampling[resample.upper()], box=box)
+    left, upper, right, lower = box
+    crop = CropBox(left, upper, _extent(left, right, image.width), _extent(upper, lower, image.height))
+    target = Image.new(image.mode, size)
+    options = ResizeOptions(ResizeAlg.convolution(_FILTERS[resample]), crop_box=crop)
+    _resizer().resize_pil(image, target, options)
+    return target
+
+
+def _extent(begin: float, end: float, limit: int) -> float:
+    """Returns end - begin, such that begin + extent never passes the limit by a rounding error."""
+    extent = end - begin
+    while begin + extent > limit:
+        extent = math.nextafter(extent, 0)
+    return extent
+
+
+def _resizer() -> Resizer:
+    """Returns this thread's resizer, which keeps its working memory."""
+    if not hasattr(_THREAD, "resizer"):
+        _THREAD.resizer = Resizer()
+    resizer: Resizer = _THREAD.resizer
+    return resizer
