@@ -45,12 +45,13 @@ class _CheckShard(beam.DoFn):
 class ValidateShards(beam.PTransform):
     """Checks every shard and the records among each other.
 
-    `PCollection[ShardTask] -> PCollection[ShardCheck], PCollection[Finding]`: what each shard
-    showed, and what the records show together.
+    `PCollection[ShardTask] -> PCollection[ShardCheck], PCollection[Finding] | None`: what each
+    shard showed, and what the records show together (None where only frames are looked at, right
+    where the tasks are, since they say nothing about records among each other).
 
     Args:
       contract: side input, what every record promises.
-      depth: how deep to look; frames alone say nothing about records among each other.
+      depth: how deep to look.
     """
 
     def __init__(self, contract: beam.PCollection, depth: Depth) -> None:
@@ -58,19 +59,22 @@ class ValidateShards(beam.PTransform):
         self._contract = contract
         self._depth = depth
 
-    def expand(self, tasks: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
+    def expand(self, tasks: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection | None]:
         """Applies the transform."""
+        contract = beam.pvalue.AsSingleton(self._contract)
+        if self._depth is Depth.FRAMES:
+            return tasks | "CheckShard" >> beam.ParDo(
+                _CheckShard(self._depth), contract, 0
+            ).with_output_types(ShardCheck), None  # ShardCheck
         count = tasks | "CountShards" >> beam.combiners.Count.Globally()  # int
         checked = (
             tasks
             | "SpreadOut" >> beam.Reshuffle()  # ShardTask
             | "CheckShard"
             >> beam.ParDo(
-                _CheckShard(self._depth),
-                beam.pvalue.AsSingleton(self._contract),
-                beam.pvalue.AsSingleton(count),
+                _CheckShard(self._depth), contract, beam.pvalue.AsSingleton(count)
             ).with_outputs(_ROWS, main="checks")
-        )
+        )  # ShardCheck, ((what, bucket), rows)
         across = (
             checked[_ROWS]
             | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])

@@ -13,7 +13,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_CHUNK_ITEMS = 8
+_CHUNK_ITEMS = 16
 
 
 def default_threads() -> int:
