@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
 
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode

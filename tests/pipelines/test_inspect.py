@@ -1,3 +1,5 @@
+"""What `inspect` shows, of sound datasets, damaged ones and foreign files; what it does not import."""
+
 import json
 import shutil
 import subprocess

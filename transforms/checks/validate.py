@@ -71,9 +71,9 @@ class ValidateShards(beam.PTransform):
             tasks
             | "SpreadOut" >> beam.Reshuffle()  # ShardTask
             | "CheckShard"
-            >> beam.ParDo(
-                _CheckShard(self._depth), contract, beam.pvalue.AsSingleton(count)
-            ).with_outputs(_ROWS, main="checks")
+            >> beam.ParDo(_CheckShard(self._depth), contract, beam.pvalue.AsSingleton(count)).with_outputs(
+                _ROWS, main="checks"
+            )
         )  # ShardCheck, ((what, bucket), rows)
         across = (
             checked[_ROWS]
