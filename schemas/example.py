@@ -57,10 +57,27 @@ def _entry_key(name: str) -> bytes:
     return b"".join((b"\x0a", _varint(len(key)), key, b"\x12"))
 
 
+def _single_value(type_: FeatureType, value: Any) -> list[bytes]:
+    """Returns a Feature message of one bytes or int64 value in pieces."""
+    if type_ is FeatureType.BYTES:
+        head = b"\x0a" + _varint(len(value))
+        return [b"\x0a" + _varint(len(head) + len(value)) + head, value]
+    packed = _varint(int(value) & 0xFFFFFFFFFFFFFFFF)
+    return [b"\x1a" + _varint(len(packed) + 2) + b"\x0a" + _varint(len(packed)) + packed]
+
+
+@lru_cache(maxsize=64)
+def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns feature names in the order in which they are written."""
+    return tuple(sorted(names, key=str.encode))
+
+
 def _feature_parts(feature: Feature) -> list[bytes]:
     """Returns a Feature message in pieces, so that a large image is copied only once."""
     if feature.type is None:
         return []
+    if len(feature.values) == 1 and feature.type is not FeatureType.FLOAT:  # nearly all there are
+        return _single_value(feature.type, feature.values[0])
     parts: list[bytes] = []
     if feature.type is FeatureType.BYTES:
         for value in feature.values:
@@ -79,7 +96,7 @@ def encode_example(features: Mapping[str, Feature]) -> bytes:
     """Serialises features as `tf.train.Example`, equal to TensorFlow's deterministic bytes."""
     entries: list[bytes] = []
     total = 0
-    for name in sorted(features, key=str.encode):
+    for name in _in_order(tuple(features)):
         value = _feature_parts(features[name])
         value_length = sum(map(len, value))
         head = _entry_key(name) + _varint(value_length)

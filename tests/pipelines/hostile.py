@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import resource
 import subprocess
+import signal
 import sys
 import time
 from collections import Counter
@@ -166,6 +167,8 @@ _SERVER.set_forkserver_preload(["hostile", "shardwright.transforms.sources.trans
 def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None:
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    # A suite that was started in the background ignores Ctrl-C, and so would its processes.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if before:
         before()
     code = main(argv)
