@@ -11,8 +11,8 @@ import json
 import multiprocessing
 import os
 import resource
-import subprocess
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
