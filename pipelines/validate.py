@@ -125,7 +125,7 @@ def validate(
     unknown = [code for code in fail_on if code not in FindingCode.__members__]
     if unknown:
         hint = nearest(unknown[0], list(FindingCode.__members__))
-        raise UsageError(f"--fail_on {unknown[0]}: there is no such finding{hint}.")
+        raise UsageError(f"--fail_on {unknown[0]}: there is no such finding{hint or '.'}")
     target = resolve_target(dataset)
     if not hasattr(beam_options, "view_as"):
         beam_options = cli_options.beam_options(beam_options or (), ())

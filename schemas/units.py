@@ -11,7 +11,7 @@ _UNITS = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-_SPLIT_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9_]{1,64}\Z")
 
 
 def parse_size(text: str) -> int:
