@@ -15,7 +15,6 @@ from shardwright.transforms.images.read import read_image
 from shardwright.transforms.plan.transforms import BatchRefs
 from shardwright.transforms.shards.pool import default_threads, map_ordered
 
-_IN_FLIGHT_BYTES = 64 * 10**6
 _UNHASHED = "unhashed"
 
 
@@ -49,7 +48,6 @@ class _HashSources(beam.DoFn):
             self._executor,
             weigh=lambda ref: max(ref.size, 0),
             max_items=8 * self._threads,
-            max_weight=_IN_FLIGHT_BYTES,
         )
         for ref in hashed:
             if ref.sha256:

@@ -27,7 +27,6 @@ from shardwright.transforms.shards.pool import default_threads, map_ordered
 #: Notes a finding: code, message, record number, offset, key.
 Find = Callable[..., None]
 
-_IN_FLIGHT_BYTES = 64 * 10**6
 _WAITING_PER_THREAD = 32
 
 
@@ -180,7 +179,6 @@ def _check_records(
                 executor,
                 weigh=lambda record: len(record.data),
                 max_items=_WAITING_PER_THREAD * default_threads(),
-                max_weight=_IN_FLIGHT_BYTES,
             )
     if error:
         find(FindingCode.SHARD_TRUNCATED, error)

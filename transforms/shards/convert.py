@@ -21,8 +21,6 @@ from shardwright.transforms.shards.pool import ByteBudget, map_ordered
 
 #: Bytes of decoded pictures that the threads of a process may hold together.
 WORKING_BYTES = 256 * 10**6
-#: Bytes of sources and finished records in flight in a shard.
-IN_FLIGHT_BYTES = 64 * 10**6
 #: Finished images that may wait for a slow one before them, per thread.
 _WAITING_PER_THREAD = 32
 #: What is reserved for a source whose size is unknown.
@@ -162,5 +160,4 @@ def convert_refs(
         executor,
         weigh=lambda ref: ref.size if ref.size >= 0 else _UNKNOWN_SIZE,
         max_items=threads * _WAITING_PER_THREAD,
-        max_weight=IN_FLIGHT_BYTES,
     )

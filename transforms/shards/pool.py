@@ -14,6 +14,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _CHUNK_ITEMS = 16
+#: Bytes of items and results in flight in a worker.
+IN_FLIGHT_BYTES = 64 * 10**6
 
 
 def default_threads() -> int:
@@ -53,7 +55,7 @@ def map_ordered(
     *,
     weigh: Callable[[Item], int],
     max_items: int,
-    max_weight: int,
+    max_weight: int = IN_FLIGHT_BYTES,
 ) -> Iterator[Result]:
     """Maps in parallel and yields the results in the order of the items.
 
