@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import platform
 import sys
 import time
@@ -13,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.output import check_remote_writable, leave_no_trace, prepare_output
 from shardwright.pipelines.prepare import (
     Request,
     as_beam_options,
@@ -20,19 +19,18 @@ from shardwright.pipelines.prepare import (
     make_request,
 )
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
+from shardwright.pipelines.run import description_of, exit_code_of, metrics_of, quiet_engine, run_pipeline
 from shardwright.pipelines.summary import print_convert_summary
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR, Dataset
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.settings import ConvertSettings, setting_fields
 from shardwright.transforms import storage
 from shardwright.transforms.commit import Job
 from shardwright.transforms.images.encode import codec_versions
-from shardwright.transforms.publish import repair_swap, staging_path
 
 EXAMPLE = (
     "shardwright convert --input photos/ --output out/ --resize 224 "
@@ -49,12 +47,14 @@ class ConvertResult:
       dataset: its `dataset.json`.
       outcome: what `_work/outcome.json` says of the run.
       run: what `run.json` says of it.
+      metrics: what the runner counted (`schemas/metrics.py`), as far as it tells.
     """
 
     path: str
     dataset: Dataset
     outcome: Mapping[str, Any]
     run: Mapping[str, Any]
+    metrics: Mapping[str, Any]
 
 
 def software_versions() -> dict[str, str]:
@@ -136,104 +136,6 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     return results | "CommitDataset" >> CommitDataset(job, forecast, checks, findings)  # outcome
 
 
-def prepare_output(settings: ConvertSettings) -> str:
-    """Checks the output and returns the directory to build in; writes nothing.
-
-    What is to replace a dataset is built beside it, and `--resume` goes on there.
-
-    Raises:
-      UsageError: if it is missing, no directory, or not empty without --overwrite or --resume.
-      EngineError: if it cannot be written to.
-    """
-    output = settings.output
-    if not output:
-        raise UsageError("--output is missing; name the dataset directory to write.")
-    shown = printable(output)
-    if storage.is_remote(output):
-        files = storage.list_files(output)
-        if settings.overwrite and files:
-            raise UsageError(f"--output {shown}: --overwrite works on local disks; write to a new place.")
-        _check_free(shown, files, settings)
-        return output
-    repair_swap(output)
-    _check_place(output)
-    files = storage.list_files(output)
-    staging = staging_path(output)
-    if settings.resume and storage.list_files(staging):
-        return staging
-    _check_free(shown, files, settings)
-    if settings.overwrite and files:
-        _check_replaceable(output, staging)
-    if not settings.resume:
-        storage.remove_tree(staging)  # of an --overwrite that was given up
-    return staging if settings.overwrite and files else output
-
-
-def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> None:
-    """Checks that nothing in the output would be mixed with what is written."""
-    unfinished = any(file.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for file in files)
-    if not files or settings.overwrite or (settings.resume and (unfinished or DATASET_JSON in files)):
-        return
-    if settings.resume:
-        raise UsageError(
-            f"--output {shown} holds files but no run that could be resumed; choose another place."
-        )
-    if DATASET_JSON in files:
-        raise UsageError(
-            f"--output {shown} holds a dataset; choose another place, or replace it with --overwrite."
-        )
-    raise UsageError(
-        f"--output {shown} holds an unfinished run; finish it with --resume, or begin anew with --overwrite."
-        if unfinished
-        else f"--output {shown} is not empty; choose another place, or replace all that is in it "
-        "with --overwrite."
-    )
-
-
-def _check_place(output: str) -> None:
-    """Checks that a local output is a directory that can be written to, or could be made."""
-    shown = printable(output)
-    try:
-        os.lstat(output)
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise UsageError(f"--output {shown}: the name is too long; choose a shorter one.") from None
-    if os.path.islink(output) and not os.path.exists(output):
-        raise UsageError(f"--output {shown} is a symbolic link to nowhere; name a directory.")
-    if os.path.lexists(output) and not os.path.isdir(output):
-        raise UsageError(f"--output {shown} is a file; name a directory.")
-    _check_writable(output)
-
-
-def _check_replaceable(output: str, staging: str) -> None:
-    """Checks that a directory can be swapped for another by renames."""
-    shown, real = printable(output), os.path.realpath(output)
-    if os.path.ismount(real):
-        raise UsageError(
-            f"--output {shown} is the root of a file system, which --overwrite cannot replace; "
-            "name a directory inside it."
-        )
-    if os.path.commonpath((real, os.getcwd())) == real:
-        raise UsageError(
-            f"--output {shown} is where this command runs, and --overwrite would replace it; run "
-            "from another directory."
-        )
-    _check_place(staging)
-
-
-def _check_writable(output: str) -> None:
-    existing = os.path.abspath(output)
-    while not os.path.lexists(existing):
-        existing = os.path.dirname(existing)
-    if not os.path.isdir(existing):
-        raise UsageError(f"--output {printable(output)}: {printable(existing)} is a file.")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise EngineError(
-            f"Cannot write to {printable(existing)}: permission denied; choose another --output or "
-            "change its permissions."
-        )
-
-
 def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) -> ConvertResult:
     """Converts images to a dataset: the same as `shardwright convert`, as a function.
 
@@ -249,34 +151,29 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     Raises:
       UsageError: the settings or the input are wrong; nothing was written.
       DataRefused: the data did not pass; nothing was published.
+      NotRun: Beam's options have the job described only (a template, a dry run).
       EngineError: the engine, the storage or the machine failed; `resume=True` goes on.
     """
     started = time.time()
+    beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=True)
     settings = request.settings
     directory = prepare_output(settings)
-    fresh = not storage.exists(settings.output)
-    beam_options = as_beam_options(beam_options)
+    fresh = storage.is_remote(settings.output) or not storage.exists(settings.output)
+    if storage.is_remote(directory) and not description_of(beam_options):
+        check_remote_writable(directory)
     run = _run_facts(settings, beam_options)
     job = Job(settings.output, directory, settings, software_versions(), run, started)
     try:
         with show_progress(progress, directory):
-            run_pipeline(lambda pipeline: build_convert(pipeline, job, request), beam_options)
+            result = run_pipeline(lambda pipeline: build_convert(pipeline, job, request), beam_options)
     except UsageError:
-        _leave_no_trace(directory, fresh)
+        leave_no_trace(directory, fresh)
         raise
-    return load_result(settings.output)
+    return load_result(settings.output, metrics_of(result))
 
 
-def _leave_no_trace(directory: str, fresh: bool) -> None:
-    """Removes the empty directories of a run that stopped before it wrote anything."""
-    if storage.is_remote(directory) or storage.list_files(directory):
-        return
-    if fresh or directory.endswith(".shardwright-new"):
-        storage.remove_tree(directory)
-
-
-def load_result(path: str) -> ConvertResult:
+def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
     """Reads what a finished conversion left in its dataset directory."""
 
     def read(name: str) -> Any:
@@ -289,6 +186,7 @@ def load_result(path: str) -> ConvertResult:
             dataset=Dataset.from_json(document, storage.join(path, DATASET_JSON)),
             outcome=read(f"{WORK_DIR}/outcome.json"),
             run=read("run.json"),
+            metrics=metrics,
         )
 
 

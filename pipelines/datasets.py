@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import json
 import os
+import re
 from dataclasses import dataclass
 from itertools import islice
 
@@ -50,24 +52,39 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     shown = printable(name)
     storage.require_known("--dataset", name)
     repair_swap(name)
-    if storage.exists(storage.join(name, DATASET_JSON)):
+    with storage.faults("look for", name):
+        finished = storage.exists(storage.join(name, DATASET_JSON))
+    if finished:
         return Target(name, name, None)
-    if os.path.isdir(name):
+    if os.path.isdir(name) or (storage.is_remote(name) and "*" not in name and storage.list_files(name)):
         raise UsageError(
             f"--dataset {shown} has no dataset.json: the run that wrote it did not finish, or it "
             f"is no dataset of shardwright; finish it with convert --resume, or {command} its files "
             f"with --dataset '{shown.rstrip('/')}/*.tfrecord'."
         )
-    if not (os.path.isfile(name) or foreign_files(name)):
+    if not foreign_files(name):
         raise UsageError(f"--dataset {shown} does not exist; check the path.")
     return Target(name, None, name)
 
 
 def foreign_files(pattern: str) -> list[str]:
     """Returns the files that a pattern names, in order; a file's own name is taken literally."""
+    if storage.is_remote(pattern):
+        return _foreign_objects(pattern)
     if os.path.isfile(pattern):
         return [pattern]
     return sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
+
+
+def _foreign_objects(pattern: str) -> list[str]:
+    """Returns the objects that a pattern names; `*`, `?` and `[...]` stand for parts of a name."""
+    with storage.faults("look for", pattern):
+        if not glob.has_magic(pattern):
+            return [pattern] if storage.exists(pattern) else []
+        folder = pattern[: re.search(r"[*?[]", pattern).start()].rpartition("/")[0]  # type: ignore[union-attr]
+        slashes = pattern.count("/")
+        paths = (item.path for item in storage.list_objects(folder))
+        return sorted(p for p in paths if p.count("/") == slashes and fnmatch.fnmatchcase(p, pattern))
 
 
 def read_dataset(directory: str) -> Dataset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import sys
@@ -44,6 +43,7 @@ _MAX_VALUES_SHOWN = 8
 _MAX_TEXT_SHOWN = 200
 _MAX_RECORDS = 10_000
 _MAX_THUMBNAILS = 1024
+_STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account")
 _NOTHING = Feature(None, ())
 
 
@@ -335,6 +335,15 @@ def _number(option: str, text: str, low: int, high: int) -> int:
         raise UsageError(f"--{option} {text}: {error}.") from None
 
 
+def _use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
+    """Lets those of Beam's options count that say how a storage is reached; there are no others here."""
+    for name in (token.partition("=")[0] for token in rest if token.startswith("--")):
+        if name not in _STORAGE_OPTIONS and not name.startswith("--s3_"):
+            hint = nearest(name, [f"--{option}" for option in known]) or "; see --help."
+            raise UsageError(f"Unknown option {name}{hint}")
+    storage.use_options(cli_options.beam_options(rest, known))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `shardwright inspect`; returns the exit code."""
     verbose = False
@@ -342,7 +351,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         nonlocal verbose
         parser = cli_options.make_parser("shardwright inspect", "Shows what is inside a dataset.", EXAMPLE)
-        parser.epilog = f"example:\n  {EXAMPLE}"  # nothing goes to Beam
+        parser.epilog = (
+            f"example:\n  {EXAMPLE}\n\nBeam does not run, but its storage options count (--no_auth, ...)."
+        )
         what = "a dataset directory, or 'dir/*.tfrecord'"
         parser.add_argument("place", nargs="*", metavar="DIR", help=what)
         parser.add_argument("--dataset", default="", metavar="DIR", help="the same as an option")
@@ -363,10 +374,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
         if rest:
-            name = rest[0].partition("=")[0]
-            known = [f"--{option}" for option in vars(namespace) if option != "place"]
-            hint = nearest(name, known) or "; see --help."
-            raise UsageError(f"Unknown option {name}{hint}")
+            _use_storage_options(rest, [option for option in vars(namespace) if option != "place"])
         places = [*namespace.place, *([namespace.dataset] if namespace.dataset else [])]
         if len(places) > 1:
             raise UsageError("Name one dataset, or one pattern in quotes, such as 'dir/*.tfrecord'.")
@@ -378,8 +386,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 contact_sheet=namespace.contact_sheet,
                 thumbnails=_number("thumbnails", namespace.thumbnails, 1, _MAX_THUMBNAILS),
             )
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a letter shows "?"
         if namespace.json:
             print(pretty_json(found), end="")
         else:

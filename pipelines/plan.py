@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
@@ -14,6 +16,7 @@ from shardwright.pipelines.prepare import (
     Request,
     as_beam_options,
     build_forecast,
+    fetch_result,
     make_request,
 )
 from shardwright.pipelines.progress import show_progress
@@ -60,16 +63,30 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
       UsageError: the settings or the input are wrong.
       EngineError: the engine, the storage or the machine failed.
     """
+    beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=False)
-    with tempfile.TemporaryDirectory() as scratch:
-        path = os.path.join(scratch, "forecast")
+    with _scratch(beam_options) as path:
         with show_progress(progress):
-            run_pipeline(
-                lambda pipeline: build_plan(pipeline, request, path),
-                as_beam_options(beam_options),
-            )
-        forecast: Forecast = pickle.loads(storage.read_bytes(path))
+            run_pipeline(lambda pipeline: build_plan(pipeline, request, path), beam_options)
+        forecast: Forecast = pickle.loads(fetch_result(path, "--temp_location"))
         return forecast
+
+
+@contextlib.contextmanager
+def _scratch(beam_options: Any) -> Iterator[str]:
+    """Yields a path that the workers can write and this process read: in a remote --temp_location."""
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+    place = beam_options.view_as(GoogleCloudOptions).temp_location or ""
+    if storage.is_remote(place):
+        path = storage.join(place, f"shardwright-plan-{uuid.uuid4().hex}")
+        try:
+            yield path
+        finally:
+            storage.remove(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield os.path.join(folder, "forecast")
 
 
 def print_forecast(forecast: Forecast) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs
 from shardwright.schemas.labels import parse_class_names
 from shardwright.schemas.plan import Plan
@@ -131,7 +131,31 @@ def build_forecast(pipeline: Any, request: Request) -> tuple[Any, Any]:
 
 
 def as_beam_options(beam_options: Any) -> Any:
-    """Returns Beam's PipelineOptions from themselves, a list of options, or None."""
-    if hasattr(beam_options, "view_as"):
-        return beam_options
-    return cli_options.beam_options(beam_options or (), ())
+    """Returns Beam's PipelineOptions from themselves, a list of options, or None.
+
+    From here on they count for the storage too: what is checked first may be in a bucket.
+    """
+    if not hasattr(beam_options, "view_as"):
+        beam_options = cli_options.beam_options(beam_options or (), ())
+    storage.use_options(beam_options)
+    return beam_options
+
+
+def fetch_result(path: str, option: str) -> bytes:
+    """Reads what the last step of a pipeline wrote, wherever its worker ran.
+
+    Args:
+      path: where it wrote; a remote one where workers have other disks than this machine.
+      option: that would make it one.
+
+    Raises:
+      EngineError: if it is not there.
+    """
+    with storage.faults("read", path):
+        try:
+            return storage.read_bytes(path)
+        except FileNotFoundError:
+            raise EngineError(
+                "The workers ran on other machines and left their result there; name a place that all "
+                f"can reach with {option} gs://BUCKET/..."
+            ) from None

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
+from shardwright.schemas.errors import EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.metrics import NAMESPACE
 
 #: What Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
@@ -29,6 +30,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       Beam's result.
 
     Raises:
+      NotRun: the options have the job described only.
       ShardwrightError: the one that a worker raised, or an `EngineError` for any other failure.
     """
     import apache_beam as beam
@@ -42,15 +44,59 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
         build(pipeline)
         with _silent_workers(options):
             result = pipeline.run()
-            if getattr(result, "has_job", True):
-                state = result.wait_until_finish()
-                if state is not None and str(state) not in ("DONE", "UPDATED"):
-                    raise EngineError(f"The runner reports the state {state}; see its log.")
+            described = description_of(options)
+            if described:
+                raise NotRun(described)
+            state = result.wait_until_finish()
+            if state is not None and str(state) not in ("DONE", "UPDATED"):
+                raise EngineError(f"The runner reports the state {state}; see its log.")
         return result
     except Exception as error:
         if _is_interrupt(error):
             raise KeyboardInterrupt from error
         raise as_shardwright_error(error) from error
+
+
+def description_of(options: Any) -> str:
+    """Returns what became of a job that Beam's options have described only; empty if it runs."""
+    from apache_beam.options.pipeline_options import (
+        GoogleCloudOptions,
+        PortableOptions,
+        TestOptions,
+    )
+
+    template = options.view_as(GoogleCloudOptions).template_location
+    jar = options.view_as(PortableOptions).output_executable_path
+    if options.view_as(TestOptions).dry_run:
+        return "The job was described as --dry_run asks (leave it out to run it); nothing was converted."
+    if template:
+        return f"The job was written to the template {template}; nothing runs until it is launched."
+    if jar:
+        return f"The job was written to {jar}; nothing runs until it is submitted."
+    return ""
+
+
+def metrics_of(result: Any) -> dict[str, Any]:
+    """Returns this project's Beam metrics, as far as the runner tells them.
+
+    Returns:
+      Name -> value of a counter, or {count, sum, min, max, mean} of a distribution.
+    """
+    from apache_beam.metrics import MetricsFilter
+
+    try:
+        found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
+    except Exception:  # some runners have none, and say so in many ways
+        return {}
+    metrics: dict[str, Any] = {}
+    for item in found["counters"]:
+        metrics[item.key.metric.name] = metrics.get(item.key.metric.name, 0) + item.result
+    for item in found["distributions"]:
+        value = item.result
+        metrics[item.key.metric.name] = {
+            "count": value.count, "sum": value.sum, "min": value.min, "max": value.max, "mean": value.mean
+        }  # fmt: skip
+    return dict(sorted(metrics.items()))
 
 
 @contextlib.contextmanager

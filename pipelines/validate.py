@@ -17,6 +17,7 @@ from shardwright.pipelines.datasets import (
     read_dataset,
     resolve_target,
 )
+from shardwright.pipelines.prepare import as_beam_options, fetch_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.tables import console, print_table
@@ -126,20 +127,20 @@ def validate(
     if unknown:
         hint = nearest(unknown[0], list(FindingCode.__members__))
         raise UsageError(f"--fail_on {unknown[0]}: there is no such finding{hint or '.'}")
+    beam_options = as_beam_options(beam_options)
     target = resolve_target(dataset)
-    if not hasattr(beam_options, "view_as"):
-        beam_options = cli_options.beam_options(beam_options or (), ())
+    kept = report or (storage.join(target.directory, VALIDATION_JSON) if target.directory else "")
+    storage.require_known("--report", kept)
     with tempfile.TemporaryDirectory() as scratch:
-        path = os.path.join(scratch, VALIDATION_JSON)
+        path = kept if storage.is_remote(kept) else os.path.join(scratch, VALIDATION_JSON)
         with show_progress(progress):
             run_pipeline(
                 lambda pipeline: build_validate(pipeline, target, mode, path, tuple(fail_on)),
                 beam_options,
             )
-        text = storage.read_bytes(path)
+        text = fetch_result(path, "--report")
     made = _report_from_json(json.loads(text), tuple(fail_on))
-    kept = report or (storage.join(target.directory, VALIDATION_JSON) if target.directory else "")
-    if kept:
+    if kept and kept != path:
         try:
             storage.write_bytes(kept, text)
         except OSError as error:

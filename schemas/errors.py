@@ -52,10 +52,17 @@ class EngineError(ShardwrightError):
     exit_code = ExitCode.ENGINE
 
 
+class NotRun(ShardwrightError):
+    """The job was described, as the options asked, and nobody ran it. No fault at all."""
+
+    exit_code = ExitCode.DONE
+
+
 _BY_CODE: dict[ExitCode, type[ShardwrightError]] = {
     ExitCode.REFUSED: DataRefused,
     ExitCode.USAGE: UsageError,
     ExitCode.ENGINE: EngineError,
+    ExitCode.DONE: NotRun,
 }
 
 

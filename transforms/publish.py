@@ -1,12 +1,15 @@
-"""`--overwrite` on a local disk: build beside the old dataset, then swap by renames."""
+"""`--overwrite`: build the new dataset beside the old one, then put it in its place."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 
-from shardwright.schemas.dataset import DATASET_JSON
+from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR
 from shardwright.transforms import storage
+
+#: Where the successor of a dataset on object storage is built.
+REPLACEMENT_DIR = f"{WORK_DIR}/replacement"
 
 
 def _sibling(output: str, what: str) -> str:
@@ -15,12 +18,37 @@ def _sibling(output: str, what: str) -> str:
 
 
 def staging_path(output: str) -> str:
-    """Returns where the successor of a local dataset directory is built."""
-    return _sibling(output, "new")
+    """Returns where the successor of a dataset directory is built."""
+    return storage.join(output, REPLACEMENT_DIR) if storage.is_remote(output) else _sibling(output, "new")
 
 
 def swap(output: str) -> None:
-    """Puts the finished staging directory in the place of the output, and removes the old one.
+    """Puts the finished staging directory in the place of the output, and removes the old one."""
+    if storage.is_remote(output):
+        _replace_objects(output)
+    else:
+        _swap_by_renames(output)
+
+
+def _replace_objects(output: str) -> None:
+    """Replaces a dataset where nothing can be renamed.
+
+    Between the removal of the old `dataset.json` and the arrival of the new one there is no dataset;
+    cut off there, `--resume` finds the finished successor and begins again here.
+    """
+    staging = staging_path(output)
+    new = storage.list_files(staging)
+    staged = {f"{REPLACEMENT_DIR}/{file}" for file in new}
+    storage.remove(storage.join(output, DATASET_JSON))
+    old = [file for file in storage.list_files(output) if file not in staged and file not in new]
+    storage.remove_files(output, old)
+    storage.copy_files(staging, output, [file for file in new if file != DATASET_JSON])
+    storage.copy_files(staging, output, [DATASET_JSON])
+    storage.remove_tree(staging)
+
+
+def _swap_by_renames(output: str) -> None:
+    """Swaps two directories.
 
     Each step is a rename; `repair_swap` finishes a swap that was cut off between them. Readers
     that opened a file of the old dataset can read it to its end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class ConvertedImage:
       channels: 1 or 3 (what a decoder yields of kept bytes: up to 4).
       kept: whether the bytes are the source's own.
       animated: whether only the first of several frames was taken.
+      decode_seconds: what decoding the pixels took.
     """
 
     encoded: bytes
@@ -46,6 +48,7 @@ class ConvertedImage:
     channels: int
     kept: bool
     animated: bool
+    decode_seconds: float = 0.0
 
 
 def convert_image(
@@ -82,9 +85,11 @@ def _convert(
     factor = decode.reduce_jpeg(opened, 8 if keep else geometry.reduction())
     width, height = opened.image.size
     with reserve(width * height * _WORKING_BYTES):
+        begun = time.perf_counter()
         image = decode.load(opened, settings.max_pixels)
+        decode_seconds = time.perf_counter() - begun
         if keep:
-            return _keep(data, opened, image, upright_size, settings)
+            return _keep(data, opened, image, upright_size, settings, decode_seconds)
         image = decode.upright(image, opened.orientation)
         image = color.to_color(image, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, image.size, factor, opened.orientation)
@@ -102,6 +107,7 @@ def _convert(
         channels=3 if stored == "webp" else len(image.getbands()),  # WebP has no grey
         kept=False,
         animated=opened.animated,
+        decode_seconds=decode_seconds,
     )
 
 
@@ -133,6 +139,7 @@ def _keep(
     image: Image.Image,
     size: tuple[int, int],
     settings: ConvertSettings,
+    decode_seconds: float,
 ) -> ConvertedImage:
     stored = strip_metadata(data, opened.kind) if settings.strip_metadata else data
     return ConvertedImage(
@@ -143,6 +150,7 @@ def _keep(
         channels=channels_of(image),
         kept=True,
         animated=False,
+        decode_seconds=decode_seconds,
     )
 
 

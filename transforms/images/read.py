@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import time
+import zlib
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import EngineError, ImageFault
@@ -20,6 +21,9 @@ _FAULTS_OF_ONE_FILE = frozenset(
 )  # fmt: skip
 #: Seconds to wait before reading again what failed; then the job stops.
 _RETRY_AFTER = (0.1, 0.5, 2.0)
+#: How often an object is read whose bytes do not agree with the listing.
+_READS = 3
+_GZIP = b"\x1f\x8b\x08"
 
 
 def local_version(status: os.stat_result) -> str:
@@ -35,14 +39,10 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
       EngineError: if it changed since it was listed, or the storage keeps failing.
     """
     if ref.size > max_bytes:
-        raise ImageFault(
-            QuarantineReason.TOO_LARGE,
-            Stage.READ,
-            f"{format_size(ref.size)} are more than {format_size(max_bytes)}; raise --max_bytes to take it",
-        )
+        raise _too_large(f"{format_size(ref.size)} are more than {format_size(max_bytes)}")
     for pause in (*_RETRY_AFTER, None):
         try:
-            return _read_remote(ref) if storage.is_remote(ref.uri) else _read_local(ref)
+            return _read_remote(ref, max_bytes) if storage.is_remote(ref.uri) else _read_local(ref)
         except OSError as error:
             if error.errno in _FAULTS_OF_ONE_FILE:
                 raise ImageFault(
@@ -54,11 +54,45 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
     raise AssertionError
 
 
-def _read_remote(ref: ImageRef) -> bytes:
-    data = storage.read_bytes(ref.uri)
-    if ref.size >= 0 and len(data) != ref.size:
+def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
+    """Reads an object, in one request unless its bytes do not agree with the listing."""
+    found = ""
+    for _ in range(_READS):
+        try:
+            data = storage.read_version(ref.uri, ref.version)
+        except FileNotFoundError:
+            _check_unchanged(ref)
+            raise
+        found = storage.crc32c_of(data) if ref.crc32c else ""
+        if (ref.size < 0 or len(data) == ref.size) and found == ref.crc32c:
+            return _unpacked(data, max_bytes)
+    _check_unchanged(ref)
+    raise ImageFault(
+        QuarantineReason.CHECKSUM_MISMATCH,
+        Stage.READ,
+        f"{len(data)} bytes arrive, crc32c {found or 'unknown'}; "
+        f"{ref.size} were listed, crc32c {ref.crc32c or 'unknown'}",
+    )
+
+
+def _check_unchanged(ref: ImageRef) -> None:
+    """Checks that an object is, or was last, the one that was listed."""
+    now = storage.stat(ref.uri)
+    if now is not None and ref.version and (now.version, now.size) != (ref.version, ref.size):
         raise _changed(ref)
-    return data
+
+
+def _unpacked(data: bytes, max_bytes: int) -> bytes:
+    """Unpacks an object that was uploaded with `Content-Encoding: gzip`; no image begins like one."""
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        unpacked = zlib.decompressobj(wbits=31).decompress(data, max_bytes + 1)
+    except zlib.error:
+        return data
+    if len(unpacked) > max_bytes:
+        raise _too_large(f"more than {format_size(max_bytes)} when unpacked")
+    return unpacked
 
 
 def _read_local(ref: ImageRef) -> bytes:
@@ -81,6 +115,10 @@ def _read_local(ref: ImageRef) -> bytes:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
     finally:
         os.close(descriptor)
+
+
+def _too_large(what: str) -> ImageFault:
+    return ImageFault(QuarantineReason.TOO_LARGE, Stage.READ, f"{what}; raise --max_bytes to take it")
 
 
 def _changed(ref: ImageRef) -> EngineError:

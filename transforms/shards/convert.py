@@ -17,7 +17,8 @@ from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.records.build import build_example
-from shardwright.transforms.shards.pool import ByteBudget, map_ordered
+from shardwright.transforms.shards.pool import READS_AHEAD, ByteBudget, map_ordered, reading_executor
+from shardwright.transforms.storage import is_remote
 
 #: Bytes of decoded pictures that the threads of a process may hold together.
 WORKING_BYTES = 256 * 10**6
@@ -47,26 +48,73 @@ class ShardRecipe:
     ids: Mapping[str, int]
 
 
-def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = None) -> tuple[Entry, bytes]:
-    """Converts one image.
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What became of one image.
 
-    Returns:
-      Its ledger entry (without offset) and its serialised Example, empty when it was left out.
+    Attributes:
+      entry: its ledger entry, without an offset.
+      example: its serialised Example; empty when it was left out.
+      source_bytes: bytes read.
+      decode_seconds: that decoding its pixels took; None when it was left out.
+    """
+
+    entry: Entry
+    example: bytes = b""
+    source_bytes: int = 0
+    decode_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadImage:
+    """An image's bytes on their way from the storage to the decoder.
+
+    Attributes:
+      ref: where they come from.
+      data: the bytes; empty without any.
+      sha256: their hex digest.
+      fault: why there are none, if so.
+    """
+
+    ref: ImageRef
+    data: bytes = b""
+    sha256: str = ""
+    fault: ImageFault | None = None
+
+
+def read_ref(ref: ImageRef, recipe: ShardRecipe) -> ReadImage:
+    """Reads one image's bytes, if nothing speaks against it.
 
     Raises:
       EngineError: if the storage or the machine failed, or the source changed.
     """
     if not ref.is_candidate:
-        return _decided_entry(ref), b""
-    sha256 = ref.sha256
+        return ReadImage(ref)
     try:
         data = read_image(ref, recipe.settings.max_source_bytes)
-        sha256 = hashlib.sha256(data).hexdigest()
-        if ref.sha256 and ref.sha256 != sha256:
-            raise EngineError(
-                f"{printable(ref.uri)} changed while the job was reading its input; "
-                "run again with --resume when nothing writes there."
-            )
+    except ImageFault as fault:
+        return ReadImage(ref, sha256=ref.sha256, fault=fault)
+    sha256 = hashlib.sha256(data).hexdigest()
+    if ref.sha256 and ref.sha256 != sha256:
+        raise EngineError(
+            f"{printable(ref.uri)} changed while the job was reading its input; "
+            "run again with --resume when nothing writes there."
+        )
+    return ReadImage(ref, data, sha256)
+
+
+def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:
+    """Converts one image.
+
+    Raises:
+      EngineError: if the machine failed.
+    """
+    ref = read.ref
+    if not ref.is_candidate:
+        return Converted(_decided_entry(ref))
+    try:
+        if read.fault:
+            raise read.fault
         if ref.label not in recipe.ids:
             raise ImageFault(
                 QuarantineReason.UNKNOWN_LABEL,
@@ -74,35 +122,44 @@ def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = 
                 f"its class {ref.label!r} is not among the class names",
             )
         try:
-            image = convert_image(data, ref.key, recipe.settings, budget.reserve if budget else None)
+            image = convert_image(read.data, ref.key, recipe.settings, budget.reserve if budget else None)
         except MemoryError:
             raise _memory_fault(ref, budget) from None
-        example = build_example(ref, image, sha256, recipe.layout, recipe.ids)
+        example = build_example(ref, image, read.sha256, recipe.layout, recipe.ids)
     except ImageFault as fault:
         entry = Entry(
             key=ref.key,
             outcome=Outcome.QUARANTINED,
             fingerprint=ref.fingerprint,
-            sha256=sha256,
+            sha256=read.sha256,
             label=ref.label,
             reason=fault.reason,
             stage=fault.stage,
             message=fault.message,
             uri=ref.uri,
         )
-        return entry, b""
+        return Converted(entry, source_bytes=len(read.data))
     except NotACandidate as filtered:
-        return _left_out(ref, Outcome.FILTERED, filtered.reason), b""
+        return Converted(_left_out(ref, Outcome.FILTERED, filtered.reason), source_bytes=len(read.data))
     entry = Entry(
         key=ref.key,
         outcome=Outcome.WRITTEN,
         fingerprint=ref.fingerprint,
-        sha256=sha256,
+        sha256=read.sha256,
         label=ref.label,
         stored="kept" if image.kept else "encoded",
         animated=image.animated,
     )
-    return entry, example
+    return Converted(entry, example, len(read.data), image.decode_seconds)
+
+
+def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:
+    """Reads and converts one image.
+
+    Raises:
+      EngineError: if the storage or the machine failed, or the source changed.
+    """
+    return convert_read(read_ref(ref, recipe), recipe, budget)
 
 
 def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
@@ -146,18 +203,43 @@ def _memory_fault(ref: ImageRef, budget: ByteBudget | None) -> Exception:
 def convert_refs(
     refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
     budget: ByteBudget,
-) -> Iterator[tuple[Entry, bytes]]:  # fmt: skip
-    """Yields `convert_ref` of each reference, in order, worked on by the executor's threads."""
+) -> Iterator[Converted]:  # fmt: skip
+    """Yields each reference converted, in order, worked on by the executor's threads.
 
-    def work(ref: ImageRef) -> tuple[Entry, bytes]:
-        result = convert_ref(ref, recipe, budget)
-        PROGRESS.add(images=ref.is_candidate, bad=result[0].outcome == Outcome.QUARANTINED)
+    What lies on this machine is read by the thread that decodes it; what a network brings is read
+    ahead, many at once, by threads that do nothing else.
+    """
+
+    def convert(read: ReadImage) -> Converted:
+        result = convert_read(read, recipe, budget)
+        PROGRESS.add(images=read.ref.is_candidate, bad=result.entry.outcome == Outcome.QUARANTINED)
         return result
 
-    return map_ordered(
-        work,
+    waiting = threads * _WAITING_PER_THREAD
+    if not any(is_remote(ref.uri) for ref in refs):
+        return map_ordered(
+            lambda ref: convert(read_ref(ref, recipe)),
+            refs,
+            executor,
+            weigh=_weigh,
+            max_items=waiting,
+        )
+    arriving = map_ordered(
+        lambda ref: read_ref(ref, recipe),
         refs,
-        executor,
-        weigh=lambda ref: ref.size if ref.size >= 0 else _UNKNOWN_SIZE,
-        max_items=threads * _WAITING_PER_THREAD,
+        reading_executor(),
+        weigh=_weigh,
+        max_items=READS_AHEAD,
+        chunk_items=1,
     )
+    return map_ordered(
+        convert,
+        arriving,
+        executor,
+        weigh=lambda read: len(read.data),
+        max_items=waiting,
+    )
+
+
+def _weigh(ref: ImageRef) -> int:
+    return ref.size if ref.size >= 0 else _UNKNOWN_SIZE

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import TypeVar
+
+from shardwright.transforms.storage.gcs import CONNECTIONS
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_CHUNK_ITEMS = 16
+#: Small items that travel together to a thread.
+CHUNK_ITEMS = 16
+#: Items of a stream that are handed over together.
+_STREAM_CHUNK = 1000
+#: Objects of a network storage that are under way or wait for the decoder.
+READS_AHEAD = 4 * CONNECTIONS
 #: Bytes of items and results in flight in a worker.
 IN_FLIGHT_BYTES = 64 * 10**6
 
@@ -23,6 +32,12 @@ def default_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@lru_cache(1)
+def reading_executor() -> ThreadPoolExecutor:
+    """Returns the threads of this process that wait for a network: as many as it has connections."""
+    return ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="shardwright-read")
 
 
 class ByteBudget:
@@ -56,18 +71,19 @@ def map_ordered(
     weigh: Callable[[Item], int],
     max_items: int,
     max_weight: int = IN_FLIGHT_BYTES,
+    chunk_items: int = CHUNK_ITEMS,
 ) -> Iterator[Result]:
     """Maps in parallel and yields the results in the order of the items.
 
     At most about `max_items` items of together `max_weight` are under way or waiting to be taken;
-    a single heavier one goes alone. Small items travel in chunks, since a future costs as much as
-    a small task. The first exception of `function` is raised in the place of its item's chunk, and what
-    has not begun by then never does.
+    a single heavier one goes alone. Small items travel in chunks of `chunk_items`, since a future
+    costs as much as a small task; what waits for a network should not. The first exception of
+    `function` is raised in the place of its item's chunk, and what has not begun by then never does.
     """
     waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
     count = weight = 0
     try:
-        for chunk, cost in _chunks(items, weigh, max_weight // 64):
+        for chunk, cost in _chunks(items, weigh, chunk_items, max_weight // 64):
             while waiting and (count + len(chunk) > max_items or weight + cost > max_weight):
                 future, size, spent = waiting.popleft()
                 yield from future.result()
@@ -88,17 +104,58 @@ def _apply(function: Callable[[Item], Result], chunk: list[Item]) -> list[Result
 
 
 def _chunks(
-    items: Iterable[Item], weigh: Callable[[Item], int], max_weight: int
+    items: Iterable[Item], weigh: Callable[[Item], int], max_items: int, max_weight: int
 ) -> Iterator[tuple[list[Item], int]]:
-    """Yields items in lists of at most `_CHUNK_ITEMS` and `max_weight`, or single heavier ones."""
+    """Yields items in lists of at most `max_items` and `max_weight`, or single heavier ones."""
     chunk: list[Item] = []
     weight = 0
     for item in items:
         cost = weigh(item)
-        if chunk and (len(chunk) >= _CHUNK_ITEMS or weight + cost > max_weight):
+        if chunk and (len(chunk) >= max_items or weight + cost > max_weight):
             yield chunk, weight
             chunk, weight = [], 0
         chunk.append(item)
         weight += cost
     if chunk:
         yield chunk, weight
+
+
+def merge_streams(streams: Sequence[Iterable[Item]], threads: int) -> Iterator[Item]:
+    """Yields the items of all streams as they come, each stream drawn by one of the threads.
+
+    The first exception of a stream is raised here; the other streams end then.
+    """
+    arrived: queue.Queue[list[Item] | Exception | None] = queue.Queue(maxsize=2 * threads)
+    given_up = threading.Event()
+
+    def hand_over(value: list[Item] | Exception | None) -> None:
+        while not given_up.is_set():
+            with contextlib.suppress(queue.Full):
+                return arrived.put(value, timeout=0.1)
+
+    def draw(stream: Iterable[Item]) -> None:
+        try:
+            for chunk, _ in _chunks(stream, lambda _: 0, _STREAM_CHUNK, 0):
+                hand_over(chunk)
+                if given_up.is_set():
+                    return
+            hand_over(None)
+        except Exception as error:
+            hand_over(error)
+
+    with ThreadPoolExecutor(threads) as executor:
+        try:
+            for stream in streams:
+                executor.submit(draw, stream)
+            left = len(streams)
+            while left:
+                chunk = arrived.get()
+                if isinstance(chunk, Exception):
+                    raise chunk
+                if chunk is None:
+                    left -= 1
+                else:
+                    yield from chunk
+        finally:
+            given_up.set()
+            executor.shutdown(wait=False, cancel_futures=True)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -28,6 +30,7 @@ from shardwright.schemas.ledger import (
     plan_digest,
     tally,
 )
+from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, ledger_file, shard_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -37,7 +40,7 @@ from shardwright.transforms.plan.transforms import PlannedShard, in_global_windo
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.records.framing import FRAME_BYTES
-from shardwright.transforms.shards.convert import WORKING_BYTES, ShardRecipe, convert_refs
+from shardwright.transforms.shards.convert import WORKING_BYTES, Converted, ShardRecipe, convert_refs
 from shardwright.transforms.shards.pool import ByteBudget, default_threads
 
 _COMPRESSION_TYPES = {
@@ -96,6 +99,28 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         ).with_output_types(ShardResult)  # ShardResult
 
 
+@dataclass
+class _Work:
+    """What writing a shard has done so far.
+
+    Attributes:
+      entries: its ledger.
+      source_bytes: of each image read.
+      decode_us: microseconds that decoding each image took.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    source_bytes: list[int] = field(default_factory=list)
+    decode_us: list[int] = field(default_factory=list)
+
+    def add(self, image: Converted, entry: Entry) -> None:
+        self.entries.append(entry)
+        if image.source_bytes:
+            self.source_bytes.append(image.source_bytes)
+        if image.decode_seconds is not None:
+            self.decode_us.append(round(image.decode_seconds * 1e6))
+
+
 class _WriteShard(beam.DoFn):
     """Writes one shard and its ledger."""
 
@@ -125,7 +150,7 @@ class _WriteShard(beam.DoFn):
         self._finisher.shutdown(wait=True)
 
     def start_bundle(self) -> None:
-        self._finishing: Future[ShardResult] | None = None
+        self._finishing: Future[tuple[ShardResult, _Work]] | None = None
 
     def process(self, planned: PlannedShard, forecast: Forecast) -> Iterator[ShardResult]:
         layout = layout_by_name(self._settings.layout)
@@ -145,10 +170,10 @@ class _WriteShard(beam.DoFn):
         with self._faults():
             if self._resume:  # what was committed once does not stand beside what is redone
                 storage.remove(storage.join(self._directory, DATASET_JSON))
-            temporary, entries = self._write_records(planned, refs, recipe)
+            temporary, work = self._write_records(planned, refs, recipe)
         # One shard is hashed, moved and booked while the images of the next are converted.
         yield from self._finished()
-        self._finishing = self._finisher.submit(self._finish, planned, digest, temporary, entries, started)
+        self._finishing = self._finisher.submit(self._finish, planned, digest, temporary, work, started)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for result in self._finished():
@@ -162,8 +187,8 @@ class _WriteShard(beam.DoFn):
         if self._finishing is not None:
             finishing, self._finishing = self._finishing, None
             with self._faults():
-                result = finishing.result()
-            _count(result)
+                result, work = finishing.result()
+            _count(result, work)
             PROGRESS.add(shards=1)
             yield result
 
@@ -187,37 +212,38 @@ class _WriteShard(beam.DoFn):
 
     def _write_records(
         self, planned: PlannedShard, refs: list[ImageRef], recipe: ShardRecipe
-    ) -> tuple[str, list[Entry]]:
-        """Writes the shard's records to a temporary file; returns its path and the ledger."""
+    ) -> tuple[str, _Work]:
+        """Writes the shard's records to a temporary file; returns its path and what was done."""
         name = shard_file(*planned[:3], self._settings.suffix)
         temporary = storage.temporary_path(self._directory, name)
-        entries: list[Entry] = []
+        work = _Work()
         try:
             handle = self._sink.open(temporary)
             try:
                 offset = 0
-                for entry, example in convert_refs(refs, recipe, self._executor, self._threads, self._budget):
-                    if example:
-                        self._sink.write_record(handle, example)
-                        length = len(example) + FRAME_BYTES
+                for image in convert_refs(refs, recipe, self._executor, self._threads, self._budget):
+                    entry = image.entry
+                    if image.example:
+                        self._sink.write_record(handle, image.example)
+                        length = len(image.example) + FRAME_BYTES
                         entry = entry._replace(offset=offset, length=length)
                         offset += length
-                    entries.append(entry)
+                    work.add(image, entry)
             finally:
                 self._sink.close(handle)
         except BaseException:
             _discard(temporary)
             raise
-        return temporary, entries
+        return temporary, work
 
     def _finish(
         self,
         planned: PlannedShard,
         digest: str,
         temporary: str,
-        entries: list[Entry],
+        work: _Work,
         started: float,
-    ) -> ShardResult:
+    ) -> tuple[ShardResult, _Work]:
         """Hashes a written shard, moves it to its place and writes its ledger."""
         name = shard_file(*planned[:3], self._settings.suffix)
         try:
@@ -228,6 +254,7 @@ class _WriteShard(beam.DoFn):
         except BaseException:
             _discard(temporary)
             raise
+        entries = work.entries
         counts, reasons, classes = tally(entries)
         result = ShardResult(
             file=name,
@@ -249,7 +276,7 @@ class _WriteShard(beam.DoFn):
         )
         ledger = storage.join(self._directory, ledger_file(*planned[:3]))
         storage.write_bytes(ledger, dump_ledger(result, entries))
-        return result
+        return result, work
 
 
 def _discard(temporary: str) -> None:
@@ -272,11 +299,18 @@ def shard_digest(
     )
 
 
-def _count(result: ShardResult) -> None:
-    """Adds a shard to the job's metrics."""
+def _count(result: ShardResult, work: _Work) -> None:
+    """Adds a shard to the job's metrics; Beam takes them from the thread of the bundle only."""
+    counter, distribution = partial(Metrics.counter, NAMESPACE), partial(Metrics.distribution, NAMESPACE)
     for outcome, count in result.counts.items():
-        Metrics.counter("shardwright", f"files_{outcome}").inc(count)
+        counter(f"files_{outcome}").inc(count)
     for reason, count in result.reasons.get(Outcome.QUARANTINED, {}).items():
-        Metrics.counter("shardwright", f"quarantined_{reason}").inc(count)
-    Metrics.counter("shardwright", f"records_{result.split}").inc(result.records)
-    Metrics.counter("shardwright", "bytes_written").inc(result.bytes)
+        counter(f"quarantined_{reason}").inc(count)
+    counter(f"records_{result.split}").inc(result.records)
+    counter("images_read").inc(len(work.source_bytes))
+    counter("bytes_read").inc(sum(work.source_bytes))
+    counter("bytes_written").inc(result.bytes)
+    for values, name in ((work.source_bytes, "source_bytes"), (work.decode_us, "decode_us")):
+        update = distribution(name).update
+        for value in values:
+            update(value)

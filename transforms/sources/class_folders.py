@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason
 from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate
@@ -14,8 +15,13 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.read import local_version
 from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image
+from shardwright.transforms.shards.pool import merge_streams
 from shardwright.transforms.sources.inputs import Input
 
+#: Folders of an object storage listed, and objects looked into, at once.
+_REQUESTS_AT_ONCE = 16
+#: Objects collected before they are looked into.
+_LOOKS_TOGETHER = 256
 #: Folder names that are splits when every folder at the top has one of them.
 SPLIT_FOLDERS = (
     "train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"
@@ -42,16 +48,16 @@ def list_class_folders(source: Input) -> Iterator[ImageRef]:
 
 def _split_folders(root: bytes) -> tuple[str, ...]:
     """Returns the split folders at the top, or nothing if the folders there are classes."""
-    folders = [entry for entry in _scan(root) if not entry.name.startswith(b".") and _is_dir(entry)]
-    names = [os.fsdecode(entry.name) for entry in folders]
-    if not names or not set(names) <= set(SPLIT_FOLDERS):
+    folders = {os.fsdecode(entry.name): entry.path for entry in _scan(root) if _is_dir(entry)}
+    if not _could_be_splits(folders):
         return ()
-    nested = any(
-        not child.name.startswith(b".") and _is_dir(child)
-        for folder in folders
-        for child in _scan(folder.path)
+    return _splits_among(
+        {
+            name: [os.fsdecode(child.name) for child in _scan(path) if _is_dir(child)]
+            for name, path in folders.items()
+            if not name.startswith(".")
+        }
     )
-    return tuple(sorted(names, key=SPLIT_FOLDERS.index)) if nested else ()
 
 
 def _scan(folder: bytes) -> list[os.DirEntry[bytes]]:
@@ -140,10 +146,15 @@ def _reference(
         return ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.SPECIAL_FILE)
     ref = ref._replace(size=status.st_size, version=local_version(status))
     if not claims_to_be_image(key):
-        filtered = _not_a_candidate(path, key)
+        filtered = _not_a_candidate(lambda: _read_head(path), key)
         if filtered:
             return ref._replace(outcome=Outcome.FILTERED, reason=filtered)
-    return ref if label else _unlabelled(ref)
+    return _labelled(ref)
+
+
+def _read_head(path: bytes) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read(HEAD_BYTES)
 
 
 def _absent(ref: ImageRef) -> ImageRef:
@@ -152,15 +163,17 @@ def _absent(ref: ImageRef) -> ImageRef:
     return ref._replace(outcome=Outcome.QUARANTINED, reason=QuarantineReason.UNREADABLE)
 
 
-def _unlabelled(ref: ImageRef) -> ImageRef:
+def _labelled(ref: ImageRef) -> ImageRef:
+    """Returns a reference as it is, or quarantined if it should have a class and has none."""
+    if ref.label or not ref.is_candidate:
+        return ref
     return ref._replace(outcome=Outcome.QUARANTINED, reason=QuarantineReason.UNKNOWN_LABEL)
 
 
-def _not_a_candidate(path: bytes, key: str) -> str | None:
+def _not_a_candidate(read_head: Callable[[], bytes], key: str) -> str | None:
     """Looks into a file that does not claim to be an image; returns why it is none, if so."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            check_kind(file.read(HEAD_BYTES), key)
+        check_kind(read_head(), key)
     except NotACandidate as filtered:
         return filtered.reason
     except (OSError, ImageFault):
@@ -169,26 +182,86 @@ def _not_a_candidate(path: bytes, key: str) -> str | None:
 
 
 def _list_remote(source: Input) -> Iterator[ImageRef]:
-    """Lists objects with a scheme through Beam's file systems, name and size as they are told."""
-    from apache_beam.io.filesystems import FileSystems
-
+    """Lists objects as their storage tells them; only what does not claim to be an image is looked into."""
     base = source.path.rstrip("/") + "/"
-    found = [item for match in FileSystems.match([base + "**"]) for item in match.metadata_list]
-    keys = [item.path.removeprefix(base) for item in found]
-    tops = {key.split("/")[0] for key in keys if "/" in key and not key.startswith(".")}
-    nested = any(key.count("/") > 1 for key in keys)
-    splits: tuple[str, ...] = ()
-    if tops and nested and tops <= set(SPLIT_FOLDERS):
-        splits = tuple(sorted(tops, key=SPLIT_FOLDERS.index))
-    for item, name in zip(found, keys, strict=True):
-        key = key_from_bytes(name.encode())
-        split, label = place(key, splits)
-        version = str(item.last_updated_in_seconds or "")
-        ref = ImageRef(source.prefix + key, item.path, label, split, "", item.size_in_bytes, version)
-        if any(part.startswith(".") for part in key.split("/")):
-            ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.DOTFILE)
-        elif not claims_to_be_image(key):
-            ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.NOT_AN_IMAGE)
-        elif not label:
-            ref = _unlabelled(ref)
-        yield ref
+    splits, streams = _list_by_folder(base) if storage.has_folders(base) else _list_at_once(base)
+    to_look_into: list[ImageRef] = []
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        for item in merge_streams(streams, _REQUESTS_AT_ONCE):
+            ref = _remote_reference(item, base, source.prefix, splits)
+            if not ref.is_candidate or claims_to_be_image(ref.key):
+                yield _labelled(ref)
+                continue
+            to_look_into.append(ref)
+            if len(to_look_into) >= _LOOKS_TOGETHER:
+                yield from executor.map(_look_into, to_look_into)
+                to_look_into = []
+        yield from executor.map(_look_into, to_look_into)
+
+
+_Listing = tuple[tuple[str, ...], Sequence[Iterable[storage.StoredObject]]]
+
+
+def _list_by_folder(base: str) -> _Listing:
+    """Returns the split folders and the listings of all class folders, to be drawn side by side."""
+    tops = storage.list_folders(base)
+    inner = {}
+    if _could_be_splits(tops):
+        inner = {name: storage.list_folders(f"{base}{name}/") for name in tops}
+    splits = _splits_among(inner)
+    deep = [f"{base}{name}/" for name in tops if name not in splits]  # a name may be empty
+    deep += [f"{base}{name}/{child}/" for name in splits for child in inner[name]]
+    shallow = [base, *(f"{base}{name}/" for name in splits)]
+    return splits, [
+        *(storage.list_objects(folder) for folder in deep),
+        *(storage.list_objects(folder, deep=False) for folder in shallow),
+    ]
+
+
+def _list_at_once(base: str) -> _Listing:
+    """Returns the split folders and the one listing of a storage that cannot list a level alone."""
+    found = list(storage.list_objects(base))
+    folders = [item.path.removeprefix(base).split("/")[:-1] for item in found]
+    inner: dict[str, set[str]] = {path[0]: set() for path in folders if path}
+    for path in folders:
+        if len(path) > 1:
+            inner[path[0]].add(path[1])
+    return _splits_among(inner), [found]
+
+
+def _could_be_splits(tops: Iterable[str]) -> bool:
+    names = {name for name in tops if not name.startswith(".")}
+    return bool(names) and names <= set(SPLIT_FOLDERS)
+
+
+def _splits_among(inner: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Returns the folders at the top if they are splits: named like some, and with folders in them."""
+    names = [name for name in inner if not name.startswith(".")]
+    nested = any(not child.startswith(".") for name in names for child in inner[name])
+    return tuple(sorted(names, key=SPLIT_FOLDERS.index)) if nested and _could_be_splits(names) else ()
+
+
+def _remote_reference(
+    item: storage.StoredObject, base: str, prefix: str, splits: tuple[str, ...]
+) -> ImageRef:
+    key = key_from_bytes(item.path.removeprefix(base).encode("utf-8", "surrogateescape"))
+    split, label = place(key, splits)
+    ref = ImageRef(
+        key=prefix + key,
+        uri=item.path,
+        label=label,
+        split=split,
+        size=item.size,
+        version=item.version,
+        crc32c=item.crc32c,
+    )
+    if any(part.startswith(".") for part in key.split("/")):
+        return ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.DOTFILE)
+    return ref
+
+
+def _look_into(ref: ImageRef) -> ImageRef:
+    filtered = _not_a_candidate(lambda: storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b"", ref.key)
+    if filtered:
+        return ref._replace(outcome=Outcome.FILTERED, reason=filtered)
+    return _labelled(ref)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shardwright.transforms.shards.pool import (
-    _CHUNK_ITEMS,
+    CHUNK_ITEMS,
     ByteBudget,
     default_threads,
     map_ordered,
@@ -94,7 +94,7 @@ def test_sources_are_asked_for_only_as_far_as_needed(executor: ThreadPoolExecuto
 
     results = _map(lambda item: item, items(), executor, max_items=32)
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
-    assert asked <= 32 + 2 * _CHUNK_ITEMS
+    assert asked <= 32 + 2 * CHUNK_ITEMS
     results.close()
 
 

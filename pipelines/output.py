@@ -1,0 +1,129 @@
+"""Checks the output of a conversion before anything is written, and chooses where to build."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.publish import repair_swap, staging_path
+
+
+def prepare_output(settings: ConvertSettings) -> str:
+    """Checks the output and returns the directory to build in; writes nothing.
+
+    What is to replace a dataset is built beside it, and `--resume` goes on there.
+
+    Raises:
+      UsageError: if it is missing, no directory, or not empty without --overwrite or --resume.
+      EngineError: if it cannot be written to.
+    """
+    output = settings.output
+    if not output:
+        raise UsageError("--output is missing; name the dataset directory to write.")
+    shown = printable(output)
+    remote = storage.is_remote(output)
+    if not remote:
+        repair_swap(output)
+        _check_place(output)
+    with storage.faults("list", output):
+        files = storage.list_files(output)
+    staging = staging_path(output)
+    if settings.resume and storage.list_files(staging):
+        return staging
+    _check_free(shown, files, settings)
+    if settings.overwrite and files and not remote:
+        _check_replaceable(output, staging)
+    if not settings.resume:
+        storage.remove_tree(staging)  # of an --overwrite that was given up
+    return staging if settings.overwrite and files else output
+
+
+def check_remote_writable(output: str) -> None:
+    """Proves that objects can be written to an output, and written over, by making one and removing it.
+
+    Raises:
+      EngineError: if they cannot.
+    """
+    probe = storage.join(output, WORK_DIR, "probe")
+    with storage.faults("write to", output):
+        storage.write_bytes(probe, b"")
+        storage.remove(probe)
+
+
+def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> None:
+    """Checks that nothing in the output would be mixed with what is written."""
+    unfinished = any(file.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for file in files)
+    if not files or settings.overwrite or (settings.resume and (unfinished or DATASET_JSON in files)):
+        return
+    if settings.resume:
+        raise UsageError(
+            f"--output {shown} holds files but no run that could be resumed; choose another place."
+        )
+    if DATASET_JSON in files:
+        raise UsageError(
+            f"--output {shown} holds a dataset; choose another place, or replace it with --overwrite."
+        )
+    raise UsageError(
+        f"--output {shown} holds an unfinished run; finish it with --resume, or begin anew with --overwrite."
+        if unfinished
+        else f"--output {shown} is not empty; choose another place, or replace all that is in it "
+        "with --overwrite."
+    )
+
+
+def _check_place(output: str) -> None:
+    """Checks that a local output is a directory that can be written to, or could be made."""
+    shown = printable(output)
+    try:
+        os.lstat(output)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(f"--output {shown}: the name is too long; choose a shorter one.") from None
+    if os.path.islink(output) and not os.path.exists(output):
+        raise UsageError(f"--output {shown} is a symbolic link to nowhere; name a directory.")
+    if os.path.lexists(output) and not os.path.isdir(output):
+        raise UsageError(f"--output {shown} is a file; name a directory.")
+    _check_writable(output)
+
+
+def _check_replaceable(output: str, staging: str) -> None:
+    """Checks that a directory can be swapped for another by renames."""
+    shown, real = printable(output), os.path.realpath(output)
+    if os.path.ismount(real):
+        raise UsageError(
+            f"--output {shown} is the root of a file system, which --overwrite cannot replace; "
+            "name a directory inside it."
+        )
+    if os.path.commonpath((real, os.getcwd())) == real:
+        raise UsageError(
+            f"--output {shown} is where this command runs, and --overwrite would replace it; run "
+            "from another directory."
+        )
+    _check_place(staging)
+
+
+def _check_writable(output: str) -> None:
+    existing = os.path.abspath(output)
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        raise UsageError(f"--output {printable(output)}: {printable(existing)} is a file.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise EngineError(
+            f"Cannot write to {printable(existing)}: permission denied; choose another --output or "
+            "change its permissions."
+        )
+
+
+def leave_no_trace(directory: str, fresh: bool) -> None:
+    """Removes the empty directories of a run that stopped before it wrote anything."""
+    if storage.is_remote(directory) or storage.list_files(directory):
+        return
+    if fresh or directory.endswith(".shardwright-new"):
+        storage.remove_tree(directory)

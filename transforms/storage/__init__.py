@@ -1,0 +1,225 @@
+"""Files wherever they are: each function asks the module that knows the path's storage."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import IO, Any
+
+import google_crc32c
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms.storage import beam_files, gcs, local
+from shardwright.transforms.storage.faults import fault, faults
+from shardwright.transforms.storage.objects import StoredObject
+
+__all__ = [
+    "StoredObject", "copy_files", "crc32c_of", "exists", "fault", "faults", "has_folders", "is_remote",
+    "is_temporary", "join", "list_files", "list_folders", "list_objects", "make_dirs", "open_local",
+    "publish", "read_bytes", "read_head", "read_version", "remove", "remove_files", "remove_tree",
+    "require_known", "sha256_of", "stat", "temporary_path", "use_options", "write_bytes",
+]  # fmt: skip
+
+_COPY_BYTES = 1 << 20
+_REQUESTS_AT_ONCE = 16
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path has a scheme such as `gs://`."""
+    return "://" in path
+
+
+def _store(path: str) -> ModuleType:
+    """Returns the module that knows a path's storage."""
+    if not is_remote(path):
+        return local
+    return gcs if path.startswith("gs://") else beam_files
+
+
+def join(base: str, *parts: str) -> str:
+    """Joins path segments with `/`."""
+    return "/".join([base.rstrip("/") if base != "/" else "", *parts])
+
+
+def use_options(beam_options: Any) -> None:
+    """Makes Beam's options (credentials, endpoints) count for this process's storage."""
+    from apache_beam.io.filesystems import FileSystems
+
+    FileSystems.set_options(beam_options)
+
+
+def require_known(option: str, path: str) -> None:
+    """Checks that a path's scheme is one that there is a storage for.
+
+    Raises:
+      UsageError: naming the option.
+    """
+    if path.startswith("gs://"):
+        if not gcs.split_path(path)[0]:
+            raise UsageError(f"{option} {printable(path)} names no bucket; write gs://BUCKET/...")
+    elif is_remote(path):
+        from apache_beam.io.filesystems import FileSystems
+
+        try:
+            FileSystems.get_filesystem(path)
+        except ValueError:
+            raise UsageError(
+                f"{option} {printable(path)}: there is no storage for {path.partition('://')[0]}://; "
+                "write a path or gs://BUCKET/..."
+            ) from None
+
+
+def read_bytes(path: str) -> bytes:
+    """Reads a whole file; raises FileNotFoundError or another OSError."""
+    return bytes(_store(path).read_bytes(path))
+
+
+def read_version(path: str, version: str) -> bytes:
+    """Reads a remote file as it was listed; the caller compares the checksum.
+
+    Raises:
+      FileNotFoundError: if that version is there no more.
+    """
+    store = _store(path)
+    return gcs.read_bytes(path, version, checked=False) if store is gcs else bytes(store.read_bytes(path))
+
+
+def crc32c_of(data: bytes) -> str:
+    """Returns the crc32c of bytes as storages write it: base64 of the big-endian value."""
+    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+
+
+def read_head(path: str, size: int) -> bytes:
+    """Reads the first bytes of a remote file."""
+    return bytes(_store(path).read_head(path, size))
+
+
+def exists(path: str) -> bool:
+    """Whether a file (or a local directory) is there."""
+    return bool(_store(path).exists(path))
+
+
+def stat(path: str) -> StoredObject | None:
+    """Returns what the storage tells of a remote file, None if there is none."""
+    found: StoredObject | None = _store(path).stat(path)
+    return found
+
+
+def make_dirs(path: str) -> None:
+    """Makes a directory and its parents; object storage has none."""
+    if not is_remote(path):
+        os.makedirs(path, exist_ok=True)
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Writes a file so that it appears whole or not at all."""
+    _store(path).write_bytes(path, data)
+
+
+def publish(temporary: str, path: str) -> None:
+    """Moves a finished local file to its final place: a rename, or one upload."""
+    _store(path).publish(temporary, path)
+
+
+def temporary_path(directory: str, name: str) -> str:
+    """Returns a fresh path for a file to be `publish`ed into a directory.
+
+    It lies in the directory's own `_work/` where a rename can publish it, else on this machine.
+    """
+    unique = f"{name}.{uuid.uuid4().hex}.tmp"
+    if is_remote(directory):
+        return os.path.join(tempfile.gettempdir(), unique)
+    work = join(directory, "_work")
+    make_dirs(work)
+    return join(work, unique)
+
+
+def is_temporary(path: str) -> bool:
+    """Whether a path is one that `temporary_path` or `write_bytes` made up."""
+    return bool(_TEMPORARY.search(path))
+
+
+@contextlib.contextmanager
+def open_local(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file for random access, through a temporary copy where it is remote."""
+    with _store(path).open_local(path) as file:
+        yield file
+
+
+def sha256_of(file: IO[bytes]) -> str:
+    """Returns the sha256 hex digest of an open file from its position to its end."""
+    digest = hashlib.sha256()
+    while chunk := file.read(_COPY_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def list_files(directory: str) -> list[str]:
+    """Returns the paths of all files below a directory, relative to it; none if it is missing."""
+    if not is_remote(directory):
+        return local.list_files(directory)
+    prefix = directory.rstrip("/") + "/"
+    return sorted(item.path.removeprefix(prefix) for item in list_objects(directory))
+
+
+def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
+    """Yields what a remote storage tells of all files below a directory.
+
+    Args:
+      directory: where.
+      deep: whether folders in it are entered; must be where there are none (`has_folders`).
+    """
+    if deep:
+        yield from _store(directory).list_objects(directory)
+    else:
+        yield from gcs.list_objects(directory, deep=False)
+
+
+def has_folders(directory: str) -> bool:
+    """Whether the folders of a remote directory can be listed without all that is in them."""
+    return _store(directory) is gcs
+
+
+def list_folders(directory: str) -> list[str]:
+    """Returns the names of the folders directly in a remote directory."""
+    return gcs.list_folders(directory)
+
+
+def copy_files(source: str, target: str, files: Sequence[str]) -> None:
+    """Copies remote files, given relative to both directories, without fetching them."""
+    copy = _store(target).copy
+    _at_once(lambda file: copy(join(source, file), join(target, file)), files)
+
+
+def remove_files(directory: str, files: Sequence[str]) -> None:
+    """Removes files, given relative to a directory."""
+    _at_once(lambda file: remove(join(directory, file)), files)
+
+
+def _at_once(function: Callable[[str], None], files: Sequence[str]) -> None:
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        for _ in executor.map(function, files):
+            pass
+
+
+def remove(path: str) -> None:
+    """Removes a file if it is there."""
+    _store(path).remove(path)
+
+
+def remove_tree(directory: str) -> None:
+    """Removes a directory with all that is in it, if it is there."""
+    if is_remote(directory):
+        remove_files(directory, list_files(directory))
+    else:
+        local.remove_tree(directory)

@@ -1,0 +1,132 @@
+"""Any storage that Beam knows (s3://, hdfs://, ...), through its FileSystems."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Any
+
+from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms.storage.objects import StoredObject
+
+_COPY_BYTES = 1 << 20
+
+
+def _filesystems() -> Any:
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
+
+
+@contextlib.contextmanager
+def _told(doing: str, path: str) -> Iterator[None]:
+    """Turns what a file system raises into one sentence, but for what is simply not there."""
+    try:
+        yield
+    except (ShardwrightError, FileNotFoundError):
+        raise
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            if doing == "read" and not exists(path):
+                raise FileNotFoundError(errno.ENOENT, "no such object", path) from error
+        if isinstance(error.__context__, FileNotFoundError):
+            raise error.__context__ from None
+        detail = " ".join(str(error).split())[:300].rstrip(".")
+        raise EngineError(
+            f"Cannot {doing} {printable(path)}: {detail or type(error).__name__}; check its name, your "
+            "credentials and permissions, then run again with --resume."
+        ) from error
+
+
+def read_bytes(path: str) -> bytes:
+    """Reads a whole file."""
+    with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
+        return bytes(file.read())
+
+
+def read_head(path: str, size: int) -> bytes:
+    """Reads the first bytes of a file."""
+    with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
+        return bytes(file.read(size))
+
+
+def exists(path: str) -> bool:
+    """Whether a file is there."""
+    with _told("look for", path):
+        return bool(_filesystems().exists(path))
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Writes a file that appears whole or not at all."""
+    with _appearing_whole(path) as file:
+        file.write(data)
+
+
+def publish(temporary: str, path: str) -> None:
+    """Uploads a finished local file and removes it."""
+    with open(temporary, "rb") as source, _appearing_whole(path) as target:
+        shutil.copyfileobj(source, target, _COPY_BYTES)
+    os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def _appearing_whole(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file for writing; where there are directories, a half-written one has another name."""
+    filesystems = _filesystems()
+    with _told("write", path):
+        place = path + ".tmp" if filesystems.get_filesystem(path).has_dirs() else path
+        if place != path:
+            filesystem, folder = filesystems.get_filesystem(path), path.rpartition("/")[0]
+            if not filesystem.exists(folder):
+                filesystem.mkdirs(folder)
+        with filesystems.create(place, compression_type="uncompressed") as file:
+            yield file
+        if place != path:
+            remove(path)
+            filesystems.rename([place], [path])
+
+
+@contextlib.contextmanager
+def open_local(path: str) -> Iterator[IO[bytes]]:
+    """Opens a local copy of a file."""
+    with tempfile.TemporaryFile() as copy:
+        with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as source:
+            shutil.copyfileobj(source, copy, _COPY_BYTES)
+        copy.seek(0)
+        yield copy
+
+
+def list_objects(directory: str) -> Iterator[StoredObject]:
+    """Yields the files below a directory; these file systems list all at once."""
+    prefix = directory.rstrip("/") + "/"
+    with _told("list", directory):
+        matched = _filesystems().match([glob.escape(prefix) + "**"])[0].metadata_list
+    for item in matched:
+        yield StoredObject(item.path, item.size_in_bytes, str(item.last_updated_in_seconds or ""))
+
+
+def stat(path: str) -> StoredObject | None:
+    """Returns what the storage tells of a file, None if there is none."""
+    with _told("look for", path):
+        for item in _filesystems().match([glob.escape(path)])[0].metadata_list:
+            return StoredObject(item.path, item.size_in_bytes, str(item.last_updated_in_seconds or ""))
+    return None
+
+
+def copy(source: str, target: str) -> None:
+    """Copies a file, on the servers where they can."""
+    with _told("copy", source):
+        _filesystems().copy([source], [target])
+
+
+def remove(path: str) -> None:
+    """Removes a file if it is there."""
+    if exists(path):
+        with _told("remove", path):
+            _filesystems().delete([path])

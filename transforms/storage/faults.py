@@ -1,0 +1,40 @@
+"""What a fault of the storage or the machine says to the user."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.image_ref import printable
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some space, then run again with --resume",
+    errno.EDQUOT: "the disk quota is used up; free some space, then run again with --resume",
+    errno.EFBIG: "the file is larger than this system allows; choose a smaller --shard_size",
+    errno.EMFILE: "too many files are open; raise `ulimit -n`, then run again with --resume",
+    errno.ENFILE: "the system has too many files open; run again with --resume later",
+    errno.EACCES: "permission denied; choose a place you may use or change its permissions",
+    errno.EPERM: "the operation is not permitted; choose a place you may use",
+    errno.EROFS: "the file system is read-only; choose another place",
+    errno.EIO: "the storage reports an input/output error; check the disk, then run again with --resume",
+}
+
+
+def fault(error: OSError, doing: str, path: str) -> EngineError:
+    """Returns the error that ends the command when the storage failed, in one sentence."""
+    number = error.errno or 0
+    reason = _ADVICE.get(number) or error.strerror or str(error)
+    return EngineError(f"Cannot {doing} {printable(path)}: {reason}.")
+
+
+@contextlib.contextmanager
+def faults(doing: str, path: str) -> Iterator[None]:
+    """Turns any OSError of the block into the `EngineError` that says what was being done."""
+    try:
+        yield
+    except ShardwrightError:
+        raise
+    except OSError as error:
+        raise fault(error, doing, path) from error

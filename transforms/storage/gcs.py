@@ -1,0 +1,291 @@
+"""Google Cloud Storage through its own client: one request an object, many at once, retried."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import IO, Any
+
+from shardwright.schemas import __version__
+from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms.storage.objects import StoredObject
+
+#: Connections, and so requests in flight, of a process.
+CONNECTIONS = 64
+#: Seconds for which a request that fails for no fault of ours is repeated.
+RETRY_SECONDS = 180.0
+#: The same for a storage that has not answered this process yet: it may not be there at all.
+FIRST_RETRY_SECONDS = 20.0
+_RETRY_FIRST, _RETRY_MOST = 0.2, 20.0
+#: Seconds to wait for a connection, and for the next bytes.
+_TIMEOUT = (10, 60)
+_LISTED_FIELDS = "items(name,size,generation,crc32c),prefixes,nextPageToken"
+_CREDENTIALS_ADVICE = (
+    "run `gcloud auth application-default login` or set GOOGLE_APPLICATION_CREDENTIALS, or read a public "
+    "bucket with --no_auth"
+)
+#: What can be done without the object, so that what is missing is the bucket.
+_NEEDS_A_BUCKET_ONLY = ("list", "write")
+_lock = threading.Lock()
+_answered = threading.Event()
+
+
+def _beam_options() -> Any:
+    """Returns Beam's options of this process, if Beam is in use: on workers they come with the job."""
+    module = sys.modules.get("apache_beam.io.filesystems")
+    return module.FileSystems._pipeline_options if module else None
+
+
+def _credentials() -> Any:
+    """Returns the credentials that Beam's own options ask for.
+
+    Beam's GcsIO looks for them five times with pauses, 20 seconds in all, where there are none.
+    """
+    import google.auth
+    from google.auth import impersonated_credentials
+    from google.auth.credentials import AnonymousCredentials
+
+    options = _beam_options()
+    google_options = None
+    if options is not None:
+        from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+        google_options = options.view_as(GoogleCloudOptions)
+    if os.environ.get("STORAGE_EMULATOR_HOST") or (google_options is not None and google_options.no_auth):
+        return AnonymousCredentials()
+    scope = "https://www.googleapis.com/auth/devstorage.read_write"
+    found, _ = google.auth.default(scopes=[scope])
+    principals = google_options.impersonate_service_account if google_options is not None else None
+    if principals:
+        *delegates, principal = principals.split(",")
+        return impersonated_credentials.Credentials(
+            source_credentials=found,
+            target_principal=principal,
+            delegates=delegates,
+            target_scopes=[scope],
+        )
+    return found
+
+
+def _client() -> Any:
+    """Returns this process's client; threads share its connections."""
+    with _lock:
+        return _make_client()
+
+
+@lru_cache(1)
+def _make_client() -> Any:
+    from google.api_core.client_info import ClientInfo
+    from google.cloud import storage
+    from requests.adapters import HTTPAdapter
+
+    client = storage.Client(
+        project=None,
+        credentials=_credentials(),
+        client_info=ClientInfo(user_agent=f"shardwright/{__version__}"),
+    )
+    for scheme in ("https://", "http://"):
+        client._http.mount(scheme, HTTPAdapter(CONNECTIONS, CONNECTIONS))
+    return client
+
+
+def _retry() -> Any:
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    seconds = RETRY_SECONDS if _answered.is_set() else FIRST_RETRY_SECONDS
+    return DEFAULT_RETRY.with_delay(_RETRY_FIRST, _RETRY_MOST, 2.0).with_timeout(seconds)
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Returns the bucket and the object name of a `gs://` path."""
+    bucket, _, name = path.removeprefix("gs://").partition("/")
+    return bucket, name
+
+
+def _blob(path: str, generation: str = "") -> Any:
+    bucket, name = split_path(path)
+    return _client().bucket(bucket).blob(name, generation=int(generation) if generation else None)
+
+
+@contextlib.contextmanager
+def _told(doing: str, path: str) -> Iterator[None]:
+    """Turns what the client raises into one sentence; what is absent or forbidden is an OSError."""
+    from google.api_core.exceptions import Forbidden, GoogleAPICallError, NotFound, RetryError, Unauthorized
+    from google.auth.exceptions import GoogleAuthError, TransportError
+    from requests.exceptions import RequestException
+
+    shown = printable(path)
+    try:
+        yield
+        _answered.set()
+    except ShardwrightError:
+        raise
+    except NotFound as error:
+        if doing in _NEEDS_A_BUCKET_ONLY or "bucket" in str(error.message).lower():
+            bucket = split_path(path)[0]
+            raise EngineError(
+                f"Cannot {doing} {shown}: there is no bucket {bucket}; check its name or make it first."
+            ) from error
+        raise FileNotFoundError(errno.ENOENT, "no such object", path) from error
+    except Forbidden as error:
+        raise PermissionError(errno.EACCES, "permission denied", path) from error
+    except (Unauthorized, GoogleAuthError) as error:
+        if isinstance(error, TransportError):
+            raise _unreachable(doing, shown, error) from error
+        raise EngineError(
+            f"Cannot {doing} {shown}: there are no valid credentials for Google Cloud; {_CREDENTIALS_ADVICE}."
+        ) from error
+    except (RetryError, GoogleAPICallError, RequestException) as error:
+        raise _unreachable(doing, shown, error) from error
+
+
+def _unreachable(doing: str, shown: str, error: Exception) -> EngineError:
+    cause = getattr(error, "cause", None) or error.__cause__ or error
+    status = getattr(cause, "code", None)
+    answer = f"answers with {int(status)}" if status else f"does not answer ({type(cause).__name__})"
+    return EngineError(
+        f"Cannot {doing} {shown}: Google Cloud Storage {answer} again and again; check the network, then "
+        "run again with --resume."
+    )
+
+
+def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
+    """Reads an object in one request.
+
+    Args:
+      path: of the object.
+      generation: the one to read; empty for the newest.
+      checked: whether the bytes are compared with the checksum that comes with them.
+    """
+    with _told("read", path):
+        data = _blob(path, generation).download_as_bytes(
+            raw_download=True, checksum="crc32c" if checked else None, retry=_retry(), timeout=_TIMEOUT
+        )
+        return bytes(data)
+
+
+def read_head(path: str, size: int) -> bytes:
+    """Reads the first bytes of an object."""
+    with _told("read", path):
+        data = _blob(path).download_as_bytes(
+            end=size - 1, raw_download=True, checksum=None, retry=_retry(), timeout=_TIMEOUT
+        )
+        return bytes(data)
+
+
+def stat(path: str) -> StoredObject | None:
+    """Returns what the storage tells of an object, None if there is none."""
+    bucket, name = split_path(path)
+    with _told("look for", path):
+        blob = _client().bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
+    return _stored(bucket, blob) if blob is not None else None
+
+
+def _stored(bucket: str, blob: Any) -> StoredObject:
+    return StoredObject(
+        f"gs://{bucket}/{blob.name}", blob.size or 0, str(blob.generation or ""), blob.crc32c or ""
+    )
+
+
+def exists(path: str) -> bool:
+    """Whether an object is there."""
+    return stat(path) is not None
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Writes an object in one upload: it appears whole or not at all."""
+    with _told("write", path):
+        _blob(path).upload_from_string(
+            data, _content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
+        )
+
+
+def publish(temporary: str, path: str) -> None:
+    """Uploads a finished local file to its final name and removes it."""
+    with _told("write", path):
+        _blob(path).upload_from_filename(
+            temporary, _content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
+        )
+    os.unlink(temporary)
+
+
+def _content_type(path: str) -> str:
+    return "application/json" if path.endswith(".json") else "application/octet-stream"
+
+
+@contextlib.contextmanager
+def open_local(path: str) -> Iterator[IO[bytes]]:
+    """Opens a local copy of an object."""
+    with tempfile.TemporaryFile() as file:
+        with _told("read", path):
+            _blob(path).download_to_file(
+                file, raw_download=True, checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
+            )
+        file.seek(0)
+        yield file
+
+
+def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
+    """Yields the objects below a directory, or directly in it, a page at a time."""
+    bucket, name = split_path(directory)
+    with _told("list", directory):
+        for blob in _client().list_blobs(
+            bucket,
+            prefix=_prefix(name),
+            delimiter=None if deep else "/",
+            fields=_LISTED_FIELDS,
+            retry=_retry(),
+            timeout=_TIMEOUT,
+        ):
+            if not blob.name.endswith("/"):  # what consoles make to show an empty folder
+                yield _stored(bucket, blob)
+
+
+def list_folders(directory: str) -> list[str]:
+    """Returns the names of the folders directly in a directory."""
+    bucket, name = split_path(directory)
+    prefix = _prefix(name) or ""
+    folders: set[str] = set()
+    with _told("list", directory):
+        pages = (
+            _client()
+            .list_blobs(
+                bucket,
+                prefix=prefix,
+                delimiter="/",
+                fields=_LISTED_FIELDS,
+                retry=_retry(),
+                timeout=_TIMEOUT,
+            )
+            .pages
+        )
+        for page in pages:
+            folders.update(page.prefixes)
+    return sorted(folder.removeprefix(prefix)[:-1] for folder in folders)
+
+
+def _prefix(name: str) -> str | None:
+    return f"{name}/" if name and not name.endswith("/") else name or None
+
+
+def copy(source: str, target: str) -> None:
+    """Copies an object on the servers."""
+    with _told("copy", source):
+        blob, token = _blob(target), None
+        while True:
+            token, _, _ = blob.rewrite(_blob(source), token=token, retry=_retry(), timeout=_TIMEOUT)
+            if token is None:
+                return
+
+
+def remove(path: str) -> None:
+    """Removes an object if it is there."""
+    with contextlib.suppress(FileNotFoundError), _told("remove", path):
+        _blob(path).delete(retry=_retry(), timeout=_TIMEOUT)

@@ -1,0 +1,21 @@
+"""What all object storage tells of an object."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class StoredObject(NamedTuple):
+    """An object as its storage lists it.
+
+    Attributes:
+      path: with its scheme, `gs://BUCKET/NAME`.
+      size: bytes.
+      version: the storage's own mark of its state: its generation, or when it was last changed.
+      crc32c: of its bytes, base64 of the big-endian value; empty where the storage keeps none.
+    """
+
+    path: str
+    size: int
+    version: str
+    crc32c: str = ""
