@@ -7,7 +7,7 @@ DEMO := demo-out
 SOURCES := $(shell find pipelines transforms schemas -type d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test test-all lint format bench bench-large clean
+.PHONY: help demo install test prism-test flink-test test-all lint format bench bench-large clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,15 @@ demo: $(STAMP) ## install, convert and validate the example pictures, and where 
 	@echo "The dataset is in $(DEMO)/, begin with $(DEMO)/dataset.json; its pictures are in $(DEMO).png."
 
 test: $(STAMP) ## the whole test suite
-	$(BIN)/python -m pytest -m "not corpus and not slow"
+	$(BIN)/python -m pytest -rs -m "not corpus and not slow"
+
+prism-test: $(STAMP) ## the engine tests on Prism, which it builds with Go
+	PYTHON=$(BIN)/python sh tests/engines/get.sh prism
+	$(BIN)/python -m pytest tests/engines -m prism
+
+flink-test: $(STAMP) ## the engine tests on Flink, whose job server it fetches with Maven
+	PYTHON=$(BIN)/python sh tests/engines/get.sh flink
+	$(BIN)/python -m pytest tests/engines -m flink
 
 test-all: $(STAMP) ## the suite with its long tests, and on real and hostile images: CORPORA=folder
 	SHARDWRIGHT_CORPORA=$(CORPORA) $(BIN)/python -m pytest

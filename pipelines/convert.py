@@ -7,7 +7,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
@@ -21,6 +21,7 @@ from shardwright.pipelines.prepare import (
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, exit_code_of, metrics_of, quiet_engine, run_pipeline
 from shardwright.pipelines.summary import print_convert_summary
+from shardwright.pipelines.workers import Workers, choose_workers
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR, Dataset
@@ -155,6 +156,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
       EngineError: the engine, the storage or the machine failed; `resume=True` goes on.
     """
     started = time.time()
+    given = None if hasattr(beam_options, "view_as") else list(beam_options or ())
     beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=True)
     settings = request.settings
@@ -162,7 +164,8 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     fresh = storage.is_remote(settings.output) or not storage.exists(settings.output)
     if storage.is_remote(directory) and not description_of(beam_options):
         check_remote_writable(directory)
-    run = _run_facts(settings, beam_options)
+    workers = choose_workers(given, beam_options, request.inputs)
+    run = _run_facts(settings, beam_options, workers)
     job = Job(settings.output, directory, settings, software_versions(), run, started)
     try:
         with show_progress(progress, directory):
@@ -190,15 +193,13 @@ def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
         )
 
 
-def _run_facts(settings: ConvertSettings, beam_options: Any) -> dict[str, Any]:
-    from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+def _run_facts(settings: ConvertSettings, beam_options: Any, workers: Workers) -> dict[str, Any]:
+    from apache_beam.options.pipeline_options import StandardOptions
 
-    direct = beam_options.view_as(DirectOptions)
     return {
         "command": [printable(argument) for argument in sys.argv],
         "runner": beam_options.view_as(StandardOptions).runner,
-        "direct_num_workers": direct.direct_num_workers,
-        "direct_running_mode": direct.direct_running_mode,
+        "workers": {**asdict(workers), "text": str(workers)},
         "input": [printable(item) for item in settings.input],
         "launcher": platform.node(),
     }
@@ -222,8 +223,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with quiet_engine(verbose):
             given = cli_options.given_settings(namespace)
             known = [*setting_fields(), "job", "verbose"]
-            beam_options = cli_options.beam_options(rest, known)
-            result = convert(beam_options=beam_options, progress=True, **given)
+            cli_options.beam_options(rest, known)  # refuses unknown ones with the nearest of all
+            result = convert(beam_options=rest, progress=True, **given)
         print_convert_summary(result)
         return int(ExitCode.DONE)
 

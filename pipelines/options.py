@@ -43,7 +43,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         help_text = item.metadata["help"].replace("%", "%%")
         choices = item.metadata["choices"]
         if isinstance(item.default, bool):
-            group.add_argument(f"--{name}", action="store_true", default=argparse.SUPPRESS, help=help_text)
+            group.add_argument(
+                f"--{name}",
+                nargs="?",  # templates and schedulers can only write --overwrite=true
+                const=True,
+                default=argparse.SUPPRESS,
+                metavar="true|false",
+                help=help_text,
+            )
             continue
         shown = item.default if item.default not in ("", ()) else None
         group.add_argument(
@@ -82,11 +89,15 @@ def given_settings(namespace: argparse.Namespace) -> dict[str, Any]:
     given = {name: value for name, value in vars(namespace).items() if name in known}
     job = read_job_file(namespace.job) if namespace.job else {}
     for name, other in (("shards", "shard_size"), ("overwrite", "resume")):
-        if name in given:
+        if _is_on(given.get(name)):
             job.pop(other, None)  # they exclude each other, and the command line counts
-        if other in given:
+        if _is_on(given.get(other)):
             job.pop(name, None)
     return {**job, **given}
+
+
+def _is_on(value: Any) -> bool:
+    return bool(value) and str(value).lower() not in ("false", "no")
 
 
 def read_job_file(path: str) -> dict[str, Any]:
@@ -130,9 +141,12 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     Raises:
       UsageError: if neither we nor Beam knows an option and the runner is not a portable one.
     """
-    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+    from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, StandardOptions
 
     options = PipelineOptions(list(argv))
+    if options.view_as(SetupOptions).save_main_session is None:
+        # Workers have the package; Dataflow would otherwise be sent all that the launcher's script holds.
+        options.view_as(SetupOptions).save_main_session = False
     standard = options.view_as(StandardOptions)
     _check_runner(standard.runner or "", standard.KNOWN_RUNNER_NAMES)
     runner = (standard.runner or "").rpartition(".")[2].lower()

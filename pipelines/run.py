@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,13 @@ from shardwright.schemas.metrics import NAMESPACE
 
 #: What Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
+#: What a job server says before it comes to what went wrong.
+_JOB_STATE = re.compile(r"Pipeline \S+ failed in state FAILED: ")
 _STDERR = 2
+#: What Beam calls the servers of the portable runners, and what starts and ends them.
+_ENGINE_LOGGERS = (
+    "PrismJobServer", "FlinkJarJobServer", "SparkJarJobServer", "apache_beam.utils.subprocess_server",
+)  # fmt: skip
 #: Characters that would break a message's one line or speak to the terminal.
 _CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
@@ -103,9 +110,16 @@ def metrics_of(result: Any) -> dict[str, Any]:
 def _silent_workers(options: Any) -> Iterator[None]:
     """Keeps the tracebacks that worker processes print off the screen, as `quiet_engine` does ours."""
     from apache_beam.options.pipeline_options import DirectOptions
+    from apache_beam.runners.worker import sdk_worker
 
-    loud = logging.getLogger("apache_beam").level < logging.CRITICAL
-    if loud or options.view_as(DirectOptions).direct_running_mode != "multi_processing":
+    if logging.getLogger("apache_beam").level < logging.CRITICAL:
+        yield
+        return
+    # The workers of the portable runners may be threads of this process. One that is told late
+    # that its job has ended prints when nobody waits for it any more, so this is not undone.
+    vars(sdk_worker)["print"] = lambda *_, **__: None
+    threading.excepthook = lambda _: None
+    if options.view_as(DirectOptions).direct_running_mode != "multi_processing":
         yield
         return
     stderr = sys.stderr
@@ -147,7 +161,7 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
         if found:
             return found
     lines = [line.strip() for line in _BEAM_STEP.sub("", str(error)).splitlines() if line.strip()]
-    text = (lines[-1] if lines else "").rstrip(".")[:300]
+    text = _JOB_STATE.sub("", lines[-1] if lines else "").rstrip(".")[:300]
     if isinstance(error, MemoryError) or re.match(r"(\w+: )?MemoryError\b", text):
         return EngineError("The machine ran out of memory; use a larger one and run again with --resume.")
     return EngineError(
@@ -160,6 +174,8 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
 def quiet_engine(verbose: bool) -> Iterator[None]:
     """Keeps Beam's log lines and worker tracebacks off the screen unless they are wanted."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for name in _ENGINE_LOGGERS:  # these set their own levels, and speak once more at the very end
+        logging.getLogger(name).disabled = not verbose
     names = ("apache_beam", "google", "urllib3", "root")
     loggers = [logging.getLogger(None if name == "root" else name) for name in names]
     before = [logger.level for logger in loggers]

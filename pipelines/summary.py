@@ -38,6 +38,18 @@ def print_ledger(out: Any, ledger: Mapping[str, Any]) -> None:
         out.print(f"  {outcome}: {listed}")
 
 
+def _read_text(metrics: Mapping[str, Any]) -> str:
+    """Returns what the runner counted while reading; empty where it tells nothing."""
+    decoding, images = metrics.get("decode_us"), metrics.get("images_read", 0)
+    if not images or not decoding or not decoding["count"]:
+        return ""
+    low, mean, high = (decoding[name] / 1000 for name in ("min", "mean", "max"))
+    return (
+        f"; read {images} images, {format_size(metrics['bytes_read'])}; decoding took {mean:.1f} ms an "
+        f"image ({low:.1f} to {high:.1f})"
+    )
+
+
 def print_convert_summary(result: ConvertResult) -> None:
     """Prints what a conversion made and the command to run next."""
     out = console()
@@ -52,6 +64,7 @@ def print_convert_summary(result: ConvertResult) -> None:
         f"  {records} records in {shards} shards, {format_size(size)}, "
         f"{len(made.labels)} classes; {result.run['seconds']:.1f} s{speed}"
     )
+    out.print(f"  {result.run['workers']['text']}{_read_text(result.metrics)}")
     notes = {
         "kept": "images kept as their original bytes",
         "animated": "animations reduced to their first frame",

@@ -132,7 +132,7 @@ def validate(
     kept = report or (storage.join(target.directory, VALIDATION_JSON) if target.directory else "")
     storage.require_known("--report", kept)
     with tempfile.TemporaryDirectory() as scratch:
-        path = kept if storage.is_remote(kept) else os.path.join(scratch, VALIDATION_JSON)
+        path = kept if kept and _runs_elsewhere(beam_options) else os.path.join(scratch, VALIDATION_JSON)
         with show_progress(progress):
             run_pipeline(
                 lambda pipeline: build_validate(pipeline, target, mode, path, tuple(fail_on)),
@@ -149,6 +149,13 @@ def validate(
                 f"{(error.strerror or str(error)).lower()}; choose another place with --report."
             ) from error
     return made
+
+
+def _runs_elsewhere(beam_options: Any) -> bool:
+    """Whether the last step may run on a machine that does not see this one's temporary files."""
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    return bool(beam_options.view_as(StandardOptions).runner != cli_options.DEFAULT_RUNNER)
 
 
 def _report_from_json(value: dict[str, Any], fail_on: tuple[str, ...]) -> ValidationReport:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import apache_beam as beam
 
@@ -13,7 +12,14 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.plan.transforms import BatchRefs
-from shardwright.transforms.shards.pool import default_threads, map_ordered
+from shardwright.transforms.shards.pool import (
+    CHUNK_ITEMS,
+    READS_AHEAD,
+    converting_executor,
+    map_ordered,
+    reading_executor,
+)
+from shardwright.transforms.storage import is_remote
 
 _UNHASHED = "unhashed"
 
@@ -33,21 +39,16 @@ class _HashSources(beam.DoFn):
         self._max_bytes = max_bytes
         self._class_names = frozenset(class_names)
 
-    def setup(self) -> None:
-        self._threads = default_threads()
-        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="shardwright")
-
-    def teardown(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
     def process(self, batch: EncodedRefs) -> Iterator[tuple[bytes, EncodedRefs] | beam.pvalue.TaggedOutput]:
         refs = list(decode_refs(batch))
+        remote = any(is_remote(ref.uri) for ref in refs)
         hashed = map_ordered(
             self._hash,
             refs,
-            self._executor,
+            reading_executor() if remote else converting_executor(),
             weigh=lambda ref: max(ref.size, 0),
-            max_items=8 * self._threads,
+            max_items=READS_AHEAD,
+            chunk_items=1 if remote else CHUNK_ITEMS,
         )
         for ref in hashed:
             if ref.sha256:

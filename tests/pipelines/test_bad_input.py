@@ -77,7 +77,7 @@ def test_commands_that_lack_something(
         ("--num-worker=3", "did you mean --num_workers?"),
         ("--zzzzzz", "see --help"),
         ("--direct_num_workers=x", "invalid int value: 'x'"),
-        ("--overwrite=yes", "ignored explicit argument 'yes'"),
+        ("--overwrite=maybe", "write true or false"),
         ("--runner=Direktrunner", "Beam has no such runner; did you mean DirectRunner?"),
         ("--runner=Zzz", "Beam has no such runner; choose one of DataflowRunner"),
         ("--runner=DataflowRunner", "Beam does not take its options: "),

@@ -254,13 +254,15 @@ def test_the_plan_foretells_what_convert_writes(convert_photos: Callable[..., Co
 def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_photos: Callable[..., ConvertResult]
 ) -> None:
-    from shardwright.transforms.shards import write
+    from shardwright.transforms.shards import pool, write
     from shardwright.transforms.sources import class_folders
 
     settings = {"resize": 48, "splits": "train=0.8,test=0.2", "shards": "train=5,test=2"}
     hashes = []
     for threads in (1, 2, 8):
-        monkeypatch.setattr(write, "default_threads", lambda threads=threads: threads)
+        for module in (pool, write):
+            monkeypatch.setattr(module, "worker_threads", lambda threads=threads: threads)
+        pool.converting_executor.cache_clear()
         hashes.append(shard_hashes(Path(convert_photos(**settings).path)))
     scan = class_folders._scan
     monkeypatch.setattr(class_folders, "_scan", lambda folder: scan(folder)[::-1])

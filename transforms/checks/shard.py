@@ -22,7 +22,8 @@ from shardwright.transforms.records.framing import (
     decompress,
     read_records,
 )
-from shardwright.transforms.shards.pool import default_threads, map_ordered
+from shardwright.transforms.shards.pool import map_ordered
+from shardwright.transforms.workers import worker_threads
 
 #: Notes a finding: code, message, record number, offset, key.
 Find = Callable[..., None]
@@ -178,7 +179,7 @@ def _check_records(
                 sound(),
                 executor,
                 weigh=lambda record: len(record.data),
-                max_items=_WAITING_PER_THREAD * default_threads(),
+                max_items=_WAITING_PER_THREAD * worker_threads(),
             )
     if error:
         find(FindingCode.SHARD_TRUNCATED, error)

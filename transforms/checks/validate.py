@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import apache_beam as beam
 
@@ -13,7 +12,7 @@ from shardwright.transforms.checks.record import Contract
 from shardwright.transforms.checks.shard import Depth, ShardCheck, ShardTask, check_shard
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.progress import PROGRESS
-from shardwright.transforms.shards.pool import default_threads
+from shardwright.transforms.shards.pool import converting_executor
 
 _ROWS = "rows"
 #: Stored pictures were accepted by their writer; Pillow's own limit is lifted.
@@ -26,15 +25,11 @@ class _CheckShard(beam.DoFn):
 
     def setup(self) -> None:
         limit_pixels(_NO_LIMIT)
-        self._executor = ThreadPoolExecutor(default_threads(), thread_name_prefix="shardwright")
-
-    def teardown(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def process(
         self, task: ShardTask, contract: Contract, shards: int
     ) -> Iterator[ShardCheck | beam.pvalue.TaggedOutput]:
-        check = check_shard(task, contract, self._depth, self._executor)
+        check = check_shard(task, contract, self._depth, converting_executor())
         for bucket in bucket_rows(check.rows, bucket_count(shards)):
             yield beam.pvalue.TaggedOutput(_ROWS, bucket)
         PROGRESS.add(checked_records=check.records, checked_shards=1, findings=len(check.findings))

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 HASH_RANGE = 1 << 64
 
@@ -18,10 +19,15 @@ def hash64(seed: int, purpose: str, text: str) -> int:
       purpose: keeps hashes for different uses independent; at most 16 characters.
       text: what is hashed.
     """
-    digest = hashlib.blake2b(
-        text.encode(), digest_size=8, key=seed.to_bytes(8, "big"), person=purpose.encode()
-    )
+    digest = _keyed_hash(seed, purpose).copy()
+    digest.update(text.encode())
     return int.from_bytes(digest.digest(), "big")
+
+
+@lru_cache
+def _keyed_hash(seed: int, purpose: str) -> hashlib.blake2b:
+    """Returns the hash of nothing yet; a copy costs half of a new one."""
+    return hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "big"), person=purpose.encode())
 
 
 def split_bounds(splits: Mapping[str, Fraction]) -> list[tuple[str, int]]:
@@ -36,6 +42,8 @@ def split_bounds(splits: Mapping[str, Fraction]) -> list[tuple[str, int]]:
 
 def split_of(seed: int, group: str, bounds: Sequence[tuple[str, int]]) -> str:
     """Returns the split of a group (or of a key that is its own group)."""
+    if len(bounds) == 1:
+        return bounds[0][0]
     value = hash64(seed, "split", group)
     for name, bound in bounds:
         if value < bound:

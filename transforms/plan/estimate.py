@@ -13,6 +13,7 @@ from shardwright.schemas.plan import MAX_SHARDS
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.records.framing import FRAME_BYTES
 from shardwright.transforms.shards.convert import ShardRecipe, convert_ref
+from shardwright.transforms.shards.pool import working_budget
 
 #: Readable images whose mean encoded size is taken for that of all.
 SAMPLE_IMAGES = 64
@@ -46,6 +47,7 @@ class Sample:
 
 def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor) -> Sample:
     """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order."""
+    budget = working_budget()
     tried = 0
     faults: Counter[str] = Counter()
     sizes: list[int] = []
@@ -55,15 +57,15 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
         # Exactly as many as are missing, so that the result does not depend on the threads.
         batch = candidates[position : position + SAMPLE_IMAGES - len(sizes)]
         position += len(batch)
-        for ref, (entry, example) in zip(
-            batch, executor.map(lambda ref: convert_ref(ref, recipe), batch), strict=True
+        for ref, converted in zip(
+            batch, executor.map(lambda ref: convert_ref(ref, recipe, budget), batch), strict=True
         ):
             tried += 1
-            if example:
-                sizes.append(len(example) + FRAME_BYTES)
+            if converted.example:
+                sizes.append(len(converted.example) + FRAME_BYTES)
                 sources.append(max(ref.size, 0))
-            elif entry.outcome == Outcome.QUARANTINED:
-                faults[entry.reason] += 1
+            elif converted.entry.outcome == Outcome.QUARANTINED:
+                faults[converted.entry.reason] += 1
     return Sample(
         tried=tried,
         faults=dict(sorted(faults.items())),

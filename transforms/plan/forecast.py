@@ -27,6 +27,9 @@ from shardwright.transforms.plan.estimate import (
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.shards.convert import ShardRecipe
 
+#: What the images of a split are ordered by: (hash, key).
+Order = tuple[int, str]
+
 _EXAMPLES = 3
 _WORTH_A_WARNING = 20
 
@@ -63,7 +66,9 @@ class RefSummary:
       source_bytes: bytes of their sources per split.
       classes: images to convert per class name.
       sample: (hash, key) order and reference of the candidates with the lowest hashes.
+      sample_cut: order above which a reference is in no sample; None while that is not known.
       taken: under a limit, (order, split, size, label) of the candidates with the lowest hashes.
+      taken_cut: order above which a reference is beyond the limit; None while that is not known.
       ungrouped: keys that `--split_by` does not match.
       ungrouped_examples: a few of them.
     """
@@ -74,8 +79,10 @@ class RefSummary:
     candidates: Counter[str] = field(default_factory=Counter)
     source_bytes: Counter[str] = field(default_factory=Counter)
     classes: Counter[str] = field(default_factory=Counter)
-    sample: list[tuple[tuple[int, str], ImageRef]] = field(default_factory=list)
-    taken: list[tuple[tuple[int, str], str, int, str]] = field(default_factory=list)
+    sample: list[tuple[Order, ImageRef]] = field(default_factory=list)
+    sample_cut: Order | None = None
+    taken: list[tuple[Order, str, int, str]] = field(default_factory=list)
+    taken_cut: Order | None = None
     ungrouped: int = 0
     ungrouped_examples: list[str] = field(default_factory=list)
 
@@ -92,22 +99,29 @@ class RefSummary:
             self.ungrouped += 1
             self.ungrouped_examples = sorted({*self.ungrouped_examples, ref.key})[:_EXAMPLES]
         order = shard_order(settings.seed, ref.key)
-        self.sample.append((order, ref))
-        if len(self.sample) > 2 * SAMPLE_CANDIDATES:
-            self._trim(settings)
+        if self.sample_cut is None or order <= self.sample_cut:
+            self.sample.append((order, ref))
+            if len(self.sample) > 2 * SAMPLE_CANDIDATES:
+                self.trim(settings)
         if settings.limit:
-            self.taken.append((order, split, ref.size, ref.label))
-            if len(self.taken) > 2 * settings.limit + SAMPLE_CANDIDATES:
-                self._trim(settings)
+            if self.taken_cut is None or order <= self.taken_cut:
+                self.taken.append((order, split, ref.size, ref.label))
+                if len(self.taken) > 2 * settings.limit + SAMPLE_CANDIDATES:
+                    self.trim(settings)
             return
         self.candidates[split] += 1
         self.source_bytes[split] += max(ref.size, 0)
         self.classes[ref.label] += 1
 
-    def _trim(self, settings: ConvertSettings) -> None:
+    def trim(self, settings: ConvertSettings) -> None:
+        """Forgets the references that are in no sample and beyond the limit."""
         self.sample = sorted(self.sample)[:SAMPLE_CANDIDATES]
+        if len(self.sample) == SAMPLE_CANDIDATES:
+            self.sample_cut = self.sample[-1][0]
         if settings.limit:
             self.taken = sorted(self.taken)[: settings.limit]
+            if len(self.taken) == settings.limit:
+                self.taken_cut = self.taken[-1][0]
 
     def merge(self, other: RefSummary, settings: ConvertSettings) -> None:
         """Adds another summary's counts."""
@@ -122,22 +136,20 @@ class RefSummary:
         self.ungrouped += other.ungrouped
         self.ungrouped_examples = sorted({*self.ungrouped_examples, *other.ungrouped_examples})
         self.ungrouped_examples = self.ungrouped_examples[:_EXAMPLES]
-        self._trim(settings)
+        self.trim(settings)
 
     def finish(self, settings: ConvertSettings) -> tuple[int, str] | None:
         """Completes the counts; returns the order of the last image under a limit, if it cuts."""
-        self._trim(settings)
+        self.trim(settings)
         if not settings.limit:
             return None
         for _, split, size, label in self.taken:
             self.candidates[split] += 1
             self.source_bytes[split] += max(size, 0)
             self.classes[label] += 1
-        if len(self.taken) < settings.limit:
-            return None
-        cut = self.taken[-1][0]
-        self.sample = [item for item in self.sample if item[0] <= cut]
-        return cut
+        if self.taken_cut is not None:
+            self.sample = [item for item in self.sample if item[0] <= self.taken_cut]
+        return self.taken_cut
 
 
 def make_forecast(

@@ -17,11 +17,15 @@ from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.records.build import build_example
-from shardwright.transforms.shards.pool import READS_AHEAD, ByteBudget, map_ordered, reading_executor
+from shardwright.transforms.shards.pool import (
+    READS_AHEAD,
+    WORKING_BYTES,
+    ByteBudget,
+    map_ordered,
+    reading_executor,
+)
 from shardwright.transforms.storage import is_remote
 
-#: Bytes of decoded pictures that the threads of a process may hold together.
-WORKING_BYTES = 256 * 10**6
 #: Finished images that may wait for a slow one before them, per thread.
 _WAITING_PER_THREAD = 32
 #: What is reserved for a source whose size is unknown.

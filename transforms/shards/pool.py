@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from collections import deque
@@ -13,6 +12,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from shardwright.transforms.storage.gcs import CONNECTIONS
+from shardwright.transforms.workers import worker_threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,15 +23,16 @@ CHUNK_ITEMS = 16
 _STREAM_CHUNK = 1000
 #: Objects of a network storage that are under way or wait for the decoder.
 READS_AHEAD = 4 * CONNECTIONS
+#: Bytes of decoded pictures that the threads of a process may hold together.
+WORKING_BYTES = 256 * 10**6
 #: Bytes of items and results in flight in a worker.
 IN_FLIGHT_BYTES = 64 * 10**6
 
 
-def default_threads() -> int:
-    """Returns the number of threads of a shard: the processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+@lru_cache(1)
+def converting_executor() -> ThreadPoolExecutor:
+    """Returns the threads of this process that decode and encode, however many shards share them."""
+    return ThreadPoolExecutor(worker_threads(), thread_name_prefix="shardwright")
 
 
 @lru_cache(1)
@@ -61,6 +62,12 @@ class ByteBudget:
             with self._changed:
                 self._used -= size
                 self._changed.notify_all()
+
+
+@lru_cache(1)
+def working_budget() -> ByteBudget:
+    """Returns the bound of the decoded pictures that this process holds at once."""
+    return ByteBudget(WORKING_BYTES)
 
 
 def map_ordered(

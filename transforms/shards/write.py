@@ -40,8 +40,9 @@ from shardwright.transforms.plan.transforms import PlannedShard, in_global_windo
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.records.framing import FRAME_BYTES
-from shardwright.transforms.shards.convert import WORKING_BYTES, Converted, ShardRecipe, convert_refs
-from shardwright.transforms.shards.pool import ByteBudget, default_threads
+from shardwright.transforms.shards.convert import Converted, ShardRecipe, convert_refs
+from shardwright.transforms.shards.pool import converting_executor, working_budget
+from shardwright.transforms.workers import worker_threads
 
 _COMPRESSION_TYPES = {
     "none": CompressionTypes.UNCOMPRESSED,
@@ -140,13 +141,9 @@ class _WriteShard(beam.DoFn):
 
     def setup(self) -> None:
         limit_pixels(self._settings.max_pixels)
-        self._threads = default_threads()
-        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="shardwright")
         self._finisher = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
-        self._budget = ByteBudget(WORKING_BYTES)
 
     def teardown(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
         self._finisher.shutdown(wait=True)
 
     def start_bundle(self) -> None:
@@ -221,7 +218,9 @@ class _WriteShard(beam.DoFn):
             handle = self._sink.open(temporary)
             try:
                 offset = 0
-                for image in convert_refs(refs, recipe, self._executor, self._threads, self._budget):
+                for image in convert_refs(
+                    refs, recipe, converting_executor(), worker_threads(), working_budget()
+                ):
                     entry = image.entry
                     if image.example:
                         self._sink.write_record(handle, image.example)

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import IO, Any
@@ -18,7 +18,7 @@ import google_crc32c
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage import beam_files, gcs, local
+from shardwright.transforms.storage import beam_files, gcs, local, s3
 from shardwright.transforms.storage.faults import fault, faults
 from shardwright.transforms.storage.objects import StoredObject
 
@@ -31,6 +31,8 @@ __all__ = [
 
 _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
+#: Those that list a level alone, read what was listed and nothing newer, and share their connections.
+_OBJECT_STORES: Mapping[str, ModuleType] = {"gs": gcs, "s3": s3}
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
@@ -43,7 +45,7 @@ def _store(path: str) -> ModuleType:
     """Returns the module that knows a path's storage."""
     if not is_remote(path):
         return local
-    return gcs if path.startswith("gs://") else beam_files
+    return _OBJECT_STORES.get(path.partition("://")[0], beam_files)
 
 
 def join(base: str, *parts: str) -> str:
@@ -64,9 +66,10 @@ def require_known(option: str, path: str) -> None:
     Raises:
       UsageError: naming the option.
     """
-    if path.startswith("gs://"):
-        if not gcs.split_path(path)[0]:
-            raise UsageError(f"{option} {printable(path)} names no bucket; write gs://BUCKET/...")
+    scheme = path.partition("://")[0]
+    if scheme in _OBJECT_STORES and is_remote(path):
+        if not path.split("/")[2]:
+            raise UsageError(f"{option} {printable(path)} names no bucket; write {scheme}://BUCKET/...")
     elif is_remote(path):
         from apache_beam.io.filesystems import FileSystems
 
@@ -91,7 +94,9 @@ def read_version(path: str, version: str) -> bytes:
       FileNotFoundError: if that version is there no more.
     """
     store = _store(path)
-    return gcs.read_bytes(path, version, checked=False) if store is gcs else bytes(store.read_bytes(path))
+    if store is gcs:
+        return gcs.read_bytes(path, version, checked=False)
+    return bytes(store.read_bytes(path, version))
 
 
 def crc32c_of(data: bytes) -> str:
@@ -182,17 +187,17 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     if deep:
         yield from _store(directory).list_objects(directory)
     else:
-        yield from gcs.list_objects(directory, deep=False)
+        yield from _store(directory).list_objects(directory, deep=False)
 
 
 def has_folders(directory: str) -> bool:
     """Whether the folders of a remote directory can be listed without all that is in them."""
-    return _store(directory) is gcs
+    return _store(directory) in _OBJECT_STORES.values()
 
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a remote directory."""
-    return gcs.list_folders(directory)
+    return list(_store(directory).list_folders(directory))
 
 
 def copy_files(source: str, target: str, files: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Any storage that Beam knows (s3://, hdfs://, ...), through its FileSystems."""
+"""Any other storage that Beam knows (hdfs://, ...), through its FileSystems."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _told(doing: str, path: str) -> Iterator[None]:
         ) from error
 
 
-def read_bytes(path: str) -> bytes:
-    """Reads a whole file."""
+def read_bytes(path: str, version: str = "") -> bytes:
+    """Reads a whole file; these file systems keep one version only."""
     with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
         return bytes(file.read())
 

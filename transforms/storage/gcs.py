@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import sys
+import re
 import tempfile
 import threading
-from collections.abc import Iterator
-from functools import lru_cache
-from typing import IO, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple, TypeVar
 
 from shardwright.schemas import __version__
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.objects import StoredObject, beam_options
+
+Result = TypeVar("Result")
 
 #: Connections, and so requests in flight, of a process.
 CONNECTIONS = 64
@@ -33,17 +34,50 @@ _CREDENTIALS_ADVICE = (
 )
 #: What can be done without the object, so that what is missing is the bucket.
 _NEEDS_A_BUCKET_ONLY = ("list", "write")
+#: What the client puts before the message of the storage.
+_METHOD_AND_URL = re.compile(r"\A[A-Z]+ \S+: ")
+_NO_BUCKET = "specified bucket does not exist"
+#: How often an object is sent or fetched whose bytes arrive damaged.
+_ATTEMPTS = 3
+#: Answers to bytes that do not agree with their checksum, and to upload sessions that were lost.
+_UPLOAD_AGAIN = (400, 404, 410)
+#: Bytes of a large upload that are in memory at once.
+_CHUNK_BYTES = 16 << 20
 _lock = threading.Lock()
 _answered = threading.Event()
 
 
-def _beam_options() -> Any:
-    """Returns Beam's options of this process, if Beam is in use: on workers they come with the job."""
-    module = sys.modules.get("apache_beam.io.filesystems")
-    return module.FileSystems._pipeline_options if module else None
+class _Access(NamedTuple):
+    """What decides how the storage is reached."""
+
+    emulator: str = ""
+    no_auth: bool = False
+    impersonate: str = ""
 
 
-def _credentials() -> Any:
+class _Made(NamedTuple):
+    """This process's client, and what it was made for."""
+
+    client: Any
+    access: _Access
+    options: Any
+
+
+_made = _Made(None, _Access(), None)
+
+
+def _access(options: Any) -> _Access:
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
+    if options is None:
+        return _Access(emulator)
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+    google_options = options.view_as(GoogleCloudOptions)
+    principals = google_options.impersonate_service_account or ""
+    return _Access(emulator, bool(google_options.no_auth), principals)
+
+
+def _credentials(access: _Access) -> Any:
     """Returns the credentials that Beam's own options ask for.
 
     Beam's GcsIO looks for them five times with pauses, 20 seconds in all, where there are none.
@@ -52,19 +86,12 @@ def _credentials() -> Any:
     from google.auth import impersonated_credentials
     from google.auth.credentials import AnonymousCredentials
 
-    options = _beam_options()
-    google_options = None
-    if options is not None:
-        from apache_beam.options.pipeline_options import GoogleCloudOptions
-
-        google_options = options.view_as(GoogleCloudOptions)
-    if os.environ.get("STORAGE_EMULATOR_HOST") or (google_options is not None and google_options.no_auth):
+    if access.emulator or access.no_auth:
         return AnonymousCredentials()
     scope = "https://www.googleapis.com/auth/devstorage.read_write"
     found, _ = google.auth.default(scopes=[scope])
-    principals = google_options.impersonate_service_account if google_options is not None else None
-    if principals:
-        *delegates, principal = principals.split(",")
+    if access.impersonate:
+        *delegates, principal = access.impersonate.split(",")
         return impersonated_credentials.Credentials(
             source_credentials=found,
             target_principal=principal,
@@ -75,20 +102,28 @@ def _credentials() -> Any:
 
 
 def _client() -> Any:
-    """Returns this process's client; threads share its connections."""
+    """Returns this process's client; threads share its connections, other options make another."""
+    global _made
+    options = beam_options()
     with _lock:
-        return _make_client()
+        same_host = _made.access.emulator == os.environ.get("STORAGE_EMULATOR_HOST", "")
+        if _made.client is None or _made.options is not options or not same_host:
+            access = _access(options)
+            client = _made.client if _made.access == access else None
+            if client is None:
+                _answered.clear()
+            _made = _Made(client or _make_client(access), access, options)
+        return _made.client
 
 
-@lru_cache(1)
-def _make_client() -> Any:
+def _make_client(access: _Access) -> Any:
     from google.api_core.client_info import ClientInfo
     from google.cloud import storage
     from requests.adapters import HTTPAdapter
 
     client = storage.Client(
         project=None,
-        credentials=_credentials(),
+        credentials=_credentials(access),
         client_info=ClientInfo(user_agent=f"shardwright/{__version__}"),
     )
     for scheme in ("https://", "http://"):
@@ -119,7 +154,9 @@ def _told(doing: str, path: str) -> Iterator[None]:
     """Turns what the client raises into one sentence; what is absent or forbidden is an OSError."""
     from google.api_core.exceptions import Forbidden, GoogleAPICallError, NotFound, RetryError, Unauthorized
     from google.auth.exceptions import GoogleAuthError, TransportError
+    from google.cloud.storage.exceptions import DataCorruption
     from requests.exceptions import RequestException
+    from urllib3.exceptions import HTTPError
 
     shown = printable(path)
     try:
@@ -128,7 +165,7 @@ def _told(doing: str, path: str) -> Iterator[None]:
     except ShardwrightError:
         raise
     except NotFound as error:
-        if doing in _NEEDS_A_BUCKET_ONLY or "bucket" in str(error.message).lower():
+        if doing in _NEEDS_A_BUCKET_ONLY or _NO_BUCKET in str(error):
             bucket = split_path(path)[0]
             raise EngineError(
                 f"Cannot {doing} {shown}: there is no bucket {bucket}; check its name or make it first."
@@ -136,24 +173,43 @@ def _told(doing: str, path: str) -> Iterator[None]:
         raise FileNotFoundError(errno.ENOENT, "no such object", path) from error
     except Forbidden as error:
         raise PermissionError(errno.EACCES, "permission denied", path) from error
+    except DataCorruption as error:
+        raise EngineError(
+            f"Cannot {doing} {shown}: its bytes do not agree with its checksum, however often they are "
+            "sent; check the network, then run again with --resume."
+        ) from error
+    except (RetryError, TransportError, RequestException, HTTPError, ConnectionError) as error:
+        raise _unreachable(doing, shown, error) from error
     except (Unauthorized, GoogleAuthError) as error:
-        if isinstance(error, TransportError):
-            raise _unreachable(doing, shown, error) from error
         raise EngineError(
             f"Cannot {doing} {shown}: there are no valid credentials for Google Cloud; {_CREDENTIALS_ADVICE}."
         ) from error
-    except (RetryError, GoogleAPICallError, RequestException) as error:
-        raise _unreachable(doing, shown, error) from error
+    except GoogleAPICallError as error:
+        said = " ".join(_METHOD_AND_URL.sub("", error.message).split())[:300].rstrip(".")
+        raise EngineError(f"Cannot {doing} {shown}: Google Cloud Storage refuses it: {said}.") from error
 
 
 def _unreachable(doing: str, shown: str, error: Exception) -> EngineError:
     cause = getattr(error, "cause", None) or error.__cause__ or error
-    status = getattr(cause, "code", None)
+    status = getattr(cause, "code", None) or getattr(getattr(cause, "response", None), "status_code", None)
     answer = f"answers with {int(status)}" if status else f"does not answer ({type(cause).__name__})"
     return EngineError(
         f"Cannot {doing} {shown}: Google Cloud Storage {answer} again and again; check the network, then "
         "run again with --resume."
     )
+
+
+def _again(function: Callable[[], Result], statuses: Sequence[int] = ()) -> Result:
+    """Calls a function whose bytes arrived damaged again, from the beginning, as the client does not."""
+    from google.cloud.storage.exceptions import DataCorruption
+
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return function()
+        except Exception as error:
+            if not isinstance(error, DataCorruption) and getattr(error, "code", None) not in statuses:
+                raise
+    return function()
 
 
 def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
@@ -164,11 +220,15 @@ def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
       generation: the one to read; empty for the newest.
       checked: whether the bytes are compared with the checksum that comes with them.
     """
-    with _told("read", path):
+
+    def read() -> bytes:
         data = _blob(path, generation).download_as_bytes(
             raw_download=True, checksum="crc32c" if checked else None, retry=_retry(), timeout=_TIMEOUT
         )
         return bytes(data)
+
+    with _told("read", path):
+        return _again(read)
 
 
 def read_head(path: str, size: int) -> bytes:
@@ -201,19 +261,35 @@ def exists(path: str) -> bool:
 
 def write_bytes(path: str, data: bytes) -> None:
     """Writes an object in one upload: it appears whole or not at all."""
-    with _told("write", path):
-        _blob(path).upload_from_string(
+    _upload(
+        path,
+        lambda blob: blob.upload_from_string(
             data, _content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
-        )
+        ),
+    )
 
 
 def publish(temporary: str, path: str) -> None:
     """Uploads a finished local file to its final name and removes it."""
-    with _told("write", path):
-        _blob(path).upload_from_filename(
+    _upload(
+        path,
+        lambda blob: blob.upload_from_filename(
             temporary, _content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
-        )
+        ),
+    )
     os.unlink(temporary)
+
+
+def _upload(path: str, send: Callable[[Any], None]) -> None:
+    """Uploads from the beginning again what arrived damaged, or whose upload session was lost."""
+
+    def upload() -> None:
+        blob = _blob(path)
+        blob.chunk_size = _CHUNK_BYTES
+        send(blob)
+
+    with _told("write", path):
+        _again(upload, _UPLOAD_AGAIN)
 
 
 def _content_type(path: str) -> str:
@@ -224,10 +300,16 @@ def _content_type(path: str) -> str:
 def open_local(path: str) -> Iterator[IO[bytes]]:
     """Opens a local copy of an object."""
     with tempfile.TemporaryFile() as file:
-        with _told("read", path):
+
+        def fetch() -> None:
+            file.seek(0)
+            file.truncate()
             _blob(path).download_to_file(
                 file, raw_download=True, checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
             )
+
+        with _told("read", path):
+            _again(fetch)
         file.seek(0)
         yield file
 

@@ -13,7 +13,6 @@ import pytest
 from shardwright.transforms.shards.pool import (
     CHUNK_ITEMS,
     ByteBudget,
-    default_threads,
     map_ordered,
 )
 
@@ -156,7 +155,3 @@ def test_a_failing_block_gives_its_bytes_back() -> None:
         raise RuntimeError
     with budget.reserve(10):
         pass
-
-
-def test_threads_are_those_that_may_be_used() -> None:
-    assert default_threads() >= 1

@@ -1,0 +1,116 @@
+"""Chooses threads or processes for a run on one machine, and says which."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+from shardwright.transforms import storage
+from shardwright.transforms.sources.inputs import Input
+from shardwright.transforms.workers import usable_cpus, worker_threads
+
+#: Seconds that an image holds the interpreter's lock, so that no thread of its process goes on;
+#: the same for one that comes over a network; processor seconds for each byte of its file; and
+#: seconds until several processes have started. Measured: docs/engines.md.
+LOCK_SECONDS = 0.5e-3
+NETWORK_LOCK_SECONDS = 1.0e-3
+SECONDS_PER_BYTE = 17e-9
+START_SECONDS = 5.0
+#: Files that are counted before a run at most; they say enough.
+COUNTED_FILES = 50_000
+COUNTED_OBJECTS = 10_000
+_IN_PROCESS = ("FnApiRunner",)
+_MULTI_PROCESSING = "multi_processing"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How a run uses its machine.
+
+    Attributes:
+      processes: worker processes; 0 where the engine decides.
+      threads: of each, that decode and encode.
+      cpus: processors of this machine.
+    """
+
+    processes: int
+    threads: int
+    cpus: int
+
+    def __str__(self) -> str:
+        """Returns what the summary says."""
+        if not self.processes:
+            return "workers as the engine has them"
+        processes = "this process" if self.processes == 1 else f"each of {self.processes} processes"
+        return f"{_count(self.threads, 'thread')} in {processes}, on {_count(self.cpus, 'processor')}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("s" if number != 1 else "")
+
+
+def choose_workers(given: Sequence[str] | None, options: Any, inputs: Sequence[Input]) -> Workers:
+    """Chooses, unless the user did, and sets Beam's options accordingly.
+
+    Args:
+      given: Beam's options as the user wrote them; None if they came as an object.
+      options: the same as Beam's PipelineOptions; changed where several processes are better.
+      inputs: what is going to be read; counted only as far as it matters.
+    """
+    from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+
+    direct, cpus = options.view_as(DirectOptions), usable_cpus()
+    if options.view_as(StandardOptions).runner not in _IN_PROCESS:
+        return Workers(0, 0, cpus)
+    told = given is None or any(token.startswith("--direct_") for token in given)
+    if not told and cpus > 1 and seconds_gained(_first_files(inputs), cpus) > START_SECONDS:
+        direct.direct_running_mode = _MULTI_PROCESSING
+        direct.direct_num_workers = cpus
+    processes = (direct.direct_num_workers or cpus) if direct.direct_running_mode == _MULTI_PROCESSING else 1
+    return Workers(processes, worker_threads(), cpus)
+
+
+class Workload(NamedTuple):
+    """The first files of the inputs: how many, their bytes, and how many come over a network."""
+
+    files: int
+    bytes: int
+    remote: int
+
+
+def seconds_gained(load: Workload, cpus: int) -> float:
+    """Returns how much sooner one process for each processor is done than as many threads.
+
+    Threads of one process wait for each other while one holds the interpreter's lock, so together
+    they are never faster than that; processes share nothing.
+    """
+    lock = load.files * LOCK_SECONDS + load.remote * NETWORK_LOCK_SECONDS
+    spread = (lock + load.bytes * SECONDS_PER_BYTE) / cpus
+    return max(lock, spread) - spread
+
+
+def _first_files(inputs: Sequence[Input]) -> Workload:
+    files = size = remote = 0
+    for item in inputs:
+        if storage.is_remote(item.path):
+            for found in islice(storage.list_objects(item.path), COUNTED_OBJECTS):
+                files, size, remote = files + 1, size + found.size, remote + 1
+            continue
+        for entry in islice(_files_below(item.path), COUNTED_FILES):
+            with contextlib.suppress(OSError):
+                size += entry.stat().st_size
+            files += 1
+    return Workload(files, size, remote)
+
+
+def _files_below(folder: str) -> Iterator[os.DirEntry[str]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files_below(entry.path)
+            else:
+                yield entry

@@ -1,0 +1,210 @@
+"""Convert and validate on Prism and Flink: the bytes, codes and sentences of the in-process runner."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from conftest import PHOTOS, ROOT, shard_hashes
+from servers import children, flink_job_server, worker_pool
+
+from shardwright.pipelines import cli
+
+#: Beam's worker threads complain when an engine goes away.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+Run = Callable[..., tuple[int, str]]
+
+ENGINES = ROOT / "build" / "engines"
+SETTINGS = (
+    "--resize=64", "--splits=train=0.6,validation=0.2,test=0.2", "--shards=train=3,validation=1,test=1",
+)  # fmt: skip
+RESTARTS = """\
+restart-strategy:
+  type: fixed-delay
+  fixed-delay:
+    attempts: 3
+    delay: 1 s
+"""
+
+
+@pytest.fixture(scope="session")
+def prism() -> list[str]:
+    """The options that run a pipeline on Prism."""
+    path = Path(os.environ.get("SHARDWRIGHT_PRISM") or ENGINES / f"prism-{version('apache-beam')}")
+    if not path.exists():
+        pytest.skip("Prism is not there; `make prism-test` builds it (needs Go)")
+    return ["--runner=PrismRunner", f"--prism_location={path}"]
+
+
+@pytest.fixture(scope="session")
+def flink_jar() -> Path:
+    """Flink's job server."""
+    default = ENGINES / f"flink-{version('apache-beam')}" / "job-server.jar"
+    path = Path(os.environ.get("SHARDWRIGHT_FLINK_JAR") or default)
+    if not path.exists() or not shutil.which("java"):
+        pytest.skip("Flink's job server is not there; `make flink-test` fetches it (needs Java and Maven)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def flink(flink_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The options that run a pipeline on Flink, with one job server for all tests."""
+    with flink_job_server(flink_jar, tmp_path_factory.mktemp("flink")) as port:
+        yield ["--runner=FlinkRunner", "--flink_master=[local]", f"--job_endpoint=localhost:{port}"]
+
+
+@pytest.fixture(
+    params=[pytest.param("prism", marks=pytest.mark.prism), pytest.param("flink", marks=pytest.mark.flink)]
+)
+def engine(request: pytest.FixtureRequest) -> list[str]:
+    """The options that run a pipeline on an engine; its tests run on each."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def many_photos(tmp_path: Path) -> Path:
+    """The example pictures a dozen times in more classes: a job that can be killed in the middle."""
+    folder = tmp_path / "many"
+    for i in range(12):
+        for path in PHOTOS.glob("*/*"):
+            target = folder / f"{path.parent.name}-{i % 4}" / f"{i}-{path.name}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(path)
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command; returns its exit code and its complaint."""
+
+    def command(*arguments: object) -> tuple[int, str]:
+        capsys.readouterr()
+        code = cli.main([str(argument) for argument in arguments])
+        lines = capsys.readouterr().err.splitlines()
+        assert all(line.startswith("shardwright: ") for line in lines), lines
+        return code, lines[-1] if code and lines else ""
+
+    return command
+
+
+def fingerprint(dataset: Path) -> str:
+    return json.loads((dataset / "dataset.json").read_text())["fingerprint"]
+
+
+def assert_same(dataset: Path, other: Path) -> None:
+    assert shard_hashes(dataset) == shard_hashes(other)
+    assert fingerprint(dataset) == fingerprint(other)
+
+
+def test_the_bytes_are_those_of_the_in_process_runner(
+    engine: list[str], sound_dataset: Path, tmp_path: Path, run: Run
+) -> None:
+    output = tmp_path / "out"
+    assert run("convert", "--input", PHOTOS, "--output", output, *SETTINGS, *engine) == (0, "")
+    assert len(shard_hashes(output)) == 5
+    assert_same(output, sound_dataset)
+    (output / "validation.json").unlink()
+    assert run("validate", "--dataset", output, *engine) == (0, "")
+    report = json.loads((output / "validation.json").read_text())
+    assert (report["mode"], report["sound"], report["records"]) == ("full", True, 61)
+
+
+def test_unsound_data_is_found(engine: list[str], sound_dataset: Path, tmp_path: Path, run: Run) -> None:
+    dataset = tmp_path / "broken"
+    shutil.copytree(sound_dataset, dataset)
+    shard = dataset / "train-00001-of-00003.tfrecord"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    assert run("validate", "--dataset", dataset, *engine)[0] == 1
+    counts = json.loads((dataset / "validation.json").read_text())["counts"]
+    assert {"DATA_CRC", "SHARD_CHECKSUM"} <= set(counts)
+
+
+def test_refusals_have_the_same_code_and_sentence(engine: list[str], tmp_path: Path, run: Run) -> None:
+    bad, none = tmp_path / "bad", tmp_path / "none"
+    shutil.copytree(PHOTOS / "birds", bad / "birds")
+    (bad / "birds" / "text.jpg").write_text("no image")
+    (none / "birds").mkdir(parents=True)
+    (none / "birds" / "readme.txt").write_text("no image")
+    for folder, code in ((bad, 1), (none, 2)):
+        complaints = []
+        for options in ([], engine):
+            output = tmp_path / "out"
+            found, complaint = run("convert", "--input", folder, "--output", output, "--resize=16", *options)
+            assert found == code
+            assert not (output / "dataset.json").exists()
+            assert output.exists() == (code == 1)
+            complaints.append(complaint)
+            shutil.rmtree(output, ignore_errors=True)
+        assert complaints[0] == complaints[1] != ""
+
+
+@pytest.mark.flink
+def test_flink_starts_its_job_server_and_gets_its_options(
+    flink_jar: Path, sound_dataset: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    command = [
+        sys.executable, "-m", "shardwright.pipelines.convert", "--input", PHOTOS, "--output", output,
+        *SETTINGS, "--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={flink_jar}",
+        "--parallelism=2", "--sdk_worker_parallelism=2", "--verbose",
+    ]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert_same(output, sound_dataset)
+    assert "(2/2)" in result.stderr, "--parallelism did not reach Flink"
+    assert "worker 1-2" in result.stderr, "--sdk_worker_parallelism did not reach Flink"
+
+
+def kill_workers(pool: subprocess.Popen[bytes], output: Path, killed: list[int]) -> None:
+    """Kills the workers as soon as a first shard is finished."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        if any(output.glob("_shards/*.jsonl.gz")):
+            for worker in children(pool):
+                worker.kill()
+                killed.append(worker.pid)
+            return
+        time.sleep(0.01)
+
+
+@pytest.mark.flink
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_killed_worker_costs_time_and_no_byte(
+    restarts: bool, flink: list[str], many_photos: Path, tmp_path: Path, run: Run
+) -> None:
+    output, truth = tmp_path / "out", tmp_path / "truth"
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.yaml").write_text(RESTARTS if restarts else "")
+    command = ["convert", "--input", many_photos, "--resize=64", "--splits=train=0.8,test=0.2", "--shards=6"]
+    killed: list[int] = []
+    with worker_pool(tmp_path) as (port, pool):
+        options = [
+            *flink, "--environment_type=EXTERNAL", f"--environment_config=localhost:{port}",
+            f"--flink_conf_dir={tmp_path / 'conf'}",
+        ]  # fmt: skip
+        killer = threading.Thread(target=kill_workers, args=(pool, output, killed))
+        killer.start()
+        # With --resume from the beginning a restarted worker takes over the shards that are finished.
+        code, complaint = run(*command, "--output", output, "--resume", *options)
+        killer.join()
+    assert killed
+    if not restarts:
+        assert code == 3 and "--resume" in complaint
+        assert not (output / "dataset.json").exists()
+        code, _ = run(*command, "--output", output, "--resume")
+    assert code == 0
+    assert json.loads((output / "_work" / "outcome.json").read_text())["reused_shards"] >= 1
+    assert run(*command, "--output", truth)[0] == 0
+    assert_same(output, truth)

@@ -1,0 +1,64 @@
+"""How options are read: switches with and without a value, and what goes to Beam."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import SetupOptions
+
+from shardwright.pipelines import cli, options
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.settings import settings_from
+
+
+def given(*argv: str) -> dict[str, object]:
+    parser = options.make_parser("convert", "", "")
+    options.add_settings(parser)
+    namespace, rest = options.parse(parser, argv)
+    assert rest == []
+    return options.given_settings(namespace)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("--overwrite", True),
+        ("--overwrite=true", True),
+        ("--overwrite=True", True),
+        ("--overwrite=false", False),
+        ("--overwrite=no", False),
+    ],
+)
+def test_a_switch_may_have_a_value(argument: str, value: bool) -> None:
+    assert settings_from(given("--input=x", argument)).overwrite is value
+    assert settings_from(given(argument, "--input=x")).overwrite is value
+    assert settings_from(given(argument.replace("overwrite", "strip-metadata"))).strip_metadata is value
+
+
+@pytest.mark.parametrize("value", ["1", "", "maybe", "out/"])
+def test_a_switch_takes_no_other_value(value: str) -> None:
+    with pytest.raises(UsageError, match="write true or false"):
+        settings_from(given(f"--overwrite={value}"))
+
+
+def test_a_switch_that_is_off_leaves_the_job_file_as_it_is(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("resume: true\n")
+    settings = settings_from(given(f"--job={job}", "--overwrite=false"))
+    assert (settings.resume, settings.overwrite) == (True, False)
+    settings = settings_from(given(f"--job={job}", "--overwrite"))
+    assert (settings.resume, settings.overwrite) == (False, True)
+
+
+def test_help_shows_that_a_switch_may_have_a_value(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["convert", "--help"])
+    assert "--resume [true|false]" in capsys.readouterr().out
+
+
+def test_nothing_of_the_launcher_is_sent_to_the_workers_unless_asked_for() -> None:
+    dataflow = ["--runner=DataflowRunner"]
+    assert options.beam_options(dataflow, ()).view_as(SetupOptions).save_main_session is False
+    asked = options.beam_options([*dataflow, "--save_main_session"], ())
+    assert asked.view_as(SetupOptions).save_main_session is True

@@ -1,0 +1,65 @@
+"""What is counted over all references: the same in any order, merged in any way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.plan.assign import shard_order
+from shardwright.transforms.plan.estimate import SAMPLE_CANDIDATES
+from shardwright.transforms.plan.forecast import Placement, RefSummary
+
+REFS = [
+    ImageRef(
+        f"c{i % 7}/{i:05d}.jpg",
+        f"/in/c{i % 7}/{i:05d}.jpg",
+        f"c{i % 7}",
+        size=i,
+        outcome="filtered" if i % 11 == 0 else "",
+        reason="dotfile" if i % 11 == 0 else "",
+    )
+    for i in range(6 * SAMPLE_CANDIDATES)
+]
+BY_ORDER = sorted((ref for ref in REFS if ref.is_candidate), key=lambda ref: shard_order(0, ref.key))
+
+
+def summarise(settings: ConvertSettings, seed: int, parts: int) -> RefSummary:
+    """Adds all references, shuffled, to `parts` summaries, and merges these."""
+    shuffler = random.Random(seed)
+    refs = shuffler.sample(REFS, len(REFS))
+    placement = Placement(settings)
+    merged = RefSummary()
+    for part in range(parts):
+        summary = RefSummary()
+        for ref in refs[part::parts]:
+            summary.add(ref, settings, placement)
+        if shuffler.random() < 0.5:
+            summary.trim(settings)
+        merged.merge(summary, settings)
+    return merged
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 50])
+def test_the_sample_is_that_of_the_lowest_hashes(parts: int) -> None:
+    settings = ConvertSettings(splits="train=0.8,test=0.2")
+    summary = summarise(settings, seed=parts, parts=parts)
+    assert summary.finish(settings) is None
+    assert [ref for _, ref in summary.sample] == BY_ORDER[:SAMPLE_CANDIDATES]
+    assert sum(summary.candidates.values()) == len(BY_ORDER)
+    assert sum(summary.listed.values()) == len(REFS)
+
+
+@pytest.mark.parametrize("limit", [1, 100, SAMPLE_CANDIDATES, 2500, len(BY_ORDER), 10**6])
+@pytest.mark.parametrize("parts", [1, 7])
+def test_a_limit_takes_the_lowest_hashes(limit: int, parts: int) -> None:
+    settings = ConvertSettings(splits="train=0.8,test=0.2", limit=limit)
+    summary = summarise(settings, seed=limit, parts=parts)
+    cut = summary.finish(settings)
+    taken = BY_ORDER[:limit]
+    assert cut == (shard_order(0, taken[-1].key) if len(taken) == limit else None)
+    assert sum(summary.candidates.values()) == len(taken)
+    assert sum(summary.source_bytes.values()) == sum(ref.size for ref in taken)
+    assert [ref for _, ref in summary.sample] == taken[:SAMPLE_CANDIDATES]

@@ -1,0 +1,86 @@
+"""References on their way to their shards and buckets: none lost, none twice, equal keys together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from fractions import Fraction
+
+import pytest
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
+from shardwright.schemas.plan import Forecast, Plan
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.plan import transforms
+from shardwright.transforms.plan.assign import shard_of, shard_order, split_bounds, split_of
+from shardwright.transforms.plan.transforms import BatchRefs, BucketKeys, ShardId, check_keys
+
+REFS = [
+    ImageRef(f"c/{i:05d}.jpg", f"/in/c/{i:05d}.jpg", "c", "" if i % 3 else "test", size=i)
+    for i in range(5000)
+]
+SETTINGS = ConvertSettings(splits="train=0.5,test=0.5")
+SHARDS = {"train": 5, "test": 3}
+
+
+def batched(refs: Iterable[ImageRef]) -> list[EncodedRefs]:
+    step = BatchRefs()
+    step.start_bundle()
+    batches = [batch for ref in refs for batch in step.process(ref)]
+    return batches + [item.value for item in step.finish_bundle()]
+
+
+def sort(step: object, batches: Iterable[EncodedRefs], *sides: object) -> dict[ShardId, list[EncodedRefs]]:
+    step.start_bundle()  # type: ignore[attr-defined]
+    elements = [item for batch in batches for item in step.process(batch, *sides)]  # type: ignore[attr-defined]
+    elements += [item.value for item in step.finish_bundle()]  # type: ignore[attr-defined]
+    groups: dict[ShardId, list[EncodedRefs]] = {}
+    for place, encoded in elements:
+        groups.setdefault(place, []).append(encoded)
+    return groups
+
+
+@pytest.mark.parametrize("in_hand", [1, 1500, 10**6])
+@pytest.mark.parametrize("limit", [0, 1234])
+def test_every_reference_gets_to_the_shard_of_its_hash(
+    monkeypatch: pytest.MonkeyPatch, in_hand: int, limit: int
+) -> None:
+    monkeypatch.setattr(transforms, "_REFS_IN_HAND", in_hand)
+    orders = sorted(shard_order(0, ref.key) for ref in REFS)
+    cut = orders[limit - 1] if limit else None
+    forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {}, limit_cut=cut)
+    groups = sort(transforms._AssignShard(SETTINGS), batched(REFS), forecast)
+    arrived = {place: [r for e in encoded for r in decode_refs(e)] for place, encoded in groups.items()}
+    bounds = split_bounds({"train": Fraction(1, 2), "test": Fraction(1, 2)})
+    expected = Counter()
+    for ref in REFS:
+        order = shard_order(0, ref.key)
+        split = ref.split or split_of(0, ref.key, bounds)
+        beyond = cut is not None and order > cut
+        placed = ref._replace(split=split)
+        placed = placed._replace(outcome="filtered", reason="limit") if beyond else placed
+        expected[(split, shard_of(order[0], SHARDS[split])), placed] += 1
+    assert Counter((place, ref) for place, refs in arrived.items() for ref in refs) == expected
+    assert max(map(len, groups.values())) <= (5 if in_hand == 1 else 4 if in_hand == 1500 else 1)
+
+
+def test_equal_keys_meet_in_one_bucket_whatever_their_splits() -> None:
+    again = [ref._replace(split="other", uri="/else/" + ref.key) for ref in REFS[:7]]
+    groups = sort(BucketKeys(), batched([*REFS, *again]))
+    places: dict[str, set[ShardId]] = {}
+    count = 0
+    for place, encoded in groups.items():
+        for ref in (ref for item in encoded for ref in decode_refs(item)):
+            places.setdefault(ref.key, set()).add(place)
+            count += 1
+    assert count == len(REFS) + len(again)
+    assert all(len(found) == 1 for found in places.values())
+    with pytest.raises(UsageError, match=r"/else/c/0000\d.jpg and /in/c/0000\d.jpg"):
+        for group in groups.items():
+            list(check_keys(group))
+    assert sum(sum(check_keys(group)) for group in sort(BucketKeys(), batched(REFS)).items()) == len(REFS)
+
+
+def test_empty_shards_are_checked_too() -> None:
+    assert list(check_keys((("train", 0), [encode_refs(())]))) == [0]
