@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -44,8 +43,9 @@ def free_port() -> int:
 def start_emulator(port: int) -> subprocess.Popen[bytes]:
     """Starts the emulator and waits until it answers."""
     program = Path(sys.executable).with_name("gcp-storage-emulator")
+    where = ("--host=localhost", f"--port={port}", f"--default-bucket={_BUCKET}")
     emulator = subprocess.Popen(
-        [program, "start", "--host=localhost", f"--port={port}", "--in-memory", f"--default-bucket={_BUCKET}"],
+        [program, "start", "--in-memory", *where],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -152,7 +152,8 @@ def main() -> int:
     port, proxy_port = free_port(), free_port()
     emulator = start_emulator(port)
     try:
-        print(f"{upload(arguments.photos, port)} objects, each request held back {arguments.delay * 1e3:.0f} ms")
+        objects = upload(arguments.photos, port)
+        print(f"{objects} objects, each request held back {arguments.delay * 1e3:.0f} ms")
         proxy = DelayingProxy(proxy_port, port, arguments.delay)
         proxy.start()
         served: list[float] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import sys
@@ -16,6 +17,7 @@ from shardwright.pipelines.prepare import (
     Request,
     as_beam_options,
     build_forecast,
+    check_reachable,
     make_request,
 )
 from shardwright.pipelines.progress import show_progress
@@ -24,9 +26,9 @@ from shardwright.pipelines.summary import print_convert_summary
 from shardwright.pipelines.workers import Workers, choose_workers
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR, Dataset
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
+from shardwright.schemas.errors import DataRefused, EngineError, UsageError
+from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.settings import ConvertSettings, setting_fields
 from shardwright.transforms import storage
@@ -84,7 +86,8 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     from shardwright.transforms.commit import CommitDataset
     from shardwright.transforms.plan.transforms import (
         AssignShards,
-        bucket_keys,
+        BucketKeys,
+        ShardId,
         check_keys,
         name_planned_shard,
     )
@@ -95,8 +98,13 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     grouped = batches | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
     keys = grouped
     if len(request.inputs) > 1:
-        keys = batches | "BucketKeys" >> beam.FlatMap(bucket_keys) | "GroupKeys" >> beam.GroupByKey()
-    keys_checked = keys | "CheckKeys" >> beam.FlatMap(check_keys)  # int
+        keys = (
+            batches
+            | "BucketKeys"
+            >> beam.ParDo(BucketKeys()).with_output_types(tuple[ShardId, EncodedRefs])  # (("", bucket), refs)
+            | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [refs])
+        )
+    keys_checked = keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)  # int
     results = (
         grouped
         | "NamePlannedShards"
@@ -160,9 +168,11 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=True)
     settings = request.settings
-    directory = prepare_output(settings)
+    described = bool(description_of(beam_options))
+    check_reachable(beam_options, input=[item.path for item in request.inputs], output=settings.output)
+    directory = prepare_output(settings, described)
     fresh = storage.is_remote(settings.output) or not storage.exists(settings.output)
-    if storage.is_remote(directory) and not description_of(beam_options):
+    if storage.is_remote(directory) and not described:
         check_remote_writable(directory)
     workers = choose_workers(given, beam_options, request.inputs)
     run = _run_facts(settings, beam_options, workers)
@@ -173,7 +183,21 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     except UsageError:
         leave_no_trace(directory, fresh)
         raise
+    except EngineError as error:
+        refusal = _refusal_of(job)
+        if refusal:
+            raise refusal from error
+        raise
     return load_result(settings.output, metrics_of(result))
+
+
+def _refusal_of(job: Job) -> DataRefused | None:
+    """Returns the refusal that a run left in its outcome file, for engines that only say that it failed."""
+    with contextlib.suppress(Exception):
+        outcome = json.loads(storage.read_bytes(storage.join(job.directory, OUTCOME_JSON)))
+        if outcome["run"] == job.started and outcome["exit_code"] == ExitCode.REFUSED:
+            return DataRefused(outcome["message"])
+    return None
 
 
 def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
@@ -187,8 +211,8 @@ def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
         return ConvertResult(
             path=path,
             dataset=Dataset.from_json(document, storage.join(path, DATASET_JSON)),
-            outcome=read(f"{WORK_DIR}/outcome.json"),
-            run=read("run.json"),
+            outcome=read(OUTCOME_JSON),
+            run=read(RUN_JSON),
             metrics=metrics,
         )
 

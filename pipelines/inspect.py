@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -144,7 +143,7 @@ def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe_files(target: Target) -> dict[str, Any]:
     files = foreign_files(target.pattern or "")
-    return {"files": [{"file": printable(path), "bytes": os.path.getsize(path)} for path in files]}
+    return {"files": [{"file": printable(path), "bytes": storage.size_of(path)} for path in files]}
 
 
 def _choose_split(made: Dataset, split: str) -> str:

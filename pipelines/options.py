@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.settings import ConvertSettings, nearest, setting_fields, settings_from
+from shardwright.transforms import storage
 
 #: Runners whose options are all known here; others learn theirs from a job server.
 _CLOSED_RUNNERS = (
@@ -108,9 +109,9 @@ def read_job_file(path: str) -> dict[str, Any]:
     """
     import yaml
 
+    storage.require_known("--job", path)
     try:
-        with open(path, encoding="utf-8") as file:
-            values = yaml.safe_load(file)
+        values = yaml.safe_load(storage.read_bytes(path).decode())
     except OSError as error:
         raise UsageError(f"--job {path}: {(error.strerror or str(error)).lower()}.") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

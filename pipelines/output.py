@@ -14,10 +14,14 @@ from shardwright.transforms import storage
 from shardwright.transforms.publish import repair_swap, staging_path
 
 
-def prepare_output(settings: ConvertSettings) -> str:
+def prepare_output(settings: ConvertSettings, described: bool = False) -> str:
     """Checks the output and returns the directory to build in; writes nothing.
 
     What is to replace a dataset is built beside it, and `--resume` goes on there.
+
+    Args:
+      settings: checked settings.
+      described: whether the job is described only, so that nothing may change.
 
     Raises:
       UsageError: if it is missing, no directory, or not empty without --overwrite or --resume.
@@ -39,7 +43,7 @@ def prepare_output(settings: ConvertSettings) -> str:
     _check_free(shown, files, settings)
     if settings.overwrite and files and not remote:
         _check_replaceable(output, staging)
-    if not settings.resume:
+    if not settings.resume and not described:
         storage.remove_tree(staging)  # of an --overwrite that was given up
     return staging if settings.overwrite and files else output
 

@@ -16,6 +16,7 @@ from shardwright.pipelines.prepare import (
     Request,
     as_beam_options,
     build_forecast,
+    check_reachable,
     fetch_result,
     make_request,
 )
@@ -65,6 +66,7 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
     """
     beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=False)
+    check_reachable(beam_options, input=[item.path for item in request.inputs])
     with _scratch(beam_options) as path:
         with show_progress(progress):
             run_pipeline(lambda pipeline: build_plan(pipeline, request, path), beam_options)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import EncodedRefs
+from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import parse_class_names
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.settings import ConvertSettings
@@ -76,6 +76,8 @@ def read_plan(path: str) -> Plan:
         repair_swap(os.path.dirname(path) or "." if named else path)
         if os.path.isdir(path):
             path = storage.join(path, DATASET_JSON)
+    elif not path.endswith(".json"):
+        path = storage.join(path, DATASET_JSON)
     try:
         document = json.loads(storage.read_bytes(path))
     except OSError as error:
@@ -159,3 +161,26 @@ def fetch_result(path: str, option: str) -> bytes:
                 "The workers ran on other machines and left their result there; name a place that all "
                 f"can reach with {option} gs://BUCKET/..."
             ) from None
+
+
+def check_reachable(beam_options: Any, **places: str | Sequence[str]) -> None:
+    """Checks that the machines of a job on Dataflow can reach what it reads and writes.
+
+    Args:
+      beam_options: Beam's options.
+      **places: paths by the name of their option.
+
+    Raises:
+      UsageError: naming the path that only this machine has.
+    """
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    if "dataflow" not in (beam_options.view_as(StandardOptions).runner or "").lower():
+        return
+    for option, paths in places.items():
+        for path in (paths,) if isinstance(paths, str) else paths:
+            if path and not storage.is_remote(path):
+                raise UsageError(
+                    f"--{option} {printable(path)} is on this machine, which Dataflow's workers cannot "
+                    "reach; name a place in a bucket, gs://BUCKET/..."
+                )

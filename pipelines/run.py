@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -44,7 +45,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
 
     try:
         try:
-            pipeline = beam.Pipeline(options=options)
+            pipeline = beam.Pipeline(runner=_runner(options), options=options)
         except (ValueError, ImportError) as error:
             detail = " ".join(str(error).split()).rstrip(".")
             raise UsageError(f"Beam does not take its options: {detail}.") from error
@@ -54,7 +55,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
             described = description_of(options)
             if described:
                 raise NotRun(described)
-            state = result.wait_until_finish()
+            state = _wait(result, options)
             if state is not None and str(state) not in ("DONE", "UPDATED"):
                 raise EngineError(f"The runner reports the state {state}; see its log.")
         return result
@@ -62,6 +63,42 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
         if _is_interrupt(error):
             raise KeyboardInterrupt from error
         raise as_shardwright_error(error) from error
+
+
+def _runner(options: Any) -> Any:
+    """Returns the runner that the options name.
+
+    Made by its name alone, Beam's in-process runner tells worker processes none of the options.
+    """
+    from apache_beam.options.pipeline_options import StandardOptions
+    from apache_beam.portability.api import beam_provision_api_pb2
+    from apache_beam.runners.portability.fn_api_runner import fn_runner
+    from apache_beam.runners.portability.portable_runner import JobServiceHandle
+
+    name = options.view_as(StandardOptions).runner
+    if name != DEFAULT_RUNNER:
+        return name
+    told = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+    provision = beam_provision_api_pb2.ProvisionInfo(pipeline_options=told)
+    return fn_runner.FnApiRunner(provision_info=fn_runner.ExtendedProvisionInfo(provision))
+
+
+def _wait(result: Any, options: Any) -> Any:
+    """Waits for a job; says where one on Dataflow can be watched, and stopped if nobody waits any more."""
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+    if not hasattr(result, "job_id"):
+        return result.wait_until_finish()
+    cloud, job = options.view_as(GoogleCloudOptions), result.job_id()
+    console = f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job}?project={cloud.project}"
+    print(f"shardwright: the job runs as {job}: {console}", file=sys.stderr)
+    try:
+        return result.wait_until_finish()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "the job itself goes on; stop it with "
+            f"`gcloud dataflow jobs cancel {job} --region={cloud.region} --project={cloud.project}`."
+        ) from None
 
 
 def description_of(options: Any) -> str:
@@ -202,8 +239,9 @@ def exit_code_of(command: Callable[[], int], verbose: Callable[[], bool], resuma
         code = command()
         sys.stdout.flush()
         return code
-    except KeyboardInterrupt:
-        _complain("interrupted; run again with --resume to go on.", resumable)
+    except KeyboardInterrupt as interrupt:
+        what = str(interrupt) or "run again with --resume to go on."
+        _complain(f"interrupted; {what}", resumable)
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:  # whoever read our output has gone; the interpreter still flushes it
         with contextlib.suppress(OSError, ValueError):

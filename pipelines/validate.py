@@ -17,7 +17,7 @@ from shardwright.pipelines.datasets import (
     read_dataset,
     resolve_target,
 )
-from shardwright.pipelines.prepare import as_beam_options, fetch_result
+from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.tables import console, print_table
@@ -131,6 +131,7 @@ def validate(
     target = resolve_target(dataset)
     kept = report or (storage.join(target.directory, VALIDATION_JSON) if target.directory else "")
     storage.require_known("--report", kept)
+    check_reachable(beam_options, dataset=target.name, report=kept)
     with tempfile.TemporaryDirectory() as scratch:
         path = kept if kept and _runs_elsewhere(beam_options) else os.path.join(scratch, VALIDATION_JSON)
         with show_progress(progress):

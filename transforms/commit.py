@@ -154,11 +154,11 @@ def commit(
     with storage.faults("write to", job.directory):
         check_books(forecast, results, checks)
         result = describe(job, forecast, results)
-        quarantine = _write_quarantine(job, results)
         books = Books()
         for shard in results:
             books.add(shard)
         outcome = {
+            "run": job.started,
             "exit_code": int(ExitCode.DONE),
             "message": "",
             "fingerprint": result.fingerprint,
@@ -168,6 +168,11 @@ def commit(
             "kept": sum(shard.kept for shard in results),
             "warnings": list(forecast.warnings),
         }
+        if _was_swapped(job, result):
+            storage.remove_tree(job.directory)
+            return outcome
+        _check_shards(job, result)
+        quarantine = _write_quarantine(job, results)
         _remove_stale(job, result)
         report = make_report(
             checks,
@@ -191,6 +196,36 @@ def commit(
         if job.directory != job.output:
             swap(job.output)
         return outcome
+
+
+def _was_swapped(job: Job, result: Dataset) -> bool:
+    """Whether an earlier attempt of this step, which engines may run again, has replaced the old dataset.
+
+    Its successor's files are removed last, so where they are all there the swap is begun anew.
+    """
+    if job.directory == job.output or _missing_shards(job, result) == []:
+        return False
+    try:
+        document = json.loads(storage.read_bytes(storage.join(job.output, dataset.DATASET_JSON)))
+        return bool(document["fingerprint"] == result.fingerprint)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _missing_shards(job: Job, result: Dataset) -> list[str]:
+    present = set(storage.list_files(job.directory))
+    files = [shard.file for shards in result.splits.values() for shard in shards]
+    return [file for file in files if file not in present]
+
+
+def _check_shards(job: Job, result: Dataset) -> None:
+    """Checks that every shard to be published is where it was written."""
+    missing = _missing_shards(job, result)
+    if missing:
+        raise EngineError(
+            f"{len(missing)} shards have gone from {printable(job.directory)}, the first is {missing[0]}: "
+            "nothing was published; run again with --resume."
+        )
 
 
 def _write(job: Job, name: str, text: str) -> None:

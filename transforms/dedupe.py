@@ -89,9 +89,9 @@ class DedupeExact(beam.PTransform):
             batches
             | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
             | "HashSources"
-            >> beam.ParDo(_HashSources(self._max_bytes, self._class_names)).with_outputs(
-                _UNHASHED, main="hashed"
-            )
+            >> beam.ParDo(_HashSources(self._max_bytes, self._class_names))
+            .with_output_types(tuple[bytes, EncodedRefs])
+            .with_outputs(_UNHASHED, main="hashed")
         )
         unique = (
             hashed.hashed

@@ -58,9 +58,12 @@ def _swap_by_renames(output: str) -> None:
     storage.remove_tree(old)
     if os.path.lexists(output):
         os.rename(output, old)
-    # A reader that found the output missing may have finished the swap meanwhile.
-    with contextlib.suppress(FileNotFoundError):
+    try:
         os.rename(new, output)
+    except FileNotFoundError:
+        # A reader that found the output missing, or another attempt of this step, has finished the swap.
+        if not os.path.lexists(output):
+            os.rename(old, output)
     _discard(old)
 
 

@@ -80,7 +80,7 @@ def test_commands_that_lack_something(
         ("--overwrite=maybe", "write true or false"),
         ("--runner=Direktrunner", "Beam has no such runner; did you mean DirectRunner?"),
         ("--runner=Zzz", "Beam has no such runner; choose one of DataflowRunner"),
-        ("--runner=DataflowRunner", "Beam does not take its options: "),
+        ("--runner=DataflowRunner", "which Dataflow's workers cannot reach"),
         ("--runner=no.such.Runner", "Beam does not take its options: "),
         ("--source=x", "choose one of auto, class_folders."),
         ("--layout=x", "choose one of classification."),

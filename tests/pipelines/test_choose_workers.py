@@ -1,3 +1,5 @@
+"""Several processes are used where they win; the metrics of a run are those of its images."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

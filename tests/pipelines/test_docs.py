@@ -15,7 +15,7 @@ from shardwright.schemas.settings import setting_fields
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Commands that need more than this machine, and those that are other tests' subject.
-ELSEWHERE = ("gs://", "--runner=DataflowRunner", "--job ", "--help")
+ELSEWHERE = ("gs://", "s3://", "--runner=DataflowRunner", "--job ", "--help")
 
 
 def commands(text: str) -> list[list[str]]:

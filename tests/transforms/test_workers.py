@@ -1,3 +1,5 @@
+"""A worker takes its share of the machine, and a container's limit counts."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from shardwright.schemas import units
 from shardwright.schemas.codes import Outcome, QuarantineReason
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import order_labels
 from shardwright.schemas.layouts import layout_by_name
@@ -182,6 +182,12 @@ def make_forecast(
     layout = layout_by_name(settings.layout)
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label))
     sample = take_sample([ref for _, ref in summary.sample], recipe, executor)
+    if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
+        first = printable(summary.sample[0][1].uri)
+        raise EngineError(
+            f"None of the {sample.tried} images tried can be read, such as {first}: check the permissions "
+            "of the account that reads them."
+        )
     shards: dict[str, int] = {}
     estimates: dict[str, int] = {}
     splits = _split_names(summary, settings, carried)

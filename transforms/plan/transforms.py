@@ -34,7 +34,7 @@ ShardId = tuple[str, int]
 _REFS_PER_BATCH = 1000
 #: References a worker collects before it hands them on, sorted by shard.
 _REFS_IN_HAND = 100_000
-_SAMPLE_THREADS = 4
+_SAMPLE_THREADS = 16
 #: How many workers the check of keys can be spread over.
 _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
@@ -153,7 +153,8 @@ class ForecastDataset(beam.PTransform):
         """Applies the transform."""
         return (
             batches
-            | "SummariseRefs" >> beam.CombineGlobally(_Summarise(self._settings))  # RefSummary
+            | "SummariseRefs"
+            >> beam.CombineGlobally(_Summarise(self._settings)).with_output_types(RefSummary)  # RefSummary
             | "MakeForecast"
             >> beam.ParDo(
                 _MakeForecast(self._settings, self._carried, self._class_names, self._explicit_shards)
@@ -244,15 +245,6 @@ class BucketKeys(_SortInHand):
             bucket = zlib.crc32(ref.key.encode()) % _KEY_BUCKETS
             self._put(("", bucket), ImageRef(ref.key, ref.uri))
         yield from self._flush(at_least=_REFS_IN_HAND)
-
-
-def bucket_keys(batch: EncodedRefs) -> Iterator[tuple[ShardId, EncodedRefs]]:
-    """Sorts references by their keys alone, so that equal keys meet whatever their splits are."""
-    buckets: defaultdict[int, list[ImageRef]] = defaultdict(list)
-    for ref in decode_refs(batch):
-        buckets[zlib.crc32(ref.key.encode()) % _KEY_BUCKETS].append(ref)
-    for bucket, refs in buckets.items():
-        yield ("", bucket), encode_refs(refs)
 
 
 def _stands_twice(key: str, first: str, second: str) -> UsageError:

@@ -20,6 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import DATASET_JSON
+from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import ImageRef, decode_refs
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.ledger import (
@@ -35,6 +36,7 @@ from shardwright.schemas.plan import Forecast, ledger_file, shard_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import limit_pixels
+from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.plan.transforms import PlannedShard, in_global_window
 from shardwright.transforms.progress import PROGRESS
@@ -140,6 +142,7 @@ class _WriteShard(beam.DoFn):
         self._resume = resume
 
     def setup(self) -> None:
+        _check_codec(self._versions)
         limit_pixels(self._settings.max_pixels)
         self._finisher = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
 
@@ -276,6 +279,20 @@ class _WriteShard(beam.DoFn):
         ledger = storage.join(self._directory, ledger_file(*planned[:3]))
         storage.write_bytes(ledger, dump_ledger(result, entries))
         return result, work
+
+
+def _check_codec(recorded: Mapping[str, str]) -> None:
+    """Checks that this worker decodes and encodes with what `dataset.json` is going to name.
+
+    Raises:
+      EngineError: if it does not.
+    """
+    for name, here in codec_versions().items():
+        if recorded.get(name, here) != here:
+            raise EngineError(
+                f"A worker has {name} {here}, the launcher {recorded[name]}: give both the same image or "
+                "packages, then run again with --resume."
+            )
 
 
 def _discard(temporary: str) -> None:

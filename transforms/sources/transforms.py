@@ -41,6 +41,6 @@ class ListSources(beam.PTransform):
         """Applies the transform."""
         return (
             begin
-            | "NameInputs" >> beam.Create(self._inputs, reshuffle=False)  # Input
+            | "NameInputs" >> beam.Create(self._inputs, reshuffle=len(self._inputs) > 1)  # Input
             | "ListInput" >> beam.FlatMap(list_source, self._source).with_output_types(ImageRef)  # ImageRef
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -26,7 +27,7 @@ __all__ = [
     "StoredObject", "copy_files", "crc32c_of", "exists", "fault", "faults", "has_folders", "is_remote",
     "is_temporary", "join", "list_files", "list_folders", "list_objects", "make_dirs", "open_local",
     "publish", "read_bytes", "read_head", "read_version", "remove", "remove_files", "remove_tree",
-    "require_known", "sha256_of", "stat", "temporary_path", "use_options", "write_bytes",
+    "require_known", "sha256_of", "size_of", "stat", "temporary_path", "use_options", "write_bytes",
 ]  # fmt: skip
 
 _COPY_BYTES = 1 << 20
@@ -118,6 +119,16 @@ def stat(path: str) -> StoredObject | None:
     """Returns what the storage tells of a remote file, None if there is none."""
     found: StoredObject | None = _store(path).stat(path)
     return found
+
+
+def size_of(path: str) -> int:
+    """Returns the size of a file in bytes; raises FileNotFoundError or another OSError."""
+    if not is_remote(path):
+        return os.path.getsize(path)
+    found = stat(path)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "no such object", path)
+    return found.size
 
 
 def make_dirs(path: str) -> None:

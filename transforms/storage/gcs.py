@@ -14,7 +14,8 @@ from typing import IO, Any, NamedTuple, TypeVar
 from shardwright.schemas import __version__
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage.objects import StoredObject, beam_options
+from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.workers import job_options
 
 Result = TypeVar("Result")
 
@@ -104,7 +105,7 @@ def _credentials(access: _Access) -> Any:
 def _client() -> Any:
     """Returns this process's client; threads share its connections, other options make another."""
     global _made
-    options = beam_options()
+    options = job_options()
     with _lock:
         same_host = _made.access.emulator == os.environ.get("STORAGE_EMULATOR_HOST", "")
         if _made.client is None or _made.options is not options or not same_host:
@@ -121,6 +122,8 @@ def _make_client(access: _Access) -> Any:
     from google.cloud import storage
     from requests.adapters import HTTPAdapter
 
+    # Otherwise the client asks for each bucket's metadata too, which takes a permission of its own.
+    os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     client = storage.Client(
         project=None,
         credentials=_credentials(access),

@@ -1,9 +1,8 @@
-"""What all object storage has in common: what it tells of an object, and who decides how it is reached."""
+"""What all object storage tells of an object."""
 
 from __future__ import annotations
 
-import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class StoredObject(NamedTuple):
@@ -20,9 +19,3 @@ class StoredObject(NamedTuple):
     size: int
     version: str
     crc32c: str = ""
-
-
-def beam_options() -> Any:
-    """Returns Beam's options of this process, if Beam is in use: on workers they come with the job."""
-    module = sys.modules.get("apache_beam.io.filesystems")
-    return module.FileSystems._pipeline_options if module else None

@@ -13,7 +13,8 @@ from typing import IO, Any
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.gcs import CONNECTIONS
-from shardwright.transforms.storage.objects import StoredObject, beam_options
+from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.workers import job_options
 
 #: How often a request is sent that fails for no fault of ours.
 _ATTEMPTS = 8
@@ -29,7 +30,7 @@ _made: tuple[Any, Any] = (None, None)
 def _client() -> Any:
     """Returns this process's client; threads share its connections, other options make another."""
     global _made
-    options = beam_options()
+    options = job_options()
     with _lock:
         if _made[0] is None or _made[1] is not options:
             _made = (_make_client(options), options)
@@ -37,13 +38,10 @@ def _client() -> Any:
 
 
 def _make_client(options: Any) -> Any:
+    import boto3
     from apache_beam.options.pipeline_options import PipelineOptions, S3Options
+    from botocore.config import Config
 
-    try:
-        import boto3
-        from botocore.config import Config
-    except ImportError:
-        raise UsageError("s3:// needs boto3; install it with `pip install 'shardwright[aws]'`.") from None
     wanted = (options or PipelineOptions([])).view_as(S3Options)
     return boto3.session.Session().client(
         "s3",
@@ -78,8 +76,16 @@ def _place(path: str) -> dict[str, str]:
 @contextlib.contextmanager
 def _told(doing: str, path: str) -> Iterator[None]:
     """Turns what the client raises into one sentence; what is absent or forbidden is an OSError."""
-    from boto3.exceptions import Boto3Error
-    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+    try:
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            NoCredentialsError,
+            PartialCredentialsError,
+        )
+    except ImportError:
+        raise UsageError("s3:// needs boto3; install it with `pip install 'shardwright[aws]'`.") from None
 
     shown = f"Cannot {doing} {printable(path)}"
     try:
@@ -115,9 +121,9 @@ def _failed(shown: str, error: Exception) -> EngineError:
 
 def _get(path: str, **condition: str) -> bytes:
     """Reads an object; what breaks off in its middle is no failed request, and repeated here."""
-    from botocore.exceptions import HTTPClientError, IncompleteReadError
-
     with _told("read", path):
+        from botocore.exceptions import HTTPClientError, IncompleteReadError
+
         for _ in range(_ATTEMPTS - 1):
             answer = _client().get_object(**_place(path), **condition)
             with contextlib.suppress(IncompleteReadError, HTTPClientError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -14,6 +15,7 @@ from shardwright.transforms.shards.pool import (
     CHUNK_ITEMS,
     ByteBudget,
     map_ordered,
+    merge_streams,
 )
 
 
@@ -155,3 +157,58 @@ def test_a_failing_block_gives_its_bytes_back() -> None:
         raise RuntimeError
     with budget.reserve(10):
         pass
+
+
+def _counting(number: int) -> Iterator[int]:
+    yield from range(number * 10_000, number * 10_000 + 2500)
+
+
+def test_merged_streams_give_every_item_once() -> None:
+    streams = [_counting(number) for number in range(7)] + [iter(())]
+    merged = list(merge_streams(streams, 3))
+    assert sorted(merged) == [item for number in range(7) for item in _counting(number)]
+    for number in range(7):  # a stream keeps its order
+        mine = [item for item in merged if item // 10_000 == number]
+        assert mine == list(_counting(number))
+    assert list(merge_streams([], 3)) == []
+
+
+def test_merged_streams_are_drawn_at_once() -> None:
+    barrier = threading.Barrier(4, timeout=10)
+
+    def stream() -> Iterator[int]:
+        barrier.wait()
+        yield 1
+
+    assert list(merge_streams([stream() for _ in range(4)], 4)) == [1, 1, 1, 1]
+
+
+def _threads() -> int:
+    return sum(thread.name.startswith("ThreadPoolExecutor") for thread in threading.enumerate())
+
+
+def _wait_for_threads(most: int) -> None:
+    deadline = time.monotonic() + 5
+    while _threads() > most:
+        assert time.monotonic() < deadline, "threads go on"
+        time.sleep(0.01)
+
+
+def test_the_error_of_a_merged_stream_is_raised_and_ends_the_others() -> None:
+    before = _threads()
+
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("listing failed")
+
+    with pytest.raises(OSError, match="listing failed"):
+        list(merge_streams([itertools.count(), broken(), itertools.count()], 3))
+    _wait_for_threads(before)
+
+
+def test_merged_streams_that_are_given_up_end_their_threads() -> None:
+    before = _threads()
+    merged = merge_streams([itertools.count() for _ in range(9)], 3)
+    assert next(merged) == 0
+    merged.close()
+    _wait_for_threads(before)

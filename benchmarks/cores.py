@@ -1,0 +1,135 @@
+"""Measures how long an image holds Python's lock: what threads on many cores would come to.
+
+Nobody here needs many cores. Decoding, resampling and encoding let go of the lock, so they are
+replaced by sleeps of the length that they take; all the rest of the hot loop is real. Then the
+threads hardly use a processor, any number of them can run, and what their images/s approach is
+one image per lock time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest import mock
+
+from PIL import Image
+
+from shardwright.schemas.layouts import layout_by_name
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images import resize as resizing
+from shardwright.transforms.records.build import label_ids
+from shardwright.transforms.shards.convert import ShardRecipe, convert_refs
+from shardwright.transforms.shards.pool import working_budget
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.inputs import Input
+
+
+class _Timed:
+    """A native coder whose work is timed, or slept through once its length is known."""
+
+    def __init__(self, coder: Any, names: tuple[str, ...], clock: _Clock) -> None:
+        self._coder = coder
+        for name in names:
+            if hasattr(coder, name):
+                setattr(self, name, clock.around(getattr(coder, name), _nothing(name)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coder, name)
+
+
+def _nothing(name: str) -> Callable[..., Any]:
+    """Returns what stands for a native call: a decoder that is done, an encoder that has written."""
+    return lambda *_, **__: (-1, 0) if name == "decode" else 0
+
+
+class _Clock:
+    """Times native calls, or sleeps as long as they took on average."""
+
+    def __init__(self) -> None:
+        self.spent: list[float] = []
+        self.sleeping = False
+        self._lengths: dict[str, list[float]] = {}
+
+    def around(self, call: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the call, timed or slept through."""
+        name = getattr(call, "__name__", "native")
+
+        def run(*arguments: Any, **options: Any) -> Any:
+            if self.sleeping:
+                lengths = self._lengths[name]
+                time.sleep(sum(lengths) / len(lengths))
+                return instead(*arguments, **options)
+            begun = time.perf_counter()
+            result = call(*arguments, **options)
+            self._lengths.setdefault(name, []).append(time.perf_counter() - begun)
+            return result
+
+        return run
+
+    def milliseconds(self, images: int) -> float:
+        """Returns what the native calls took an image."""
+        return 1e3 * sum(map(sum, self._lengths.values())) / images
+
+
+@contextmanager
+def native_calls(clock: _Clock) -> Iterator[None]:
+    """Lets the clock stand around the native calls of decoding, resampling and encoding."""
+    decoder, encoder, resizer = Image._getdecoder, Image._getencoder, resizing.Resizer  # type: ignore[attr-defined]
+
+    def timed_decoder(*arguments: Any) -> Any:
+        return _Timed(decoder(*arguments), ("decode",), clock)
+
+    def timed_encoder(*arguments: Any) -> Any:
+        return _Timed(encoder(*arguments), ("encode_to_file",), clock)
+
+    class TimedResizer:
+        def __init__(self) -> None:
+            self.resize_pil = clock.around(resizer().resize_pil, lambda *_: None)
+
+    with (
+        mock.patch.object(Image, "_getdecoder", timed_decoder),
+        mock.patch.object(Image, "_getencoder", timed_encoder),
+        mock.patch.object(resizing, "Resizer", TimedResizer),
+    ):
+        yield
+
+
+def images_per_second(refs: list[Any], recipe: ShardRecipe, threads: int) -> float:
+    """Converts all with a number of threads."""
+    with ThreadPoolExecutor(threads) as executor:
+        begun = time.perf_counter()
+        for _ in convert_refs(refs, recipe, executor, threads, working_budget()):
+            pass
+        return len(refs) / (time.perf_counter() - begun)
+
+
+def main() -> None:
+    """Prints images/s by threads."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--photos", type=Path, required=True, help="a folder of class folders")
+    parser.add_argument("--threads", default="1,2,4,8,16,32,64")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    refs = [ref for ref in list_class_folders(Input(str(arguments.photos), "")) if ref.is_candidate]
+    settings = ConvertSettings(input=(str(arguments.photos),), resize="224")
+    names = sorted({ref.label for ref in refs})
+    recipe = ShardRecipe(settings, layout_by_name("classification"), label_ids(names, 0))
+    clock = _Clock()
+    with native_calls(clock):
+        alone = images_per_second(refs, recipe, 1)
+        print(f"one thread, nothing slept: {alone:.0f} images/s, {1e3 / alone:.2f} ms an image, ", end="")
+        print(f"{clock.milliseconds(len(refs)):.2f} ms of them in native code that lets go of the lock")
+        clock.sleeping = True
+        for threads in map(int, arguments.threads.split(",")):
+            rate = median(images_per_second(refs, recipe, threads) for _ in range(arguments.rounds))
+            print(f"{threads:3} threads: {rate:6.0f} images/s, one in {1e3 / rate:.2f} ms")
+
+
+if __name__ == "__main__":
+    main()

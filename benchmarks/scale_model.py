@@ -1,0 +1,100 @@
+"""What a large job needs on Dataflow and Google Cloud Storage, computed from stated inputs.
+
+Measured inputs come from `scale.py` and docs/BENCHMARKS.md. Assumed ones say so: put your own in
+their place. No prices: they change, and the price list has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SOURCE_BYTES = 110_000
+RECORD_BYTES = 30_000
+SHARD_BYTES = 128_000_000
+
+#: name -> value, what it is, where it comes from.
+INPUTS = {
+    "source": (SOURCE_BYTES, "bytes of a source", "assumed: JPEGs of about 500x400"),
+    "record": (RECORD_BYTES, "bytes of a record", "assumed: 224x224 JPEG, quality 95"),
+    "shard": (SHARD_BYTES, "bytes of a shard", "the default of --shard_size"),
+    "classes": (1000, "classes", "assumed"),
+    "images_s": (950, "images/s of a core", "measured: BENCHMARKS.md"),
+    "list_us": (18, "microseconds of a core to list an object", "measured without a network"),
+    "plan_us": (53, "microseconds of a core to plan and group a reference", "measured with 99,999 shards"),
+    "listed": (24, "bytes of a reference in the order of the listing", "measured"),
+    "grouped": (95, "bytes of a reference in a shard", "measured with 99,999 shards"),
+    "page": (1000, "objects a list request", "assumed: the default of the JSON API"),
+    "page_s": (0.3, "seconds a list request", "assumed"),
+    "streams": (16, "list requests at once", "transforms/sources/class_folders.py"),
+    "reads_s": (5000, "reads/s that a bucket begins with", "Cloud Storage, request rate guidelines"),
+    "egress": (25_000_000_000, "bytes/s from storage to a project's workers", "assumed: 200 Gbit/s, a quota"),
+    "cores": (1000, "vCPUs", "a choice"),
+}
+#: What `dataset.json` can number.
+MAX_SHARDS = 99_999
+#: Side files of a dataset, and the shard and the ledger of each shard.
+_SIDE_FILES, _FILES_PER_SHARD = 9, 2
+
+
+def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, str]]:
+    """Computes what so many images need.
+
+    Args:
+      images: how many.
+      given: inputs that differ from `INPUTS`.
+
+    Returns:
+      Values by name, each with its formula in words.
+    """
+    of = {name: value for name, (value, _, _) in INPUTS.items()} | dict(given)
+    shards = min(MAX_SHARDS, max(-(-images * of["record"] // of["shard"]), -(-images // 100_000)))
+    core_s = images / of["images_s"]
+    return {
+        "shards": (shards, "images * record / shard, at most 99,999"),
+        "records a shard": (images / shards, "images / shards"),
+        "MB a shard": (images * of["record"] / shards / 1e6, "images * record / shards"),
+        "vCPU-hours to convert": (core_s / 3600, "images / images_s"),
+        "vCPU-hours to plan and group": (images * of["plan_us"] / 3.6e9, "images * plan_us"),
+        "vCPU-hours to list": (images * of["list_us"] / 3.6e9, "images * list_us"),
+        "GB of references between stages": (
+            images * (of["listed"] + 2 * of["grouped"]) / 1e9,
+            "images * (listed + 2 * grouped)",
+        ),
+        "TB read": (images * of["source"] / 1e12, "images * source"),
+        "TB written": (images * of["record"] / 1e12, "images * record"),
+        "TB read back to verify": (images * of["record"] / 1e12, "images * record; 0 with --verify none"),
+        "list requests (class A)": (images / of["page"], "images / page"),
+        "uploads (class A)": (_FILES_PER_SHARD * shards + _SIDE_FILES, "2 * shards + side files"),
+        "reads (class B)": (images + shards, "images + shards"),
+        "hours to list, one worker": (
+            max(images / of["page"] * of["page_s"] / of["streams"], images * of["list_us"] / 1e6) / 3600,
+            "the longer of images / page * page_s / streams and images * list_us",
+        ),
+        "hours to convert with these vCPUs": (core_s / of["cores"] / 3600, "images / images_s / cores"),
+        "hours to read at that quota": (
+            images * of["source"] / of["egress"] / 3600,
+            "images * source / egress",
+        ),
+        "vCPUs that a new bucket feeds": (of["reads_s"] / of["images_s"], "reads_s / images_s"),
+        "GB of memory to commit": (
+            shards * (2_000 + 85 * min(of["classes"], images / shards)) / 1e9,
+            "shards * (2,000 + 85 * classes in a shard)",
+        ),
+    }
+
+
+def print_model(images: int, given: Mapping[str, float]) -> None:
+    """Prints inputs and results as tables.
+
+    Args:
+      images: how many.
+      given: inputs that differ from `INPUTS`.
+    """
+    print("| input | | what | from |\n|---|---:|---|---|")
+    for name, (value, what, source) in INPUTS.items():
+        if name in given:
+            value, source = given[name], "given"
+        print(f"| `{name}` | {value:,} | {what} | {source} |")
+    print(f"\n| for {images:,} images | | formula |\n|---|---:|---|")
+    for name, (value, formula) in compute(images, given).items():
+        print(f"| {name} | {value:,.{0 if value >= 10 else 1 if value >= 1 else 2}f} | {formula} |")

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Starts a conversion on Dataflow, in one of three ways:
+#
+#   launch.sh template  SETTINGS   from the Flex Template TEMPLATE, which build.sh wrote
+#   launch.sh container SETTINGS   from this machine, with IMAGE on the workers
+#   launch.sh package   SETTINGS   from this machine, with the package sent along and built on each worker
+#
+# SETTINGS are those of `shardwright convert`, each written --name=value, such as
+#   --input=gs://my-bucket/photos --output=gs://my-bucket/datasets/v1 --resize=224
+#
+# PROJECT, REGION, BUCKET   where it runs; temporary files go to gs://BUCKET/dataflow
+# TEMPLATE, IMAGE           see above
+# JOB_NAME                  by default shardwright-DATE-TIME
+# MACHINE_TYPE              by default n2-standard-4
+# DISK_GB                   by default 50
+# MAX_WORKERS               by default Dataflow's own limit
+# SERVICE_ACCOUNT           of the workers; by default Compute Engine's
+# SUBNETWORK                where workers have no public address: regions/REGION/subnetworks/NAME
+# THREADS                   shards at a time in each process; by default 1
+set -euo pipefail
+
+usage() {
+  sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" >&2
+}
+
+need() {
+  if [[ -z "${!1:-}" ]]; then
+    echo "launch.sh: $1 is not set: $2" >&2
+    usage
+    exit 2
+  fi
+}
+
+route=${1:-}
+case "$route" in
+  template) need TEMPLATE "the gs:// path that build.sh wrote" ;;
+  container) need IMAGE "the image that build.sh pushed" ;;
+  package) ;;
+  *)
+    echo "launch.sh: say template, container or package first" >&2
+    usage
+    exit 2
+    ;;
+esac
+shift
+need PROJECT "the project that pays"
+need REGION "such as europe-west1, that of the buckets"
+need BUCKET "for temporary files, without gs://"
+for setting in "$@"; do
+  if [[ ! "$setting" =~ ^--[a-z_]+= ]]; then
+    echo "launch.sh: $setting is no setting; write --name=value (--overwrite=true)" >&2
+    exit 2
+  fi
+done
+
+JOB_NAME=${JOB_NAME:-shardwright-$(date -u +%Y%m%d-%H%M%S)}
+MACHINE_TYPE=${MACHINE_TYPE:-n2-standard-4}
+DISK_GB=${DISK_GB:-50}
+THREADS=${THREADS:-1}
+
+if [[ "$route" == template ]]; then
+  parameters=()
+  for setting in "$@" "--number_of_worker_harness_threads=$THREADS" "--disk_size_gb=$DISK_GB" \
+    ${IMAGE:+"--sdk_container_image=$IMAGE"}; do
+    # Values have commas, so the list gets another delimiter (gcloud topic escaping).
+    parameters+=(--parameters "^:::^${setting#--}")
+  done
+  exec gcloud dataflow flex-template run "$JOB_NAME" \
+    --template-file-gcs-location "$TEMPLATE" --project "$PROJECT" --region "$REGION" \
+    --staging-location "gs://$BUCKET/dataflow/staging" --temp-location "gs://$BUCKET/dataflow/tmp" \
+    --worker-machine-type "$MACHINE_TYPE" ${MAX_WORKERS:+--max-workers "$MAX_WORKERS"} \
+    ${SERVICE_ACCOUNT:+--service-account-email "$SERVICE_ACCOUNT"} \
+    ${SUBNETWORK:+--subnetwork "$SUBNETWORK" --disable-public-ips} "${parameters[@]}"
+fi
+
+cd "$(dirname "$0")/../.."
+if [[ "$route" == container ]]; then
+  # The image has all that workers need: nothing is sent along.
+  code=(--sdk_container_image="$IMAGE" --sdk_location=container)
+else
+  code=(--setup_file=./setup.py)
+fi
+exec "${SHARDWRIGHT:-shardwright}" convert "$@" --runner=DataflowRunner --job_name="$JOB_NAME" \
+  --project="$PROJECT" --region="$REGION" \
+  --staging_location="gs://$BUCKET/dataflow/staging" --temp_location="gs://$BUCKET/dataflow/tmp" \
+  --machine_type="$MACHINE_TYPE" --disk_size_gb="$DISK_GB" \
+  --number_of_worker_harness_threads="$THREADS" "${code[@]}" \
+  ${MAX_WORKERS:+--max_num_workers="$MAX_WORKERS"} \
+  ${SERVICE_ACCOUNT:+--service_account_email="$SERVICE_ACCOUNT"} \
+  ${SUBNETWORK:+--subnetwork="$SUBNETWORK" --no_use_public_ips}

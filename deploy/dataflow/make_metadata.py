@@ -1,0 +1,168 @@
+"""Writes metadata.json, the parameters of the Flex Template, from the declaration of the settings.
+
+Run it after a change of `schemas/settings.py`: `python deploy/dataflow/make_metadata.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shardwright.schemas.settings import setting_fields
+
+METADATA = Path(__file__).with_name("metadata.json")
+
+_BUCKET = "gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
+_IN_BUCKET = rf"{_BUCKET}(/[^/\n\r]+)+/?"
+_NAME = "[A-Za-z0-9_]{1,64}"
+_SHARE = r"(0?\.[0-9]*[1-9][0-9]*|1(\.0+)?|[1-9][0-9]{0,8}/[1-9][0-9]{0,8})"
+_COUNT = "[1-9][0-9]{0,4}"
+_SIZE = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]{0,5}) ?[kKmMgGtT][iI]?[bB])"
+
+
+class Shape(NamedTuple):
+    """What a template says of a parameter beyond the setting's own declaration.
+
+    Attributes:
+      group: its heading in the console.
+      regex: what its values match, without anchors; empty for what follows from the declaration.
+      kind: its `paramType`; empty likewise.
+      help: in place of the setting's own; empty for that.
+    """
+
+    group: str
+    regex: str = ""
+    kind: str = ""
+    help: str = ""
+
+
+#: Settings that need more than their declaration says; any other gets its parameter from that alone.
+SHAPES: Mapping[str, Shape] = {
+    "input": Shape(
+        "Input and output",
+        rf"{_BUCKET}(/[^/\n\r]+)*/?",
+        "GCS_READ_FOLDER",
+        "A folder of images in a bucket, with one sub-folder per class. Example: gs://my-bucket/photos",
+    ),
+    "output": Shape(
+        "Input and output",
+        _IN_BUCKET,
+        "GCS_WRITE_FOLDER",
+        "The dataset directory to write; empty, or to be replaced or finished. "
+        "Example: gs://my-bucket/datasets/v1",
+    ),
+    "overwrite": Shape("Input and output"),
+    "resume": Shape("Input and output"),
+    "source": Shape("Input and output"),
+    "limit": Shape("Input and output", "[0-9]{1,18}"),
+    "splits": Shape("Splits and shards", f"{_NAME}={_SHARE}(,{_NAME}={_SHARE})*"),
+    "split_by": Shape("Splits and shards"),
+    "seed": Shape("Splits and shards", "[0-9]{1,18}"),
+    "shard_size": Shape("Splits and shards", _SIZE),
+    "shards": Shape("Splits and shards", f"({_COUNT}|{_NAME}={_COUNT}(,{_NAME}={_COUNT})*)"),
+    "plan_from": Shape("Splits and shards", _IN_BUCKET, "GCS_READ_FILE"),
+    "class_names": Shape("Records", _IN_BUCKET, "GCS_READ_FILE"),
+    "layout": Shape("Records"),
+    "compression": Shape("Records"),
+    "dedupe": Shape("Records"),
+    "resize": Shape("Images", f"{_COUNT}([xX]{_COUNT})?"),
+    "fit": Shape("Images"),
+    "resample": Shape("Images"),
+    "image_format": Shape("Images"),
+    "quality": Shape("Images", "([1-9][0-9]?|100)"),
+    "color": Shape("Images"),
+    "background": Shape("Images", "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})"),
+    "strip_metadata": Shape("Images"),
+    "max_pixels": Shape("Checks", "([1-9][0-9]{0,8}|1[0-9]{9})"),
+    "max_bytes": Shape("Checks", _SIZE),
+    "max_bad_fraction": Shape("Checks", r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)"),
+    "verify": Shape("Checks"),
+}
+
+#: Options of Beam's that the launch of a template has no field for, or that its users look for.
+WORKERS = (
+    {
+        "name": "sdk_container_image",
+        "label": "Image of the workers",
+        "helpText": "Default: the image of the template itself. "
+        "Example: europe-west1-docker.pkg.dev/my-project/images/shardwright:1.0",
+        "regexes": [r"^[a-z0-9][a-zA-Z0-9._:/@-]{2,500}$"],
+    },
+    {
+        "name": "number_of_worker_harness_threads",
+        "label": "Shards at a time in a process",
+        "helpText": "How many shards a worker process, of which there is one per vCPU, converts at a time. "
+        "1 is right nearly always: each shard has its own threads.",
+        "regexes": ["^[1-9][0-9]{0,2}$"],
+        "paramType": "NUMBER",
+    },
+    {
+        "name": "disk_size_gb",
+        "label": "Disk of a worker in GB",
+        "helpText": "It holds the image of the container and one or two shards per vCPU. Example: 50",
+        "regexes": ["^[1-9][0-9]{1,4}$"],
+        "paramType": "NUMBER",
+    },
+)
+
+
+def parameter(name: str, field: Any) -> dict[str, Any]:
+    """Returns the parameter of a setting."""
+    shape = SHAPES.get(name, Shape("More"))
+    choices = [choice for choice in field.metadata["choices"] if choice]
+    entry: dict[str, Any] = {
+        "name": name,
+        "label": name.replace("_", " ").capitalize(),
+        "helpText": shape.help or _help(field),
+        "isOptional": name not in ("input", "output"),
+    }
+    if isinstance(field.default, bool):
+        kind, regex = "BOOLEAN", "(true|false)"
+    elif choices:
+        kind, regex = "ENUM", f"({'|'.join(choices)})"
+        entry["enumOptions"] = [{"value": choice, "label": choice} for choice in choices]
+    else:
+        kind = "NUMBER" if isinstance(field.default, int | float) else "TEXT"
+        regex = r"[^\n\r]+"
+    entry["paramType"] = shape.kind or kind
+    entry["regexes"] = [f"^{shape.regex or regex}$"]
+    entry["groupName"] = shape.group
+    return entry
+
+
+def _help(field: Any) -> str:
+    """Returns what `--help` says of a setting.
+
+    The default is told, not given as `defaultValue`: the console would send that along, and a setting
+    that is sent goes before the carried plan's.
+    """
+    text = field.metadata["help"]
+    shown = "false" if field.default is False else field.default
+    return f"{text[0].upper()}{text[1:]}." + (f" Default: {shown}" if shown not in ("", ()) else "")
+
+
+def metadata() -> dict[str, Any]:
+    """Returns the whole of metadata.json."""
+    fields = setting_fields()
+    names = [*(name for name in SHAPES if name in fields), *(name for name in fields if name not in SHAPES)]
+    workers = [
+        {"isOptional": True, "paramType": "TEXT", **entry, "groupName": "Workers"} for entry in WORKERS
+    ]
+    return {
+        "name": "Shardwright: images to a TFRecord dataset",
+        "description": "Converts raw images to a verified, sharded TFRecord dataset; dataset.json is "
+        "written last.",
+        "streaming": False,
+        "parameters": [*(parameter(name, fields[name]) for name in names), *workers],
+    }
+
+
+def as_text() -> str:
+    """Returns metadata.json as it is checked in."""
+    return json.dumps(metadata(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    METADATA.write_text(as_text(), encoding="utf-8")

@@ -1,0 +1,141 @@
+"""The image and the scripts, as far as they can be read without building or starting anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+FOLDER = ROOT / "deploy" / "dataflow"
+DOCKERFILE = (FOLDER / "Dockerfile").read_text()
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+SCRIPTS = sorted(FOLDER.glob("*.sh"))
+
+
+def instructions(name: str) -> list[list[str]]:
+    """Returns the words of every instruction of a kind, with its continued lines."""
+    joined = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ")
+    return [line.split()[1:] for line in joined.splitlines() if line.startswith(f"{name} ")]
+
+
+def argument(name: str) -> str:
+    (value,) = re.findall(rf"^ARG {name}=(\S*)$", DOCKERFILE, re.MULTILINE)
+    return str(value).strip('"')
+
+
+def test_the_image_has_the_versions_that_are_tested() -> None:
+    assert argument("BEAM_VERSION") == version("apache-beam")
+    (allowed,) = re.findall(r'"apache-beam\[gcp\]>=([\d.]+),', (ROOT / "pyproject.toml").read_text())
+    assert argument("BEAM_VERSION").startswith(f"{allowed}.")
+    (python,) = re.findall(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    bases = [words[0] for words in instructions("FROM")]
+    assert f"python:{python}-slim" in bases and f"apache/beam_python{python}_sdk:${{BEAM_VERSION}}" in bases
+    assert all(python in base or python.replace(".", "") in base for base in bases)
+    assert not re.search(r":latest|tensorflow", DOCKERFILE)
+
+
+def test_what_the_image_copies_is_there_and_not_ignored() -> None:
+    allowed = {
+        line[1:]
+        for line in (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    copied = {
+        source for words in instructions("COPY") if not words[0].startswith("--from") for source in words[:-1]
+    }
+    assert copied == allowed
+    assert {"pipelines", "transforms", "schemas", "setup.py", "pyproject.toml"} <= copied
+    for source in copied:
+        assert (ROOT / source).exists(), source
+
+
+def test_the_image_starts_beam_and_the_template_starts_our_file() -> None:
+    (environment,) = [words[0] for words in instructions("ENV") if words[0].startswith("FLEX_TEMPLATE")]
+    place = environment.removeprefix("FLEX_TEMPLATE_PYTHON_PY_FILE=")
+    assert ["deploy/dataflow/main.py", place] in instructions("COPY")
+    assert (FOLDER / Path(place).name).exists()
+    assert instructions("ENTRYPOINT") == [['["/opt/apache/beam/boot"]']]
+    targets = {words[-1] for words in instructions("COPY") if words[0].startswith("--from=")}
+    assert {"/opt/apache/beam", "/opt/google/dataflow/python_template_launcher"} <= targets
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_the_scripts_are_sound_shell(script: Path) -> None:
+    assert os.access(script, os.X_OK) and "set -euo pipefail" in script.read_text()
+    subprocess.run(["bash", "-n", script], check=True)
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", script], check=True)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a script with commands in reach that only say how they were called."""
+    for name in ("docker", "gcloud", "shardwright"):
+        path = tmp_path / name
+        path.write_text(f'#!/bin/sh\nprintf "{name}"; printf " [%s]" "$@"; echo\n')
+        path.chmod(0o755)
+
+    def run_script(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        return subprocess.run(
+            [FOLDER / name, *arguments], env=path | environment, capture_output=True, text=True, timeout=30
+        )
+
+    return run_script
+
+
+PLACES = {"PROJECT": "my-project", "REGION": "europe-west1", "BUCKET": "my-bucket", "JOB_NAME": "j"}
+SETTINGS = ("--input=gs://a/b", "--output=gs://c/d", "--splits=train=0.8,test=0.2", "--overwrite=true")
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "says"),
+    [
+        (("build.sh",), {}, "IMAGE is not set"),
+        (("build.sh",), {"IMAGE": "x:1"}, "TEMPLATE is not set"),
+        (("build.sh",), {"IMAGE": "x:1", "TEMPLATE": "t.json"}, "write gs://BUCKET/"),
+        (("build.sh",), {"IMAGE": "x:1", "TEMPLATE": "gs://b/t.json", "DOCKER": "dockr"}, "no command dockr"),
+        (("launch.sh",), PLACES, "say template, container or package first"),
+        (("launch.sh", "template"), PLACES, "TEMPLATE is not set"),
+        (("launch.sh", "container"), PLACES, "IMAGE is not set"),
+        (("launch.sh", "package"), {}, "PROJECT is not set"),
+        (("launch.sh", "package", "--overwrite"), PLACES, "--overwrite is no setting"),
+        (("launch.sh", "package", "photos"), PLACES, "photos is no setting"),
+    ],
+)
+def test_the_scripts_say_what_is_missing(
+    run: Run, command: tuple[str, ...], environment: dict[str, str], says: str
+) -> None:
+    done = run(*command, **environment)
+    assert done.returncode == 2 and says in done.stderr and done.stdout == ""
+
+
+def test_the_build_pushes_the_image_before_the_template_names_it(run: Run) -> None:
+    done = run("build.sh", IMAGE="x/y:1", TEMPLATE="gs://b/t.json")
+    assert done.returncode == 0, done.stderr
+    build, push, template, _ = done.stdout.splitlines()
+    assert build.startswith("docker [build]") and "[IMAGE=x/y:1]" in build and build.endswith("[.]")
+    assert push == "docker [push] [x/y:1]"
+    assert template.startswith("gcloud [dataflow] [flex-template] [build] [gs://b/t.json] [--image] [x/y:1]")
+
+
+def test_the_launches_hand_on_every_setting(run: Run) -> None:
+    subnet = "regions/europe-west1/subnetworks/s"
+    done = run("launch.sh", "template", *SETTINGS, TEMPLATE="gs://b/t.json", SUBNETWORK=subnet, **PLACES)
+    assert done.returncode == 0, done.stderr
+    for setting in (*SETTINGS, "--number_of_worker_harness_threads=1", "--disk_size_gb=50"):
+        assert f"[--parameters] [^:::^{setting[2:]}]" in done.stdout
+    assert f"[--subnetwork] [{subnet}] [--disable-public-ips]" in done.stdout
+    done = run("launch.sh", "container", *SETTINGS, IMAGE="x/y:1", MAX_WORKERS="9", **PLACES)
+    options = re.findall(r"\[([^]]*)\]", done.stdout)
+    assert done.returncode == 0 and options[: len(SETTINGS) + 1] == ["convert", *SETTINGS]
+    assert {"--sdk_container_image=x/y:1", "--sdk_location=container", "--max_num_workers=9"} <= set(options)
+    done = run("launch.sh", "package", *SETTINGS, SERVICE_ACCOUNT="me@example.com", **PLACES)
+    assert "[--setup_file=./setup.py]" in done.stdout and "[--service_account_email=me@" in done.stdout

@@ -1,0 +1,168 @@
+"""The conversion as Dataflow's own runner translates it: one graph, named steps, references only."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.stager import Stager
+from cloud import (
+    BUCKET,
+    DATAFLOW,
+    IMAGE,
+    IN_CONTAINER,
+    Described,
+    describe,
+    objects,
+    storage_emulator,
+    upload,
+)
+from conftest import PHOTOS
+
+STEPS = [
+    "AssignShards", "BatchRefs", "CheckKeys", "CommitDataset", "DedupeExact", "ForecastDataset",
+    "ListSources", "NameContract", "NamePlannedShards", "NameShardTasks", "VerifyShards",
+    "WritePlannedShards",
+]  # fmt: skip
+#: Names that Beam gives to its own steps, inside of ours.
+BEAM_STEP = re.compile(
+    r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard)\)"
+    r"|CombineGlobally\(CountCombineFn\)|(Flat)?Map\((reify|restore)_metadata_default_window\)"
+)
+#: What may be grouped, reshuffled or handed in from the side; packed references are bytes.
+CROSSING = {
+    "bytes", "str", "int", "NoneType", "Forecast", "Contract", "ShardTask", "ShardCheck", "ShardResult",
+    "Finding", "Timestamp", "PaneInfo",
+}  # fmt: skip
+#: Steps whose elements Beam is not told the type of; `test_boundaries.py` looks at what really crosses.
+UNTYPED = {
+    "DedupeExact/GroupBySha256", "GroupKeys", "VerifyShards/GroupByBucket",
+    "ForecastDataset/SummariseRefs/InjectDefault side 0", "NamePlannedShards side 1",
+    "CommitDataset/Commit side 1",
+}  # fmt: skip
+SETTINGS = (f"--output=gs://{BUCKET}/out", "--resize=64", "--splits=train=0.8,test=0.2")
+FULL = ("--dedupe=exact", "--verify=full")
+MOST_BYTES = 20 * 10**6
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Any]:
+    # Beam lists this environment's packages for the job, which takes two seconds.
+    with (
+        storage_emulator() as bucket,
+        mock.patch.object(Stager, "_create_stage_submission_env_dependencies", return_value=[]),
+    ):
+        upload(bucket, PHOTOS, "photos", 5)
+        yield bucket
+
+
+def dry_run(*arguments: str) -> Described:
+    return describe("convert", *SETTINGS, *arguments, *DATAFLOW, *IN_CONTAINER, "--dry_run=True")
+
+
+@pytest.fixture(scope="module")
+def job(bucket: Any) -> Described:
+    return dry_run(f"--input=gs://{BUCKET}/photos", "--dedupe=exact")
+
+
+@pytest.fixture(scope="module")
+def full_job(bucket: Any) -> Described:
+    return dry_run(f"--input=gs://{BUCKET}/photos", f"--input=more=gs://{BUCKET}/photos", *FULL)
+
+
+def test_a_dry_run_says_so_and_writes_nothing(bucket: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    before = objects(bucket)
+    assert dry_run(f"--input=gs://{BUCKET}/photos").code == 0
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1) and "described as --dry_run asks" in err
+    assert objects(bucket) == before
+
+
+def test_the_steps_have_readable_names(job: Described, full_job: Described) -> None:
+    assert sorted(job.top) == STEPS
+    assert set(full_job.top) - set(STEPS) == {"BucketKeys", "GroupKeys"}
+    for described in (job, full_job):
+        names = [name for name in described.steps if not name.startswith("ref_AppliedPTransform")]
+        assert len(names) > 40
+        for part in {part for name in names for part in name.split("/")}:
+            assert re.fullmatch(r"([A-Z][a-z0-9]*)+", part) or BEAM_STEP.fullmatch(part), part
+
+
+def test_the_whole_conversion_is_one_graph_that_ends_with_the_commit(
+    job: Described, full_job: Described
+) -> None:
+    for described in (job, full_job):
+        steps, makers = described.steps, {}
+        for name, step in steps.items():
+            if not step.subtransforms:
+                makers.update(dict.fromkeys(step.outputs.values(), name))
+        commit = steps["CommitDataset/Commit"]
+        used = {collection for step in steps.values() for collection in step.inputs.values()}
+        assert used.isdisjoint(commit.outputs.values()), "a step follows the commit"
+        waiting, before = ["CommitDataset/Commit"], set()
+        while waiting:
+            name = waiting.pop()
+            if name not in before:
+                before.add(name)
+                waiting += [makers[collection] for collection in steps[name].inputs.values()]
+        assert before == {name for name, step in steps.items() if step.outputs and not step.subtransforms}
+
+
+def test_the_writer_waits_for_the_check_of_keys(job: Described) -> None:
+    step = job.steps["NamePlannedShards"]
+    payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
+    sides = {step.inputs[tag] for tag in payload.side_inputs}
+    makers = {
+        name
+        for name, other in job.steps.items()
+        if not other.subtransforms and sides & set(other.outputs.values())
+    }
+    assert makers == {"CheckKeys", "ForecastDataset/MakeForecast"}
+
+
+def test_only_references_plans_and_results_cross_from_stage_to_stage(
+    job: Described, full_job: Described
+) -> None:
+    found = job.boundaries | full_job.boundaries
+    assert {"AssignShards/GroupByShard", "WritePlannedShards/WriteShard side 0"} <= set(found)
+    for step, hint in found.items():
+        if step not in UNTYPED:
+            names = {name.rpartition(".")[2] for name in re.findall(r"<class '([^']+)'>", hint)}
+            names |= {"Any"} if "Any" in hint else set()
+            assert names <= CROSSING, f"{step}: {hint}"
+
+
+def test_the_description_does_not_grow_with_the_images(bucket: Any, tmp_path: Path) -> None:
+    for number in range(300):
+        bucket.blob(f"many/ant/{number:08d}.jpg").upload_from_string(b"x")
+    bucket.blob("none/ant/1.jpg").upload_from_string(b"x")
+    sizes = [len(dry_run(f"--input=gs://{BUCKET}/{name}").pipeline.SerializeToString())
+             for name in ("many", "none")]  # fmt: skip
+    assert abs(sizes[0] - sizes[1]) < 64
+    assert 10_000 < max(sizes) < MOST_BYTES / 50
+
+
+def test_class_names_do_not_fill_the_description(bucket: Any) -> None:
+    names = "".join(f"class_{number:06d}\n" for number in range(20_000))
+    bucket.blob("names.txt").upload_from_string(names.encode())
+    described = dry_run(f"--input=gs://{BUCKET}/photos", f"--class_names=gs://{BUCKET}/names.txt", *FULL)
+    # A dataset with the labels of ImageNet-21k: the names are in the forecast's and the dedupe's step.
+    assert len(described.pipeline.SerializeToString()) < MOST_BYTES / 10
+
+
+def test_the_workers_get_the_image(job: Described) -> None:
+    assert {item.container_image for item in job.environments()} == {IMAGE}
+    for environment in job.pipeline.components.environments.values():
+        assert not environment.dependencies, "the image has all that workers need"
+
+
+def test_the_graph_is_the_same_every_time(bucket: Any, job: Described) -> None:
+    again = dry_run(f"--input=gs://{BUCKET}/photos", "--dedupe=exact")
+    assert sorted(again.steps) == sorted(job.steps)
+    assert json.dumps(again.boundaries) == json.dumps(job.boundaries)

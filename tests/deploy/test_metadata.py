@@ -1,0 +1,133 @@
+"""The parameters of the Flex Template: they are the settings, and what they let through is right."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from typing import Any
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.pipelines import options
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.settings import setting_fields, settings_from
+
+FOLDER = ROOT / "deploy" / "dataflow"
+DOCUMENT = json.loads((FOLDER / "metadata.json").read_text())
+PARAMETERS = {entry["name"]: entry for entry in DOCUMENT["parameters"]}
+KINDS = {"TEXT", "NUMBER", "BOOLEAN", "ENUM", "GCS_READ_FOLDER", "GCS_WRITE_FOLDER", "GCS_READ_FILE"}
+REQUIRED = {"input": "gs://my-bucket/photos", "output": "gs://my-bucket/datasets/v1"}
+
+ASCII = st.characters(min_codepoint=32, max_codepoint=126)
+
+#: Values that a parameter takes.
+RIGHT = [
+    ("input", "gs://my-bucket/photos"), ("input", "gs://my-bucket"), ("input", "gs://my.bucket/a b/ü/"),
+    ("output", "gs://my-bucket/datasets/v1"), ("overwrite", "true"), ("resume", "false"), ("seed", "0"),
+    ("splits", "train=1"), ("splits", "train=0.8,validation=0.1,test=0.1"), ("splits", "a=1/3,b=2/3"),
+    ("split_by", r"(patient\d+)"), ("shard_size", "128MB"), ("shard_size", "64 MiB"), ("shard_size", "0.5GB"),
+    ("shard_size", "1000"), ("shards", "8"), ("shards", "train=8,test=1"), ("resize", "224"),
+    ("resize", "320x240"), ("quality", "1"), ("quality", "100"), ("background", "white"),
+    ("background", "#ffffff"), ("background", "#fff"), ("max_pixels", "89478485"), ("max_bytes", "256MB"),
+    ("max_bad_fraction", "0.01"), ("max_bad_fraction", "0"), ("max_bad_fraction", "1"), ("limit", "1000"),
+    ("class_names", "gs://b-b/names.txt"), ("plan_from", "gs://b-b/old/dataset.json"), ("fit", "pad"),
+    ("image_format", "webp"), ("number_of_worker_harness_threads", "1"), ("disk_size_gb", "50"),
+    ("sdk_container_image", "europe-west1-docker.pkg.dev/my-project/images/shardwright:1.0"),
+]  # fmt: skip
+#: Values that it refuses before a machine is started.
+WRONG = [
+    ("input", "photos"), ("input", "gs:/b/x"), ("input", "gs://"), ("output", "gs://my-bucket"),
+    ("output", "gs://my-bucket/"), ("output", "out"), ("overwrite", "yes"), ("overwrite", ""),
+    ("splits", "train"), ("splits", "train=0"), ("splits", "train=2"), ("splits", "train=80%"),
+    ("splits", "train=0.8 test=0.2"), ("splits", "a/b=1"), ("seed", "-1"), ("seed", "x"), ("shard_size", "0"),
+    ("shard_size", "0MB"), ("shard_size", "128M"), ("shard_size", "-1MB"), ("shards", "0"),
+    ("shards", "100000"),
+    ("shards", "train=0"), ("resize", "0"), ("resize", "224x"), ("resize", "224x0"), ("resize", "-5"),
+    ("quality", "0"), ("quality", "101"), ("background", "#ff"), ("max_pixels", "0"), ("max_bytes", "lots"),
+    ("max_bad_fraction", "2"), ("max_bad_fraction", "1.5"), ("max_bad_fraction", "1%"), ("limit", "-1"),
+    ("fit", "squeeze"), ("image_format", "gif"), ("class_names", "names.txt"), ("plan_from", "old/"),
+    ("number_of_worker_harness_threads", "0"), ("disk_size_gb", "big"), ("sdk_container_image", "a b"),
+]  # fmt: skip
+#: Only the launch can tell whether the shares add up, and whether a colour or an expression is one.
+TOLD_AT_LAUNCH = re.compile("add up to|stands twice|at most 1|is no colour|is no regular expression")
+
+
+def takes(name: str, value: str) -> bool:
+    return all(re.fullmatch(regex, value) for regex in PARAMETERS[name]["regexes"])
+
+
+def test_the_file_is_what_the_settings_declare() -> None:
+    made = runpy.run_path(str(FOLDER / "make_metadata.py"))["as_text"]()
+    assert (FOLDER / "metadata.json").read_text() == made, "run python deploy/dataflow/make_metadata.py"
+
+
+def test_every_setting_is_a_parameter_and_every_parameter_an_option() -> None:
+    parser = options.make_parser("convert", "", "")
+    options.add_settings(parser)
+    values = {name: next(value for known, value in RIGHT if known == name)
+              for name in PARAMETERS if name not in setting_fields()}  # fmt: skip
+    assert set(setting_fields()) <= set(PARAMETERS)
+    _, rest = parser.parse_known_args([f"--{name}=x" for name in setting_fields()])
+    assert rest == []
+    known = PipelineOptions([f"--{name}={value}" for name, value in values.items()]).get_all_options(True)
+    assert set(values) <= set(known)
+
+
+def test_a_parameter_is_required_where_there_is_no_default() -> None:
+    required = {name for name, entry in PARAMETERS.items() if not entry["isOptional"]}
+    assert required == set(REQUIRED)
+    with pytest.raises(UsageError, match="--input is missing"):
+        settings_from({}).check()
+    for name, entry in PARAMETERS.items():
+        # The console would send it along, and a setting that is sent goes before the carried plan's.
+        assert "defaultValue" not in entry, name
+
+
+def test_every_parameter_is_described() -> None:
+    assert len(PARAMETERS) == len(DOCUMENT["parameters"])
+    for name, entry in PARAMETERS.items():
+        assert entry["paramType"] in KINDS, name
+        assert entry["label"] and entry["groupName"] and entry["helpText"].endswith(tuple("abcdefghijklmnop"
+            "qrstuvwxyz0123456789.)B")), name  # fmt: skip
+        for regex in entry["regexes"]:
+            assert regex.startswith("^") and regex.endswith("$")
+            assert not re.search(r"\(\?|\\[dwsb]", regex), "what not every engine knows"
+
+
+@pytest.mark.parametrize(("name", "value"), RIGHT)
+def test_right_values_pass(name: str, value: str) -> None:
+    assert takes(name, value)
+    if name in setting_fields():
+        settings_from(REQUIRED | {name: value}).check()
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_wrong_values_do_not(name: str, value: str) -> None:
+    assert not takes(name, value)
+
+
+def test_the_table_has_every_parameter_that_has_a_form_of_its_own() -> None:
+    plain = {name for name, entry in PARAMETERS.items() if entry["paramType"] in ("ENUM", "BOOLEAN")}
+    assert set(PARAMETERS) - plain - {name for name, _ in RIGHT} <= {
+        name for name in PARAMETERS if PARAMETERS[name]["groupName"] == "More"
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if name in setting_fields()])
+def test_what_the_template_lets_through_the_command_takes(name: str) -> None:
+    (regex,) = PARAMETERS[name]["regexes"]
+
+    @settings(max_examples=40, deadline=None, derandomize=True)
+    @given(st.from_regex(regex.replace("$", r"\Z"), alphabet=ASCII))
+    def check(value: Any) -> None:
+        try:
+            settings_from(REQUIRED | {name: value}).check()
+        except UsageError as error:
+            assert TOLD_AT_LAUNCH.search(error.message), error.message
+
+    check()

@@ -1,0 +1,1 @@
+"""Object storage, with servers that the tests start themselves."""

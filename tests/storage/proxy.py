@@ -1,0 +1,344 @@
+"""An HTTP proxy in front of the storage emulator: it counts, breaks things, adds what the emulator lacks.
+
+What the emulator lacks and Google Cloud Storage has: generations that are gone answer with 404, listings
+come in pages, a bucket that is not there is named, a finished upload session answers a second time, and
+`Content-Encoding` is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import json
+import re
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+_OBJECTS = re.compile(
+    r"/(?:download/|upload/)?storage/v1/b/(?P<bucket>[^/]+)(?P<objects>/o(?:/(?P<name>.*))?)?\Z"
+)
+_REWRITE = re.compile(r"(?P<source>.*)/rewriteTo/b/(?P<bucket>[^/]+)/o/(?P<name>.*)\Z")
+#: Headers that belong to one connection.
+_HOPS = frozenset(("connection", "transfer-encoding", "content-length", "keep-alive"))
+
+
+@dataclass
+class Request:
+    """One request as it passed.
+
+    Attributes:
+      kind: media, stat, list, upload, begin, chunk, delete, copy, or bucket.
+      bucket: its bucket.
+      name: the object, of a copy the target; of a listing the prefix.
+      attempt: how often the same was asked before.
+      query: its query.
+      ranged: whether it asks for a part.
+      number: in the order of arrival.
+      status: of the answer; 0 if there was none.
+    """
+
+    kind: str
+    bucket: str
+    name: str
+    attempt: int
+    query: dict[str, str]
+    ranged: bool = False
+    number: int = 0
+    status: int = 0
+
+    def dice(self, seed: int) -> float:
+        """Returns a number from 0 to 1 that depends on nothing but the request and the seed."""
+        text = f"{seed} {self.kind} {self.name} {self.attempt}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
+
+
+class Fault(NamedTuple):
+    """What happens to a request.
+
+    Attributes:
+      action: `status` answers with `value` at once; `drop` closes the connection before anything is done,
+        `lose` after it is done; `cut` in the middle of the answer's body; `delay` waits `value` seconds;
+        `flip` changes a byte of the answer's body, `flip_upload` one of the request's.
+      value: of the action.
+    """
+
+    action: str
+    value: float = 0
+
+
+Rule = Callable[[Request], Fault | None]
+
+
+def flaky(seed: int) -> Rule:
+    """Returns the rule of a bad day: a quarter of all requests fail in some way, others are late."""
+    faults = (
+        *[Fault("status", 503)] * 10, *[Fault("status", 429)] * 3, *[Fault("drop")] * 4, *[Fault("lose")] * 3,
+        *[Fault("cut")] * 5, *[Fault("delay", 0.02)] * 10,
+    )  # fmt: skip
+
+    def rule(request: Request) -> Fault | None:
+        place = int(request.dice(seed) * 100)
+        return faults[place] if place < len(faults) else None
+
+    return rule
+
+
+@dataclass
+class _Answer:
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+@dataclass
+class Proxy:
+    """The proxy; its own port is in `url`.
+
+    Attributes:
+      target: the emulator's (host, port).
+      page_size: most objects of a page of a listing.
+      rule: what happens to each request.
+      requests: those that passed since `watch`.
+    """
+
+    target: tuple[str, int]
+    page_size: int = 1000
+    rule: Rule | None = None
+    requests: list[Request] = field(default_factory=list)
+    url: str = ""
+    most_in_flight: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_flight: Counter[str] = Counter()
+        self._attempts: Counter[tuple[str, ...]] = Counter()
+        self._objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self._buckets: set[str] = set()
+        self._sessions: dict[str, tuple[str, str]] = {}
+        self._finished: dict[str, _Answer] = {}
+
+    def start(self) -> None:
+        """Begins to serve on a free port."""
+        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    @contextlib.contextmanager
+    def watch(self, rule: Rule | None = None, page_size: int = 1000) -> Iterator[Proxy]:
+        """Forgets what passed, and applies a rule for the time of the block."""
+        with self._lock:
+            self.requests.clear()
+            self.most_in_flight.clear()
+            self._attempts.clear()
+        self.rule, self.page_size = rule, page_size
+        try:
+            yield self
+        finally:
+            self.rule, self.page_size = None, 1000
+
+    def counts(self, bucket: str = "") -> Counter[str]:
+        """Returns the number of requests of each kind."""
+        return Counter(request.kind for request in self.requests if bucket in ("", request.bucket))
+
+    def names(self, kind: str) -> list[str]:
+        """Returns the objects of the requests of one kind, in the order of arrival."""
+        return [request.name for request in self.requests if request.kind == kind]
+
+    def handle(self, handler: _Handler, body: bytes) -> None:
+        """Answers one request."""
+        request = self._note(handler, body)
+        try:
+            fault = self.rule(request) if self.rule else None
+            if fault and fault.action == "delay":
+                time.sleep(fault.value)
+            elif fault and fault.action == "status":
+                message = json.dumps({"error": {"message": f"the proxy says {fault.value}"}}).encode()
+                request.status = int(fault.value)
+                handler.answer(_Answer(request.status, [("Content-Type", "application/json")], message))
+                return
+            elif fault and fault.action == "drop":
+                handler.hang_up()
+                return
+            elif fault and fault.action == "flip_upload":
+                body = _flipped(body)
+            answer = self._ask(handler, request, body)
+            request.status = answer.status
+            if fault and fault.action == "lose":
+                handler.hang_up()
+            elif fault and fault.action == "cut" and answer.body:
+                handler.answer(answer, len(answer.body) // 2)
+            else:
+                if fault and fault.action == "flip" and answer.body:
+                    answer.body = _flipped(answer.body)
+                handler.answer(answer)
+        finally:
+            with self._lock:
+                self._in_flight[request.kind] -= 1
+
+    def _note(self, handler: _Handler, body: bytes) -> Request:
+        parts = urlsplit(handler.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        match = _OBJECTS.match(parts.path)
+        bucket, name = (match["bucket"], match["name"]) if match else ("", None)
+        kind = _kind(handler.command, query, name) if match and match["objects"] else "bucket"
+        if kind == "copy" and name and (copied := _REWRITE.match(name)):
+            bucket, name = copied["bucket"], copied["name"]
+        if kind == "list":
+            name = query.get("prefix", "")
+        elif kind in ("upload", "begin"):
+            found = re.search(rb'"name": *("(?:[^"\\]|\\.)*")', body)
+            name = query.get("name") or (json.loads(found[1]) if found else "")
+        elif kind == "chunk":
+            bucket, name = self._sessions.get(query["upload_id"], (bucket, ""))
+        else:
+            name = unquote(name or "")
+        with self._lock:
+            same = (kind, bucket, name, query.get("pageToken", ""), handler.headers.get("Content-Range", ""))
+            request = Request(kind, bucket, name, self._attempts[same], query, "Range" in handler.headers)
+            request.number = len(self.requests)
+            self._attempts[same] += 1
+            self.requests.append(request)
+            self._in_flight[kind] += 1
+            self.most_in_flight[kind] = max(self.most_in_flight[kind], self._in_flight[kind])
+        return request
+
+    def _ask(self, handler: _Handler, request: Request, body: bytes) -> _Answer:
+        known = self._objects.get((request.bucket, request.name))
+        wanted = request.query.get("generation")
+        if wanted and known and request.kind in ("media", "stat") and known["generation"] != wanted:
+            return _Answer(404, [], f"No such object: {request.bucket}/{request.name}".encode())
+        if request.kind == "chunk" and (finished := self._finished.get(request.query["upload_id"])):
+            return finished
+        path = handler.path
+        if request.kind == "list":
+            path = _without_page(path)
+        answer = self._forward(handler.command, path, handler.headers, body)
+        self._learn(request, answer)
+        if request.kind == "list" and answer.status == http.client.OK:
+            answer.body = _page(answer.body, int(request.query.get("pageToken", "0")), self.page_size)
+        if answer.status == http.client.NOT_FOUND and request.bucket not in self._buckets:
+            answer.body = b'{"error": {"code": 404, "message": "The specified bucket does not exist."}}'
+        if request.kind == "media" and known and known.get("contentEncoding"):
+            answer.headers.append(("Content-Encoding", known["contentEncoding"]))
+        return answer
+
+    def _forward(self, method: str, path: str, headers: Any, body: bytes) -> _Answer:
+        connection = http.client.HTTPConnection(*self.target, timeout=30)
+        try:
+            sent = {name: value for name, value in headers.items() if name.lower() not in _HOPS}
+            connection.request(method, path, body or None, {**sent, "Content-Length": str(len(body))})
+            response = connection.getresponse()
+            kept = [(name, value) for name, value in response.getheaders() if name.lower() not in _HOPS]
+            return _Answer(response.status, kept, response.read())
+        except OSError:  # the emulator is down: so is the storage
+            return _Answer(503, [], b"")
+        finally:
+            connection.close()
+
+    def _learn(self, request: Request, answer: _Answer) -> None:
+        """Keeps the state that the emulator does not."""
+        if request.kind == "bucket" and answer.status == http.client.OK:
+            self._buckets.add(json.loads(answer.body)["name"])
+            return
+        if request.kind == "begin" and answer.status == http.client.OK:
+            location = next(value for name, value in answer.headers if name.lower() == "location")
+            upload_id = parse_qs(urlsplit(location).query)["upload_id"][0]
+            self._sessions[upload_id] = (request.bucket, request.name)
+        if request.kind in ("upload", "chunk", "copy") and answer.status == http.client.OK:
+            made = json.loads(answer.body)
+            made = made.get("resource", made)
+            self._objects[made["bucket"], made["name"]] = made
+            if request.kind == "chunk":
+                self._finished[request.query["upload_id"]] = answer
+
+
+def _kind(method: str, query: dict[str, str], name: str | None) -> str:
+    if method == "PUT" or "upload_id" in query:
+        return "chunk"
+    if "uploadType" in query:
+        return "begin" if query["uploadType"] == "resumable" else "upload"
+    if method == "DELETE":
+        return "delete"
+    if method == "POST":
+        return "copy"
+    if name is None:
+        return "list"
+    return "media" if query.get("alt") == "media" else "stat"
+
+
+def _without_page(path: str) -> str:
+    parts = urlsplit(path)
+    query = [(k, v) for k, values in parse_qs(parts.query).items() for v in values if k != "pageToken"]
+    return f"{parts.path}?{urlencode(query)}"
+
+
+def _page(body: bytes, start: int, size: int) -> bytes:
+    """Cuts a page out of a whole listing."""
+    listing = json.loads(body)
+    items = sorted(listing.get("items") or [], key=lambda item: item["name"].encode())
+    page = {"items": items[start : start + size], "prefixes": (listing.get("prefixes") or []) * (not start)}
+    if start + size < len(items):
+        page["nextPageToken"] = str(start + size)
+    return json.dumps(page).encode()
+
+
+def _flipped(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes((data[middle] ^ 1,)) + data[middle + 1 :]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that go away are nothing to talk about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    proxy: Proxy
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing."""
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.proxy.handle(self, body)
+
+    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815
+
+    def answer(self, answer: _Answer, cut: int | None = None) -> None:
+        """Sends an answer; only its first bytes, and then nothing more, if `cut` says so."""
+        self.send_response_only(answer.status)
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body[:cut])
+        self.wfile.flush()
+        if cut is not None:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def hang_up(self) -> None:
+        """Closes the connection without an answer."""
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()

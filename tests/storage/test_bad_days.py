@@ -1,0 +1,248 @@
+"""A storage that fails, lies, refuses or goes away: the same dataset or one sentence, nothing half done."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hostile import document, outcomes, run, run_command, sentence_of
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.inspect import inspect
+from shardwright.pipelines.validate import validate
+from shardwright.transforms.storage import gcs
+from storage.buckets import Bucket, free_port
+from storage.proxy import Fault, Proxy, Request, Rule, flaky
+
+Capture = pytest.CaptureFixture[str]
+VICTIM = "small/ant/000.jpg"
+
+
+def always(fault: Fault, kind: str, name: str = "", times: int = 10**9) -> Rule:
+    """Returns the rule that has one fault happen to what a kind and a part of a name say, a few times."""
+    left = [times]
+
+    def rule(request: Request) -> Fault | None:
+        if request.kind != kind or name not in request.name or not left[0]:
+            return None
+        left[0] -= 1
+        return fault
+
+    return rule
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_flaky_storage_changes_nothing(
+    shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path, tmp_path: Path, seed: int
+) -> None:
+    with proxy.watch(flaky(seed), page_size=5):
+        made = convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", shards=2)
+        report = validate(f"{bucket.url}/out")
+        statuses = Counter(request.status for request in proxy.requests)
+    assert statuses[503] >= 3 and statuses[429] and statuses[0], statuses
+    assert report.sound and made.dataset.fingerprint == document(small_local)["fingerprint"]
+    assert made.dataset.ledger["written"] == made.dataset.ledger["listed"]
+    fetched = bucket.fetch("out", tmp_path)
+    assert outcomes(fetched) == outcomes(small_local)
+
+
+def test_bytes_that_were_damaged_once_are_read_again(
+    shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path
+) -> None:
+    flipped = set()
+
+    def rule(request: Request) -> Fault | None:
+        if request.kind != "media" or request.name in flipped:
+            return None
+        flipped.add(request.name)
+        return Fault("flip")
+
+    with proxy.watch(rule):
+        made = convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", shards=2)
+    assert made.dataset.fingerprint == document(small_local)["fingerprint"]
+    assert any(name.endswith("dataset.json") for name in flipped)
+    flipped.clear()
+    with proxy.watch(rule):
+        assert validate(f"{bucket.url}/out").sound
+        flipped.clear()
+        assert inspect(f"{bucket.url}/out")["fingerprint"] == made.dataset.fingerprint
+    assert any(name.endswith(".tfrecord") for name in flipped)
+
+
+def test_bytes_that_are_damaged_always(shared: Bucket, bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
+    with proxy.watch(always(Fault("flip"), "media", VICTIM)):
+        convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
+    found = outcomes(bucket.fetch("out", tmp_path))
+    assert found.pop("ant/000.jpg") == "CHECKSUM_MISMATCH" and set(found.values()) == {"written"}
+
+
+def test_a_dataset_that_is_damaged_always(
+    capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy
+) -> None:
+    convert(input=f"{shared.url}/small", output=f"{bucket.url}/out")
+    for name in ("dataset.json", ".tfrecord"):
+        with proxy.watch(always(Fault("flip"), "media", name)):
+            for command in ("validate", "inspect"):
+                sentence = sentence_of(run(capfd, command, "--dataset", f"{bucket.url}/out"), 3)
+                assert "checksum" in sentence and name in sentence
+
+
+def test_an_upload_that_was_damaged_once(
+    shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path
+) -> None:
+    with proxy.watch(always(Fault("flip_upload"), "upload", ".tfrecord", times=1)):
+        made = convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", shards=2)
+    assert made.dataset.fingerprint == document(small_local)["fingerprint"]
+
+
+def once_read(name: str, act: Callable[[], None]) -> Rule:
+    """Returns the rule that does something right before an object is read for the first time."""
+    lock, done = threading.Lock(), []
+
+    def rule(request: Request) -> Fault | None:
+        with lock:
+            first = request.kind == "media" and request.name == name and not done
+            done.extend([request] * first)
+        if first:
+            act()
+        return None
+
+    return rule
+
+
+def test_an_object_that_was_replaced_since_it_was_listed(
+    capfd: Capture, bucket: Bucket, proxy: Proxy, tree: Path
+) -> None:
+    bucket.put_tree(tree, "small/")
+    argv = ("convert", "--input", f"{bucket.url}/small", "--output", f"{bucket.url}/out")
+    with proxy.watch(once_read(VICTIM, lambda: bucket.put(VICTIM, b"another"))):
+        sentence = sentence_of(run(capfd, *argv), 3)
+    assert sentence == (
+        f"{bucket.url}/{VICTIM} changed while the job was reading its input; "
+        "run again with --resume when nothing writes there."
+    )
+    assert "out/dataset.json" not in bucket.names()
+
+
+def test_an_object_that_was_deleted_since_it_was_listed(
+    bucket: Bucket, proxy: Proxy, tree: Path, tmp_path: Path
+) -> None:
+    bucket.put_tree(tree, "small/")
+    with proxy.watch(once_read(VICTIM, lambda: bucket.delete(VICTIM))):
+        convert(input=f"{bucket.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
+    found = outcomes(bucket.fetch("out", tmp_path))
+    assert found.pop("ant/000.jpg") == "UNREADABLE" and set(found.values()) == {"written"}
+
+
+def test_an_object_that_may_not_be_read(shared: Bucket, bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
+    with proxy.watch(always(Fault("status", 403), "media", VICTIM)):
+        convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
+    found = outcomes(bucket.fetch("out", tmp_path))
+    assert found.pop("ant/000.jpg") == "UNREADABLE" and set(found.values()) == {"written"}
+
+
+@pytest.mark.parametrize(("kind", "what"), [("list", "list"), ("upload", "write to"), ("delete", "write to")])
+def test_permissions_that_are_missing(
+    capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy, kind: str, what: str
+) -> None:
+    argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out")
+    with proxy.watch(always(Fault("status", 403), kind)):
+        sentence = sentence_of(run(capfd, *argv), 3)
+    assert sentence.startswith(f"Cannot {what} gs://") and "permission denied" in sentence
+    assert not proxy.names("media"), "images were read first"
+    assert set(bucket.names()) <= {"out/_work/probe"}
+
+
+@pytest.mark.parametrize("status", [401, 400])
+def test_a_storage_that_refuses(
+    capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy, status: int
+) -> None:
+    argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out")
+    with proxy.watch(always(Fault("status", status), "list")):
+        sentence = sentence_of(run(capfd, *argv), 3)
+    assert ("no valid credentials" if status == 401 else "the proxy says 400") in sentence
+    assert "again and again" not in sentence and len(proxy.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("convert", "--input", "gs://no-such-bucket/in", "--output", "{out}"),
+        ("convert", "--input", "gs://no-such-bucket", "--output", "{out}"),
+        ("convert", "--input", "{tree}", "--output", "gs://no-such-bucket/out"),
+        ("convert", "--input", "{tree}", "--output", "gs://no-such-bucket/out", "--overwrite"),
+        ("convert", "--input", "{tree}", "--output", "gs://no-such-bucket/out", "--resume"),
+        ("plan", "--input", "gs://no-such-bucket/in"),
+        ("validate", "--dataset", "gs://no-such-bucket/out"),
+        ("validate", "--dataset", "gs://no-such-bucket/out/*.tfrecord"),
+        ("inspect", "gs://no-such-bucket/out"),
+    ],
+)
+def test_a_bucket_that_does_not_exist(
+    capfd: Capture, proxy: Proxy, tree: Path, tmp_path: Path, argv: tuple[str, ...]
+) -> None:
+    done = run(capfd, *(part.format(out=tmp_path / "out", tree=tree) for part in argv))
+    sentence = sentence_of(done, 3)
+    assert "there is no bucket no-such-bucket; check its name or make it first." in sentence
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_object_that_is_missing_is_no_missing_bucket(google_client: object, proxy: Proxy) -> None:
+    bucket = Bucket(google_client, "my-bucket-of-buckets")
+    with pytest.raises(FileNotFoundError):
+        gcs.read_bytes(f"{bucket.url}/bucket.jpg")
+    with pytest.raises(FileNotFoundError):
+        gcs.read_bytes(f"{bucket.url}/specified bucket.jpg", "17")
+
+
+def test_no_credentials(tmp_path: Path, tree: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("GOOGLE", "GCE", "STORAGE_"))}
+    environment |= {"HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "GCE_METADATA_IP": "127.0.0.1:1"}
+    started = time.monotonic()
+    done = run_command("inspect", "gs://some-bucket/out", env=environment)
+    sentence = sentence_of(done, 3)
+    assert "there are no valid credentials for Google Cloud; run `gcloud auth" in sentence
+    assert time.monotonic() - started < 30
+
+
+def test_a_storage_that_is_not_there(capfd: Capture, monkeypatch: pytest.MonkeyPatch, tree: Path) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.3)
+    for argv in (("plan", "--input", "gs://b/in"), ("validate", "--dataset", "gs://b/out")):
+        sentence = sentence_of(run(capfd, *argv), 3)
+        assert "Google Cloud Storage does not answer" in sentence and "again and again" in sentence
+
+
+@pytest.mark.parametrize("kind", ["media", "upload"])
+def test_a_storage_that_goes_away_in_the_middle(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
+    small_local: Path, kind: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.5)
+    down = threading.Event()
+
+    def rule(request: Request) -> Fault | None:
+        if request.kind == kind and (
+            "00001-of-00002" in request.name or (kind == "media" and request.attempt)
+        ):
+            down.set()
+        return Fault("drop") if down.is_set() else None
+
+    argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
+    with proxy.watch(rule):
+        sentence = sentence_of(run(capfd, *argv), 3)
+    assert "Google Cloud Storage does not answer" in sentence and sentence.endswith(
+        "run again with --resume."
+    )
+    assert re.match(r"Cannot \w+( to)? gs://", sentence)
+    assert "out/dataset.json" not in bucket.names()
+    assert run(capfd, *argv, "--resume").code == 0
+    assert bucket.document("out")["fingerprint"] == document(small_local)["fingerprint"]

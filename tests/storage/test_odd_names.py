@@ -1,0 +1,148 @@
+"""Odd objects give the keys and the books that the same files give on a local disk."""
+
+from __future__ import annotations
+
+import gzip
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hostile import check_books, document, outcomes, picture, refused, run, sentence_of
+
+from shardwright.pipelines.convert import convert
+from shardwright.transforms import storage
+from storage.buckets import Bucket
+from storage.proxy import Fault, Proxy, Request
+
+Capture = pytest.CaptureFixture[str]
+ODD = (
+    "ant/with space.png", "ant/per%cent%20.png", "ant/hash#.png", "ant/quest?ion=1&x.png", "ant/[x]{y}.png",
+    "ant/star*.png", "ant/plus+.png", "ant/'quotes\".png", "ant/back\\slash.png", "ant/new\nline.png",
+    "bee/" + unicodedata.normalize("NFC", "é.png"), "bee/日本語.png", "bee/🐝.png", "bee/tab\t.png",
+    "bee/" + "x" * 240 + ".png", "bee/deep/er/still.png", "bee/...png", "x y/1.png", "[c]/1.png",
+)  # fmt: skip
+
+
+def test_odd_names(bucket: Bucket, tmp_path: Path) -> None:
+    files = {name: picture(number) for number, name in enumerate(ODD)}
+    files |= {
+        "bee/image-without-suffix": picture(100),
+        "bee/text-without-suffix": b"hello",
+        "bee/notes.txt": b"hello",
+        "bee/.hidden.png": picture(101),
+        ".folder/1.png": picture(102),
+        "bee/empty.png": b"",
+        "bee/empty": b"",
+        "top.png": picture(103),
+        "readme.md": b"# hello",
+    }
+    for name, data in files.items():
+        bucket.put(f"in/{name}", data)
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    for placeholder in ("in/", "in/ant/", "in/bee/deep/"):
+        bucket.put(placeholder, b"")
+    remote = convert(input=f"{bucket.url}/in", output=f"{bucket.url}/out", shards=2, max_bad_fraction=0.2)
+    convert(input=str(tmp_path / "in"), output=str(tmp_path / "local"), shards=2, max_bad_fraction=0.2)
+    fetched = bucket.fetch("out", tmp_path / "fetched")
+    assert outcomes(fetched) == outcomes(tmp_path / "local")
+    assert remote.dataset.fingerprint == document(tmp_path / "local")["fingerprint"]
+    assert outcomes(fetched)["top.png"] == "UNKNOWN_LABEL"
+    assert outcomes(fetched)["bee/empty.png"] == "EMPTY_FILE"
+    assert outcomes(fetched)["bee/image-without-suffix"] == "written"
+    assert outcomes(fetched)["bee/text-without-suffix"] == "not_an_image"
+
+
+def test_names_that_no_disk_has(bucket: Bucket, tmp_path: Path) -> None:
+    names = ("/1.png", "ant//2.png", "//3.png", "ant/" + "y" * 900 + ".png", "ant/./4.png")
+    for number, name in enumerate(names):
+        bucket.put(f"in/{name}", picture(number))
+    convert(input=f"{bucket.url}/in", output=f"{bucket.url}/out", max_bad_fraction=1)
+    books = check_books(bucket.fetch("out", tmp_path))
+    assert len(books) == len(names)
+    assert books["ant//2.png"]["outcome"] == "written"
+    assert books["ant/" + "y" * 900 + ".png"]["outcome"] == "written"
+
+
+def test_twins_in_unicode_are_one_key(capfd: Capture, bucket: Bucket, tmp_path: Path) -> None:
+    for form in ("NFC", "NFD"):
+        bucket.put("in/ant/" + unicodedata.normalize(form, "é.png"), picture(len(form)))
+    done = run(capfd, "convert", "--input", f"{bucket.url}/in", "--output", tmp_path / "out")
+    assert "Two files have the key" in sentence_of(done, 2)
+
+
+def test_objects_that_are_stored_compressed(bucket: Bucket, tree: Path, small_local: Path) -> None:
+    for path in sorted(path for path in tree.rglob("*") if path.is_file()):
+        data = gzip.compress(path.read_bytes())
+        bucket.put(f"in/{path.relative_to(tree).as_posix()}", data, encoding="gzip")
+    made = convert(input=f"{bucket.url}/in", output=f"{bucket.url}/out", shards=2)
+    assert made.dataset.fingerprint == document(small_local)["fingerprint"]
+
+
+def test_split_folders(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        bucket.put_tree(tree, f"in/{split}/")
+        for path in sorted(path for path in tree.rglob("*") if path.is_file()):
+            copy = tmp_path / "in" / split / path.relative_to(tree)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    remote = convert(input=f"{bucket.url}/in", output=f"{bucket.url}/out").dataset
+    local = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out")).dataset
+    assert set(remote.splits) == {"train", "val", "test"}
+    assert remote.fingerprint == local.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "what"),
+    [
+        ("in", "in/out", "--output"),
+        ("in/deep", "in", "--input"),
+        ("", "out", "--output"),
+        ("in", "in/", "--output"),
+    ],
+)
+def test_inputs_and_outputs_inside_each_other(
+    capfd: Capture, bucket: Bucket, tmp_path: Path, source: str, output: str, what: str
+) -> None:
+    bucket.put("in/deep/ant/1.png", picture(1))
+    argv = ("convert", "--input", f"{bucket.url}/{source}", "--output", f"{bucket.url}/{output}")
+    sentence = refused(capfd, tmp_path, *argv)
+    assert sentence.startswith(what) and "lies inside" in sentence
+    assert bucket.names() == ["in/deep/ant/1.png"]
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [("none", "does not exist: no object lies in it"), ("in/ant/1.png", "is no folder; name the folder")],
+)
+def test_inputs_that_are_none(capfd: Capture, bucket: Bucket, tmp_path: Path, path: str, what: str) -> None:
+    bucket.put("in/ant/1.png", picture(1))
+    argv = ("convert", "--input", f"{bucket.url}/{path}", "--output", tmp_path / "out")
+    assert what in refused(capfd, tmp_path, *argv)
+
+
+def test_objects_are_looked_into_many_at_once(bucket: Bucket, proxy: Proxy, tmp_path: Path) -> None:
+    for number in range(40):
+        bucket.put(f"in/ant/{number}", picture(number) if number % 2 else b"text")
+
+    def slow(request: Request) -> Fault | None:
+        return Fault("delay", 0.05) if request.ranged else None
+
+    with proxy.watch(slow):
+        convert(input=f"{bucket.url}/in", output=str(tmp_path / "out"))
+    looks = [request for request in proxy.requests if request.ranged]
+    assert len(looks) == 40 and proxy.most_in_flight["media"] >= 12
+    found = list(outcomes(tmp_path / "out").values())
+    assert found.count("written") == found.count("not_an_image") == 20
+
+
+def test_listing_goes_on_over_pages(bucket: Bucket, proxy: Proxy) -> None:
+    names = {f"in/{folder}/{number}" for folder in "ab" for number in range(12)}
+    for name in names:
+        bucket.put(name, b"")
+    with proxy.watch(page_size=5):
+        assert {f"in/{name}" for name in storage.list_files(f"{bucket.url}/in")} == names
+        assert storage.list_folders(f"{bucket.url}/in") == ["a", "b"]
+        tokens = [request.query.get("pageToken", "") for request in proxy.requests]
+    assert tokens == ["", "5", "10", "15", "20", ""]

@@ -1,0 +1,129 @@
+"""`--overwrite` and `--resume` on object storage: readers see the old dataset, none, or the new one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hostile import document, run, sentence_of
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.transforms.storage import gcs
+from storage.buckets import Bucket
+from storage.proxy import Fault, Proxy, Request
+
+Capture = pytest.CaptureFixture[str]
+MARK = "_work/replacement/"
+
+
+def state_of(bucket: Bucket) -> str:
+    """Returns what a reader sees: a whole dataset's fingerprint, or nothing; never a mixture."""
+    if "out/dataset.json" not in bucket.names():
+        return ""
+    made = bucket.document("out")
+    for split in made["splits"].values():
+        for shard in split["shards"]:
+            data = bucket.get(f"out/{shard['file']}")
+            assert hashlib.sha256(data).hexdigest() == shard["sha256"], shard["file"]
+    return str(made["fingerprint"])
+
+
+def test_a_place_that_is_taken(capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy) -> None:
+    bucket.put("out/mine.txt", b"mine")
+    argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out")
+    assert "is not empty" in sentence_of(run(capfd, *argv), 2)
+    assert "no run that could be resumed" in sentence_of(run(capfd, *argv, "--resume"), 2)
+    assert bucket.names() == ["out/mine.txt"]
+    assert run(capfd, *argv, "--overwrite").code == 0
+    assert "out/mine.txt" not in bucket.names()
+    assert "holds a dataset" in sentence_of(run(capfd, *argv), 2)
+
+
+def test_overwriting_leaves_nothing_of_the_old(
+    shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path
+) -> None:
+    output = f"{bucket.url}/out"
+    old = convert(input=f"{shared.url}/small", output=output, shards=5).dataset.fingerprint
+    bucket.put("outside.txt", b"")
+    bucket.put("out-other/file", b"")
+    seen = {old: 0}
+
+    def rule(request: Request) -> None:
+        if request.kind in ("delete", "copy", "upload") and request.bucket == bucket.name:
+            proxy.rule = None
+            state = state_of(bucket)
+            seen[state] = seen.get(state, 0) + 1
+            proxy.rule = rule
+
+    with proxy.watch(rule):
+        new = convert(
+            input=f"{shared.url}/small", output=output, shards=2, overwrite=True
+        ).dataset.fingerprint
+        finals = [r for r in proxy.requests if r.kind == "copy" and r.name.startswith("out/")]
+    assert set(seen) == {old, "", new} or set(seen) == {old, ""}
+    assert finals[-1].name == "out/dataset.json"
+    assert new == document(small_local)["fingerprint"]
+    local = {path.relative_to(small_local).as_posix() for path in small_local.rglob("*") if path.is_file()}
+    assert set(bucket.names("out/")) == local
+    assert {"outside.txt", "out-other/file"} <= set(bucket.names())
+    assert validate(output).sound
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "copy out/dataset.json",
+        pytest.param("delete out/dataset.json", marks=pytest.mark.slow),
+        pytest.param("copy out/train", marks=pytest.mark.slow),
+        pytest.param("delete out/_work", marks=pytest.mark.slow),
+    ],
+)
+def test_a_replacement_that_was_cut_off(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
+    small_local: Path, cut: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.2)
+    output = f"{bucket.url}/out"
+    old = convert(input=f"{shared.url}/small", output=output, shards=5).dataset.fingerprint
+    new = document(small_local)["fingerprint"]
+    kind, name = cut.split()
+    down = []
+
+    def rule(request: Request) -> Fault | None:
+        if request.kind == kind and request.name.startswith(name) and "probe" not in request.name:
+            down.append(request)
+        return Fault("drop") if down else None
+
+    argv = ("convert", "--input", f"{shared.url}/small", "--output", output, "--shards=2")
+    with proxy.watch(rule):
+        sentence = sentence_of(run(capfd, *argv, "--overwrite"), 3)
+    assert "Google Cloud Storage does not answer" in sentence and "--resume" in sentence
+    assert state_of(bucket) in (old, "", new)
+    assert run(capfd, *argv, "--resume").code == 0
+    assert state_of(bucket) == new
+    assert not [item for item in bucket.names() if MARK in item]
+    stale = [item for item in bucket.names("out/") if "of-00005" in item]
+    assert not stale
+
+
+def test_resuming_takes_over_what_is_done(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
+    small_local: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.2)
+
+    def rule(request: Request) -> Fault | None:
+        return Fault("drop") if request.name.endswith("validation.json") else None
+
+    argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
+    with proxy.watch(rule):
+        sentence_of(run(capfd, *argv), 3)
+    assert "unfinished run" in sentence_of(run(capfd, *argv), 2)
+    with proxy.watch():
+        assert run(capfd, *argv, "--resume").code == 0
+    assert not [name for name in proxy.names("upload") if name.endswith(".tfrecord")]
+    assert json.loads(bucket.get("out/_work/outcome.json"))["reused_shards"] == 2
+    assert state_of(bucket) == document(small_local)["fingerprint"]

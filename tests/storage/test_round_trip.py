@@ -1,0 +1,175 @@
+"""Convert, validate, inspect and plan on Google Cloud Storage give what they give on a local disk."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import shard_hashes
+from hostile import check_books, document, identity, picture, run, run_command
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.inspect import inspect
+from shardwright.pipelines.plan import plan
+from shardwright.pipelines.validate import validate
+from storage.buckets import SETTINGS, Bucket
+from storage.proxy import Fault, Proxy
+
+Capture = pytest.CaptureFixture[str]
+#: Images that are tried before the conversion, for the estimate.
+SAMPLE = 64
+
+
+@pytest.fixture(scope="module")
+def _converted(_shared: Bucket, google_client: object, proxy_for_module: Proxy) -> Bucket:
+    output = Bucket(google_client)
+    convert(input=f"{_shared.url}/photos", output=f"{output.url}/out", **SETTINGS)
+    return output
+
+
+@pytest.fixture
+def converted(_converted: Bucket, proxy: Proxy) -> Bucket:
+    """A bucket with a dataset of the example pictures in `out/`; only for reading."""
+    return _converted
+
+
+def test_from_bucket_to_bucket(converted: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+    fetched = converted.fetch("out", tmp_path)
+    assert identity(fetched).keys() == identity(sound_dataset).keys()
+    assert document(fetched)["fingerprint"] == document(sound_dataset)["fingerprint"]
+    assert check_books(fetched).keys() == check_books(sound_dataset).keys()
+    local = {
+        path.relative_to(sound_dataset).as_posix() for path in sound_dataset.rglob("*") if path.is_file()
+    }
+    assert set(converted.names("out/")) == local
+    for name, digest in identity(sound_dataset).items():
+        if not name.startswith("_shards/") and name not in ("dataset.json", "quarantine.jsonl"):
+            assert identity(fetched)[name] == digest, name
+
+
+def test_from_bucket_to_disk_and_back(
+    shared: Bucket, bucket: Bucket, small_local: Path, tree: Path, tmp_path: Path
+) -> None:
+    convert(input=f"{shared.url}/small/", output=str(tmp_path / "out"), shards=2)
+    assert shard_hashes(tmp_path / "out") == shard_hashes(small_local)
+    made = convert(input=str(tree), output=f"{bucket.url}/a/b/", shards=2)
+    assert made.dataset.fingerprint == document(small_local)["fingerprint"]
+    assert made.dataset.name == "b"
+
+
+def test_a_flat_bucket_as_input_and_output(
+    bucket: Bucket, google_client: object, tree: Path, small_local: Path
+) -> None:
+    bucket.put_tree(tree)
+    output = Bucket(google_client)
+    made = convert(input=bucket.url, output=output.url, shards=2)
+    assert made.dataset.fingerprint == document(small_local)["fingerprint"]
+    assert made.dataset.name == output.name
+    assert "dataset.json" in output.names()
+    assert validate(output.url + "/").sound
+
+
+def test_validate_and_inspect(converted: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+    dataset = f"{converted.url}/out"
+    report = validate(dataset)
+    assert report.sound and report.fingerprint == document(sound_dataset)["fingerprint"]
+    assert json.loads(converted.get("out/validation.json"))["mode"] == "full"
+    sheet = f"{converted.url}/sheets/sheet.png"
+    found = inspect(dataset, contact_sheet=sheet, thumbnails=9)
+    local = inspect(str(sound_dataset), contact_sheet=str(tmp_path / "sheet.png"), thumbnails=9)
+    for key in ("fingerprint", "records", "labels", "splits", "damages"):
+        assert found[key] == local[key], key
+    assert found["contact_sheet"]["thumbnails"] == 9
+    assert converted.get("sheets/sheet.png") == (tmp_path / "sheet.png").read_bytes()
+
+
+def test_foreign_files(converted: Bucket) -> None:
+    pattern = f"{converted.url}/out/train-*.tfrecord"
+    report = validate(pattern)
+    assert report.sound and report.shards == 3
+    one = f"{converted.url}/out/test-00000-of-00001.tfrecord"
+    assert validate(one).shards == 1
+    found = inspect(pattern, records=1)
+    assert [item["bytes"] for item in found["files"]] == [
+        len(converted.get(f"out/train-0000{number}-of-00003.tfrecord")) for number in range(3)
+    ]
+
+
+def test_plan(shared: Bucket, converted: Bucket, photos: Path, proxy: Proxy) -> None:
+    with proxy.watch():
+        made = plan(input=f"{shared.url}/photos", **SETTINGS)
+    assert set(proxy.counts()) == {"list", "media"}
+    assert made.as_json() == plan(input=str(photos), **SETTINGS).as_json()
+
+
+def test_plan_and_class_names_from_a_bucket(
+    shared: Bucket, bucket: Bucket, tree: Path, tmp_path: Path
+) -> None:
+    bucket.put("names.txt", b"bee\nant\n")
+    first = convert(
+        input=f"{shared.url}/small", output=f"{bucket.url}/one", class_names=f"{bucket.url}/names.txt",
+        shards=2, resize=8,
+    )  # fmt: skip
+    assert first.dataset.labels == ("bee", "ant")
+    for number, place in enumerate((f"{bucket.url}/one", f"{bucket.url}/one/dataset.json")):
+        carried = convert(input=str(tree), output=str(tmp_path / str(number)), plan_from=place)
+        assert carried.dataset.fingerprint == first.dataset.fingerprint
+
+
+@pytest.mark.parametrize("option", ["plan_from", "class_names"])
+def test_files_that_are_not_there(
+    capfd: Capture, shared: Bucket, bucket: Bucket, tree: Path, tmp_path: Path, option: str
+) -> None:
+    argv = ("convert", "--input", tree, "--output", tmp_path / "out")
+    done = run(capfd, *argv, f"--{option}={bucket.url}/none")
+    assert done.code == 2 and f"--{option} {bucket.url}/none" in done.err and "no such object" in done.err
+    done = run(capfd, *argv, f"--{option}=gs://no-such-bucket/none")
+    assert done.code in (2, 3) and "there is no bucket no-such-bucket" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_request_an_image_and_many_at_once(
+    bucket: Bucket, google_client: object, proxy: Proxy, tmp_path: Path
+) -> None:
+    images = 150
+    for number in range(images):
+        bucket.put(f"in/c{number % 3}/{number}.png", picture(number))
+    output = Bucket(google_client)
+
+    def slow(request: object) -> Fault | None:
+        return Fault("delay", 0.05) if request.kind == "media" and "in/" in request.name else None
+
+    with proxy.watch(slow, page_size=20):
+        convert(input=f"{bucket.url}/in", output=f"{output.url}/out", shards=1)
+    reads = Counter(name for name in proxy.names("media") if name.startswith("in/"))
+    assert len(reads) == images and sum(reads.values()) == images + SAMPLE
+    assert set(proxy.counts(bucket.name)) == {"media", "list"}
+    assert proxy.counts(bucket.name)["list"] < 4 * (3 * images / 3 / 20)
+    assert proxy.most_in_flight["media"] >= 16
+    assert proxy.counts(output.name)["stat"] <= 2
+
+
+@pytest.mark.slow
+def test_the_installed_command_with_worker_processes(
+    shared: Bucket, bucket: Bucket, small_local: Path
+) -> None:
+    options = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
+    output = f"{bucket.url}/out"
+    done = run_command(
+        "convert", "--input", f"{shared.url}/small", "--output", output, "--shards=2", *options
+    )
+    assert done.code == 0, done
+    assert bucket.document("out")["fingerprint"] == document(small_local)["fingerprint"]
+    done = run_command("validate", "--dataset", output)
+    assert done.code == 0 and "sound" in done.out, done
+    done = run_command("inspect", output, "--json", "--no_auth")
+    assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]
+
+
+def test_the_installed_command(shared: Bucket, bucket: Bucket, small_local: Path) -> None:
+    argv = ("--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
+    done = run_command("convert", *argv)
+    assert done.code == 0, done
+    assert bucket.document("out")["fingerprint"] == document(small_local)["fingerprint"]

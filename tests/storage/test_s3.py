@@ -1,0 +1,180 @@
+"""Amazon S3 through Beam's file systems, against moto's server."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from hostile import document, outcomes, run, run_command, sentence_of
+from moto.server import ThreadedMotoServer
+
+from shardwright.schemas.errors import EngineError, ImageFault
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.transforms import storage
+from shardwright.transforms.images.read import read_image
+
+Capture = pytest.CaptureFixture[str]
+_count = itertools.count()
+
+
+class S3:
+    """A bucket of the server, and the options that reach it."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.options = (
+            f"--s3_endpoint_url={endpoint}", "--s3_access_key_id=testing", "--s3_secret_access_key=testing",
+            "--s3_region_name=us-east-1",
+        )  # fmt: skip
+        self.name = f"pictures-{next(_count)}"
+        self.url = f"s3://{self.name}"
+        self._client = boto3.client(
+            "s3", endpoint_url=endpoint, aws_access_key_id="testing", aws_secret_access_key="testing",
+            region_name="us-east-1",
+        )  # fmt: skip
+        self._client.create_bucket(Bucket=self.name)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes an object."""
+        self._client.put_object(Bucket=self.name, Key=name, Body=data)
+
+    def get(self, name: str) -> bytes:
+        """Reads an object."""
+        return bytes(self._client.get_object(Bucket=self.name, Key=name)["Body"].read())
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Returns the names of all objects, without the prefix."""
+        listed: Any = self._client.list_objects_v2(Bucket=self.name, Prefix=prefix).get("Contents", [])
+        return sorted(item["Key"].removeprefix(prefix) for item in listed)
+
+    def put_tree(self, root: Path, prefix: str) -> None:
+        """Uploads all files below a local directory."""
+        for path in sorted(path for path in root.rglob("*") if path.is_file()):
+            self.put(prefix + path.relative_to(root).as_posix(), path.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The server's address."""
+    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    yield f"http://{host}:{port}"
+    moto.stop()
+
+
+@pytest.fixture
+def s3(server: str, tree: Path) -> S3:
+    """A bucket with a small tree in `small/`."""
+    bucket = S3(server)
+    bucket.put_tree(tree, "small/")
+    return bucket
+
+
+def test_the_whole_way(capfd: Capture, s3: S3, small_local: Path, tmp_path: Path) -> None:
+    output = f"{s3.url}/out"
+    argv = ("convert", "--input", f"{s3.url}/small", "--output", output, *s3.options)
+    done = run(capfd, *argv, "--shards=5")
+    assert done.code == 0, done
+    assert "holds a dataset" in sentence_of(run(capfd, *argv), 2)
+    done = run(capfd, *argv, "--shards=2", "--overwrite")
+    assert done.code == 0, done
+    assert json.loads(s3.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]
+    local = {path.relative_to(small_local).as_posix() for path in small_local.rglob("*") if path.is_file()}
+    assert set(s3.names("out/")) == local
+    done = run(capfd, "validate", "--dataset", output, *s3.options)
+    assert done.code == 0 and "sound" in done.out, done
+    sheet = tmp_path / "sheet.png"
+    done = run(capfd, "inspect", output, "--json", "--contact_sheet", sheet, *s3.options)
+    assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]
+    assert sheet.stat().st_size
+
+
+def test_resuming(capfd: Capture, s3: S3, small_local: Path) -> None:
+    argv = ("convert", "--input", f"{s3.url}/small", "--output", f"{s3.url}/out", "--shards=2", *s3.options)
+    assert run(capfd, *argv, "--resume").code == 0
+    s3._client.delete_object(Bucket=s3.name, Key="out/dataset.json")
+    s3.put("out/train-00001-of-00002.tfrecord", b"broken")
+    assert run(capfd, *argv, "--resume").code == 0
+    assert json.loads(s3.get("out/_work/outcome.json"))["reused_shards"] == 1
+    assert json.loads(s3.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]
+
+
+def test_odd_objects(capfd: Capture, s3: S3, tree: Path, tmp_path: Path) -> None:
+    for name in ("with space", "per%cent", "hash#", "[x]", "star*", "é"):
+        s3.put(f"small/ant/{name}.jpg", (tree / "ant" / "000.jpg").read_bytes())
+    s3.put("small/ant/", b"")
+    s3.put("small/ant/empty.png", b"")
+    s3.put("small/ant/empty", b"")
+    s3.put("small/ant/text", b"text")
+    argv = ("convert", "--input", f"{s3.url}/small", "--output", tmp_path / "out", "--max_bad_fraction=0.2")
+    done = run(capfd, *argv, *s3.options)
+    assert done.code == 0, done
+    found = outcomes(tmp_path / "out")
+    assert found.pop("ant/empty.png") == "EMPTY_FILE"
+    assert found.pop("ant/empty") == found.pop("ant/text") == "not_an_image"
+    assert set(found.values()) == {"written"} and len(found) == 18
+
+
+def test_an_object_that_was_replaced_since_it_was_listed(s3: S3) -> None:
+    storage.use_options(PipelineOptions(list(s3.options)))
+    path = f"{s3.url}/small/ant/000.jpg"
+    listed = next(item for item in storage.list_objects(s3.url) if item.path == path)
+    ref = ImageRef(key="ant/000.jpg", uri=path, size=listed.size, version=listed.version)
+    assert len(read_image(ref, 10**6)) == listed.size == storage.size_of(path)
+    s3.put("small/ant/000.jpg", b"another")
+    with pytest.raises(EngineError, match="changed while the job was reading"):
+        read_image(ref, 10**6)
+    storage.remove(path)
+    with pytest.raises(ImageFault, match="no such object"):
+        read_image(ref, 10**6)
+    with pytest.raises(FileNotFoundError):
+        storage.size_of(path)
+
+
+def test_without_boto3(capfd: Capture, monkeypatch: pytest.MonkeyPatch, s3: S3, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "boto3.exceptions", None)
+    done = run(capfd, "plan", "--input", f"{s3.url}/small", *s3.options)
+    assert "s3:// needs boto3; install it with `pip install" in sentence_of(done, 2)
+
+
+def test_credentials_that_are_wrong(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, s3: S3, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    options = [option for option in s3.options if "key" not in option]
+    done = run(capfd, "plan", "--input", f"{s3.url}/small", *options)
+    assert "there are no credentials for S3; run `aws configure`" in sentence_of(done, 3)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("convert", "--input", "s3://no-such-bucket/in", "--output", "{out}"),
+        ("convert", "--input", "{tree}", "--output", "s3://no-such-bucket/out"),
+        ("validate", "--dataset", "s3://no-such-bucket/out"),
+        ("inspect", "s3://no-such-bucket/out"),
+    ],
+)
+def test_a_bucket_that_does_not_exist(
+    capfd: Capture, s3: S3, tree: Path, tmp_path: Path, argv: tuple[str, ...]
+) -> None:
+    done = run(capfd, *(part.format(out=tmp_path / "out", tree=tree) for part in argv), *s3.options)
+    assert "no-such-bucket" in sentence_of(done, 3)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_installed_command_with_worker_processes(s3: S3, small_local: Path) -> None:
+    workers = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
+    argv = ("convert", "--input", f"{s3.url}/small", "--output", f"{s3.url}/out", "--shards=2", *s3.options)
+    done = run_command(*argv, *workers)
+    assert done.code == 0, done
+    assert json.loads(s3.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]

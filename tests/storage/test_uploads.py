@@ -1,0 +1,77 @@
+"""What is written to object storage appears whole: one upload for each final name, the commit last."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.transforms.storage import gcs
+from storage.buckets import Bucket
+from storage.proxy import Fault, Proxy, Request, flaky
+
+_MULTIPART_BYTES = 8 << 20
+
+
+def test_each_object_is_written_once_and_the_commit_last(
+    shared: Bucket, bucket: Bucket, proxy: Proxy
+) -> None:
+    with proxy.watch():
+        convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", shards=2)
+        kinds = [request.kind for request in proxy.requests if request.bucket == bucket.name]
+        written = proxy.names("upload")
+    assert Counter(written) == Counter({*bucket.names(), "out/_work/probe"}), "something was written twice"
+    assert written[-1] == "out/dataset.json"
+    after = kinds[len(kinds) - kinds[::-1].index("upload") :]
+    assert set(after) == {"media"}, "the commit comes last, then it is read"
+    assert not {"begin", "chunk", "copy"} & set(kinds)
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures whose pixels take 9 MB."""
+    root = tmp_path_factory.mktemp("noise")
+    (root / "ant").mkdir()
+    for number in range(3):
+        pixels = os.urandom(1000 * 1000 * 3)
+        Image.frombytes("RGB", (1000, 1000), pixels).save(root / "ant" / f"{number}.bmp")
+    return root
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_large_shard(bucket: Bucket, proxy: Proxy, noise: Path, tmp_path: Path, bad: bool) -> None:
+    settings = {"input": str(noise), "shards": 1, "image_format": "raw"}
+    with proxy.watch(flaky(3) if bad else None):
+        made = convert(output=f"{bucket.url}/out", **settings)
+    assert made.dataset.fingerprint == convert(output=str(tmp_path / "out"), **settings).dataset.fingerprint
+    name = "out/train-00000-of-00001.tfrecord"
+    assert len(bucket.get(name)) > _MULTIPART_BYTES
+    assert name not in proxy.names("upload")
+    if not bad:
+        assert proxy.names("begin") == [name] and proxy.names("chunk") == [name]
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("flip_upload"), Fault("lose"), Fault("status", 410), Fault("status", 404)]
+)
+def test_a_large_upload_in_trouble(
+    monkeypatch: pytest.MonkeyPatch, bucket: Bucket, proxy: Proxy, tmp_path: Path, fault: Fault
+) -> None:
+    monkeypatch.setattr(gcs, "_CHUNK_BYTES", 1 << 20)
+    data = os.urandom(_MULTIPART_BYTES + 100_000)
+    file = tmp_path / "shard.tmp"
+    file.write_bytes(data)
+    chunks = iter(range(1000))
+
+    def rule(request: Request) -> Fault | None:
+        return fault if request.kind == "chunk" and next(chunks) == 4 else None
+
+    with proxy.watch(rule):
+        gcs.publish(str(file), f"{bucket.url}/shard")
+    assert hashlib.sha256(bucket.get("shard")).digest() == hashlib.sha256(data).digest()
+    assert not file.exists()
