@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
+from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.transforms import storage
 from shardwright.transforms.sources.inputs import Input
 from shardwright.transforms.workers import usable_cpus, worker_threads
@@ -23,7 +24,6 @@ START_SECONDS = 5.0
 #: Files that are counted before a run at most; they say enough.
 COUNTED_FILES = 50_000
 COUNTED_OBJECTS = 10_000
-_IN_PROCESS = ("FnApiRunner",)
 _MULTI_PROCESSING = "multi_processing"
 
 
@@ -64,7 +64,7 @@ def choose_workers(given: Sequence[str] | None, options: Any, inputs: Sequence[I
     from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
 
     direct, cpus = options.view_as(DirectOptions), usable_cpus()
-    if options.view_as(StandardOptions).runner not in _IN_PROCESS:
+    if options.view_as(StandardOptions).runner != DEFAULT_RUNNER:
         return Workers(0, 0, cpus)
     told = given is None or any(token.startswith("--direct_") for token in given)
     if not told and cpus > 1 and seconds_gained(_first_files(inputs), cpus) > START_SECONDS:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import make_tree
 
 from shardwright.pipelines.convert import ConvertResult, convert
 
@@ -45,6 +46,20 @@ def convert_photos(tmp_path: Path) -> Callable[..., ConvertResult]:
         return convert(**values)
 
     return run
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A small tree of generated pictures, for what goes wrong with it."""
+    return make_tree(tmp_path / "in")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished dataset of such a tree, in two splits."""
+    root = tmp_path_factory.mktemp("made")
+    convert(input=str(make_tree(root / "in")), output=str(root / "out"), splits="train=0.5,test=0.5")
+    return root / "out"
 
 
 def shard_hashes(dataset: Path) -> dict[str, str]:

@@ -7,23 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import check_books, document, make_tree, outcomes, picture, refused, run
-
-from shardwright.pipelines.convert import convert
+from hostile import check_books, document, outcomes, picture, refused, run
 
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    return make_tree(tmp_path / "in")
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("made")
-    convert(input=str(make_tree(root / "in")), output=str(root / "out"), splits="train=0.5,test=0.5")
-    return root / "out"
 
 
 @pytest.mark.parametrize(

@@ -17,18 +17,6 @@ from shardwright.schemas.errors import UsageError
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    return make_tree(tmp_path / "in")
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("made")
-    convert(input=str(make_tree(root / "in")), output=str(root / "out"), splits="train=0.5,test=0.5")
-    return root / "out"
-
-
 def test_the_installed_command_fails_with_its_code_and_one_line(tmp_path: Path) -> None:
     make_tree(tmp_path / "in")
     done = run_command("convert", "--input", "in", "--output", "out", "--num_worker", "3", cwd=tmp_path)

@@ -326,41 +326,34 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
+def _listing(directory: str, delimiter: str | None) -> Any:
+    """Returns the client's iterator over what lies in a directory; only its first step asks the storage."""
+    bucket, name = split_path(directory)
+    return _client().list_blobs(
+        bucket,
+        prefix=_prefix(name),
+        delimiter=delimiter,
+        fields=_LISTED_FIELDS,
+        retry=_retry(),
+        timeout=_TIMEOUT,
+    )
+
+
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     """Yields the objects below a directory, or directly in it, a page at a time."""
-    bucket, name = split_path(directory)
+    bucket = split_path(directory)[0]
     with _told("list", directory):
-        for blob in _client().list_blobs(
-            bucket,
-            prefix=_prefix(name),
-            delimiter=None if deep else "/",
-            fields=_LISTED_FIELDS,
-            retry=_retry(),
-            timeout=_TIMEOUT,
-        ):
+        for blob in _listing(directory, None if deep else "/"):
             if not blob.name.endswith("/"):  # what consoles make to show an empty folder
                 yield _stored(bucket, blob)
 
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a directory."""
-    bucket, name = split_path(directory)
-    prefix = _prefix(name) or ""
+    prefix = _prefix(split_path(directory)[1]) or ""
     folders: set[str] = set()
     with _told("list", directory):
-        pages = (
-            _client()
-            .list_blobs(
-                bucket,
-                prefix=prefix,
-                delimiter="/",
-                fields=_LISTED_FIELDS,
-                retry=_retry(),
-                timeout=_TIMEOUT,
-            )
-            .pages
-        )
-        for page in pages:
+        for page in _listing(directory, "/").pages:
             folders.update(page.prefixes)
     return sorted(folder.removeprefix(prefix)[:-1] for folder in folders)
 
