@@ -42,6 +42,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       ShardwrightError: the one that a worker raised, or an `EngineError` for any other failure.
     """
     import apache_beam as beam
+    from apache_beam.options.pipeline_options import TestOptions
 
     try:
         try:
@@ -50,9 +51,11 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
             detail = " ".join(str(error).split()).rstrip(".")
             raise UsageError(f"Beam does not take its options: {detail}.") from error
         build(pipeline)
+        described = description_of(options)
+        if options.view_as(TestOptions).dry_run and not _is_dataflow(options):
+            raise NotRun(described)  # the other runners do not know the option and would run the job
         with _silent_workers(options):
             result = pipeline.run()
-            described = description_of(options)
             if described:
                 raise NotRun(described)
             state = _wait(result, options)
@@ -101,11 +104,18 @@ def _wait(result: Any, options: Any) -> Any:
         ) from None
 
 
+def _is_dataflow(options: Any) -> bool:
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    return "dataflow" in (options.view_as(StandardOptions).runner or "").lower()
+
+
 def description_of(options: Any) -> str:
     """Returns what became of a job that Beam's options have described only; empty if it runs."""
     from apache_beam.options.pipeline_options import (
         GoogleCloudOptions,
         PortableOptions,
+        StandardOptions,
         TestOptions,
     )
 
@@ -113,9 +123,9 @@ def description_of(options: Any) -> str:
     jar = options.view_as(PortableOptions).output_executable_path
     if options.view_as(TestOptions).dry_run:
         return "The job was described as --dry_run asks (leave it out to run it); nothing was converted."
-    if template:
+    if template and _is_dataflow(options):
         return f"The job was written to the template {template}; nothing runs until it is launched."
-    if jar:
+    if jar and options.view_as(StandardOptions).runner != DEFAULT_RUNNER:
         return f"The job was written to {jar}; nothing runs until it is submitted."
     return ""
 

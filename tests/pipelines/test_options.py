@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options import SetupOptions
+from conftest import PHOTOS
 
 from shardwright.pipelines import cli, options
 from shardwright.schemas.errors import UsageError
@@ -62,3 +63,12 @@ def test_nothing_of_the_launcher_is_sent_to_the_workers_unless_asked_for() -> No
     assert options.beam_options(dataflow, ()).view_as(SetupOptions).save_main_session is False
     asked = options.beam_options([*dataflow, "--save_main_session"], ())
     assert asked.view_as(SetupOptions).save_main_session is True
+
+
+def test_a_dry_run_writes_nothing_on_a_runner_that_knows_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["convert", f"--input={PHOTOS}", f"--output={tmp_path / 'out'}", "--dry_run=True"]
+    assert cli.main(argv) == 0
+    assert "nothing was converted" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
