@@ -9,7 +9,7 @@ from importlib import import_module
 
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.settings import nearest
+from shardwright.schemas.errors import nearest
 
 #: Subcommand -> (module with a `main(argv)`, what it does). Modules are imported on use.
 COMMANDS = {

@@ -6,15 +6,25 @@ import io
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from PIL.Image import Image
 
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, ImageFault, UsageError
 from shardwright.schemas.example import Feature, parse_example
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import Fill
 from shardwright.transforms import storage
-from shardwright.transforms.checks.record import Contract
-from shardwright.transforms.images.contact_sheet import Tile, draw_sheet, raw_thumbnail, thumbnail
+from shardwright.transforms.checks.contract import Contract
+from shardwright.transforms.images.contact_sheet import (
+    Tile,
+    draw_sheet,
+    raw_thumbnail,
+    thumbnail,
+    with_boxes,
+    with_mask,
+)
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.sample import (
     Place,
@@ -118,6 +128,9 @@ def _class_of(data: bytes, contract: Contract) -> str:
     except ValueError:
         return ""
     specs = (contract.spec(Fill.LABEL_TEXT), contract.spec(Fill.LABEL))
+    objects = _several(example, contract, Fill.OBJECT_TEXT)
+    if objects:
+        return LABEL_SEPARATOR.join(sorted({text.decode("utf-8", "replace") for text in objects}))
     for name in (*(spec.name for spec in specs if spec), *_CLASS_NAMES):
         feature = example.get(name)
         if feature and len(feature.values) == 1:
@@ -152,16 +165,44 @@ def _tile(data: bytes, contract: Contract, name: str, numbers: Mapping[str, str]
     if not isinstance(encoded, bytes):
         return None
     key = _single(example, contract, Fill.KEY)
-    caption = name or (key.decode("utf-8", "replace") if isinstance(key, bytes) else "")
-    sides = [_single(example, contract, fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)]
+    caption = ", ".join(name.split(LABEL_SEPARATOR)) or (
+        key.decode("utf-8", "replace") if isinstance(key, bytes) else ""
+    )
     try:
         if _single(example, contract, Fill.FORMAT) == b"raw":
-            image = raw_thumbnail(encoded, *(side if isinstance(side, int) else 0 for side in sides))
+            image = raw_thumbnail(encoded, *_sides(example, contract, len(encoded)))
         else:
             image = thumbnail(encoded)
+        image = _annotated(image, example, contract)
     except ImageFault as fault:
         return Tile(None, f"{fault.reason} {caption}")
     return Tile(image, caption, numbers.get(name, ""))
+
+
+def _sides(example: Mapping[str, Feature], contract: Contract, size: int) -> list[int]:
+    """Returns height, width and channels of bare pixels; 0 for what the record does not say."""
+    found = [_single(example, contract, fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)]
+    height, width, channels = (side if isinstance(side, int) else 0 for side in found)
+    return [height, width, channels or size // max(height * width, 1)]
+
+
+def _annotated(image: Image, example: Mapping[str, Feature], contract: Contract) -> Image:
+    """Draws on a thumbnail what its record says of it."""
+    for fill in (Fill.SEMANTIC_MASK, Fill.PANOPTIC_INSTANCE):
+        mask = _single(example, contract, fill)
+        if isinstance(mask, bytes) and mask:
+            image = with_mask(image, mask)
+    fills = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
+    boxes = list(zip(*(_several(example, contract, fill) for fill in fills)))
+    ids = _several(example, contract, Fill.OBJECT_LABEL) or range(1, len(boxes) + 1)
+    return with_boxes(image, boxes, ids) if boxes else image
+
+
+def _several(example: Mapping[str, Feature], contract: Contract, fill: Fill) -> Sequence[Any]:
+    """Returns the values of the feature that is filled by `fill`."""
+    spec = contract.spec(fill)
+    feature = example.get(spec.name) if spec else None
+    return feature.values if spec and feature and feature.type is spec.type else ()
 
 
 def _single(example: Mapping[str, Feature], contract: Contract, fill: Fill) -> object:

@@ -19,21 +19,22 @@ from shardwright.pipelines.prepare import (
     build_forecast,
     check_reachable,
     make_request,
+    places_read,
 )
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, exit_code_of, metrics_of, quiet_engine, run_pipeline
-from shardwright.pipelines.summary import print_convert_summary
+from shardwright.pipelines.summary import print_convert_summary, print_inputs
 from shardwright.pipelines.workers import Workers, choose_workers
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
-from shardwright.schemas.layouts import layout_by_name
-from shardwright.schemas.settings import ConvertSettings, setting_fields
+from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms import storage
 from shardwright.transforms.commit import Job
 from shardwright.transforms.images.encode import codec_versions
+from shardwright.transforms.sources.spool import Spool
 
 EXAMPLE = (
     "shardwright convert --input photos/ --output out/ --resize 224 "
@@ -80,7 +81,7 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.checks.record import Contract
+    from shardwright.transforms.checks.contract import Contract
     from shardwright.transforms.checks.shard import Depth, ShardTask
     from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.commit import CommitDataset
@@ -92,12 +93,13 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
         name_planned_shard,
     )
     from shardwright.transforms.shards.write import WritePlannedShards
+    from shardwright.transforms.sources.source import source_by_name
 
     settings = job.settings
-    batches, forecast = build_forecast(pipeline, request)  # EncodedRefs, Forecast
+    batches, forecast = build_forecast(pipeline, request, Spool(job.directory))  # EncodedRefs, Forecast
     grouped = batches | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
     keys = grouped
-    if len(request.inputs) > 1:
+    if len(request.inputs) > 1 or not source_by_name(request.inputs[0].source).unique_keys:
         keys = (
             batches
             | "BucketKeys"
@@ -124,12 +126,15 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     )
     checks = findings = None
     if settings.verify != "none":
-        layout = layout_by_name(settings.layout)
+        layout = settings.record_layout
         contract = forecast | "NameContract" >> beam.Map(
-            lambda forecast: Contract(layout.features, forecast.plan.labels, layout.first_label)
+            lambda forecast: Contract(
+                layout.features, forecast.plan.labels, layout.first_label, settings.unlabelled == "keep"
+            )
         )  # Contract
         checks, findings = (
             results
+            | "WithRecords" >> beam.Filter(lambda result: result.file)  # ShardResult
             | "NameShardTasks"
             >> beam.Map(
                 lambda result: ShardTask(
@@ -169,14 +174,16 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     request = make_request(values, with_output=True)
     settings = request.settings
     described = bool(description_of(beam_options))
-    check_reachable(beam_options, input=[item.path for item in request.inputs], output=settings.output)
+    check_reachable(beam_options, **places_read(request), output=settings.output)
     directory = prepare_output(settings, described)
     fresh = storage.is_remote(settings.output) or not storage.exists(settings.output)
     if storage.is_remote(directory) and not described:
         check_remote_writable(directory)
     workers = choose_workers(given, beam_options, request.inputs)
-    run = _run_facts(settings, beam_options, workers)
+    run = _run_facts(request, beam_options, workers)
     job = Job(settings.output, directory, settings, software_versions(), run, started)
+    if progress:
+        print_inputs(request)
     try:
         with show_progress(progress, directory):
             result = run_pipeline(lambda pipeline: build_convert(pipeline, job, request), beam_options)
@@ -217,14 +224,15 @@ def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
         )
 
 
-def _run_facts(settings: ConvertSettings, beam_options: Any, workers: Workers) -> dict[str, Any]:
+def _run_facts(request: Request, beam_options: Any, workers: Workers) -> dict[str, Any]:
     from apache_beam.options.pipeline_options import StandardOptions
 
     return {
         "command": [printable(argument) for argument in sys.argv],
         "runner": beam_options.view_as(StandardOptions).runner,
         "workers": {**asdict(workers), "text": str(workers)},
-        "input": [printable(item) for item in settings.input],
+        "input": [printable(item) for item in request.settings.input],
+        "taken_for": [item.taken_for for item in request.inputs],
         "launcher": platform.node(),
     }
 

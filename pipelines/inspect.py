@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -17,33 +16,29 @@ from shardwright.pipelines.datasets import (
     read_dataset,
     resolve_target,
 )
+from shardwright.pipelines.record_values import shown, values_of
 from shardwright.pipelines.run import exit_code_of, quiet_engine
 from shardwright.pipelines.summary import ledger_rows, print_ledger
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard, pretty_json
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import Fill, features_json
-from shardwright.schemas.settings import ConvertSettings, nearest
+from shardwright.schemas.layouts import features_json
+from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import format_size, parse_int
 from shardwright.transforms import storage
-from shardwright.transforms.checks.record import Contract
-from shardwright.transforms.images.encode import FORMAT_NAMES
-from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.records.framing import Damage
 from shardwright.transforms.records.sample import read_lazily
 
 EXAMPLE = "shardwright inspect out/ --records 3 --contact_sheet sheet.png"
 _MAX_CLASSES_SHOWN = 40
 _MAX_FILES_SHOWN = 20
-_MAX_VALUES_SHOWN = 8
-_MAX_TEXT_SHOWN = 200
 _MAX_RECORDS = 10_000
 _MAX_THUMBNAILS = 1024
 _STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account")
-_NOTHING = Feature(None, ())
 
 
 def inspect(
@@ -187,7 +182,7 @@ def _first_records(
                 except ValueError as error:
                     damages.append({**where, "message": f"it is no tf.train.Example: {error}"})
                     continue
-                records.append({**where, "features": dict(_values(example, contract))})
+                records.append({**where, "features": dict(values_of(example, contract))})
                 if len(records) >= count:
                     break
         if shard is not None and len(records) < count and seen < shard.records:
@@ -196,63 +191,12 @@ def _first_records(
     return records, damages
 
 
-def _values(example: Mapping[str, Feature], contract: Contract) -> Iterator[tuple[str, Any]]:
-    """Yields the features as JSON stores them: those of the contract in its order, then all others."""
-    pixels, stored = contract.spec(Fill.ENCODED), contract.spec(Fill.FORMAT)
-    raw = stored is not None and list(example.get(stored.name, _NOTHING).values) == [b"raw"]
-    single = {spec.name for spec in contract.features if spec.length == 1}
-    known = [spec.name for spec in contract.features if spec.name in example]
-    for name in [*known, *sorted(example.keys() - set(known))]:
-        if pixels is not None and name == pixels.name:
-            values = [_picture(value, raw) for value in example[name].values]
-        else:
-            values = [_value(value) for value in example[name].values]
-        yield name, values[0] if name in single and len(values) == 1 else values
-
-
-def _picture(value: Any, raw: bool = False) -> Any:
-    """Returns bytes as their number and kind."""
-    if not isinstance(value, bytes):
-        return _value(value)
-    kind = "raw" if raw else kind_of(value[:HEAD_BYTES])
-    return {"bytes": len(value), "kind": FORMAT_NAMES.get(kind, kind) if kind else None}
-
-
-def _value(value: Any) -> Any:
-    """Returns a value as JSON stores it; bytes that are no text as their number and kind."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if not isinstance(value, bytes):
-        return value
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        return _picture(value)
-    return text if all(char.isprintable() or char in "\n\r\t" for char in text) else _picture(value)
-
-
-def _shown(value: Any) -> str:
-    """Returns a value as the screen shows it: one line, not too long, nothing that steers a terminal."""
-    if isinstance(value, list):
-        shown = ", ".join(_shown(item) for item in value[:_MAX_VALUES_SHOWN])
-        more = f", ... {len(value):,} in all" if len(value) > _MAX_VALUES_SHOWN else ""
-        return f"[{shown}{more}]"
-    if isinstance(value, dict):
-        return f"<{format_size(value['bytes'])} {value['kind'] or 'binary'}>"
-    if isinstance(value, float):
-        return f"{value:g}"
-    text = str(value)
-    cut = text[:_MAX_TEXT_SHOWN]
-    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
-    return line + (f"... {len(text):,} characters in all" if len(text) > len(cut) else "")
-
-
 def print_inspection(found: Mapping[str, Any]) -> None:
     """Prints what `inspect` returned."""
     out = console()
     if "files" in found:
         files = found["files"]
-        rows = [[_shown(item["file"]), format_size(item["bytes"])] for item in files[:_MAX_FILES_SHOWN]]
+        rows = [[shown(item["file"]), format_size(item["bytes"])] for item in files[:_MAX_FILES_SHOWN]]
         print_table(out, ("file", "bytes"), rows)
         if len(files) > _MAX_FILES_SHOWN:
             out.print(f"  and {len(files) - _MAX_FILES_SHOWN:,} more files")
@@ -261,17 +205,18 @@ def print_inspection(found: Mapping[str, Any]) -> None:
     print_table(
         out,
         ("feature", "type", "shape"),
-        [[_shown(item["name"]), item["type"], _shape(item["shape"])] for item in found["features"]],
+        [[shown(item["name"]), item["type"], _shape(item)] for item in found["features"]],
     )
     if "files" not in found:
         out.print("  files listed, by what became of them")
         print_ledger(out, found["ledger"])
-        _print_classes(out, found)
+        if found["labels"]:
+            _print_classes(out, found)
     for record in found["records"]:
         print_table(
             out,
             ("feature", "value"),
-            [[_shown(name), _shown(value)] for name, value in record["features"].items()],
+            [[shown(name), shown(value)] for name, value in record["features"].items()],
             title=f"{record['shard']}, record {record['record']}, byte {record['offset']}",
         )
     for damage in found["damages"]:
@@ -286,14 +231,14 @@ def print_inspection(found: Mapping[str, Any]) -> None:
 
 def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
     def pairs(values: Mapping[str, Any]) -> str:
-        return "; ".join(f"{name} {_shown(value)}" for name, value in values.items())
+        return "; ".join(f"{name} {shown(value)}" for name, value in values.items())
 
     print_table(
         out,
         ("dataset", found["dataset"]),
         [
-            ["name", _shown(found["name"])],
-            ["layout", _shown(found["layout"])],
+            ["name", shown(found["name"])],
+            ["layout", shown(found["layout"])],
             ["fingerprint", found["fingerprint"]],
             ["settings", pairs(found["changed_settings"]) or "the defaults"],
             ["versions", pairs(found["versions"])],
@@ -303,14 +248,15 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
         out,
         ("split", "records", "shards", "bytes"),
         [
-            [_shown(name), split["records"], split["shards"], format_size(split["bytes"])]
+            [shown(name), split["records"], split["shards"], format_size(split["bytes"])]
             for name, split in found["splits"].items()
         ],
     )
 
 
-def _shape(shape: Sequence[int | None]) -> str:
-    return " x ".join("any" if size is None else str(size) for size in shape) or "one value"
+def _shape(item: Mapping[str, Any]) -> str:
+    shape = " x ".join("any" if size is None else str(size) for size in item["shape"]) or "one value"
+    return f"{shape}, optional" if item.get("optional") else shape
 
 
 def _print_classes(out: Any, found: Mapping[str, Any]) -> None:
@@ -319,7 +265,7 @@ def _print_classes(out: Any, found: Mapping[str, Any]) -> None:
         out,
         ("id", "class", *counts),
         [
-            [found["first_label"] + i, _shown(name), *(split.get(name, 0) for split in counts.values())]
+            [found["first_label"] + i, shown(name), *(split.get(name, 0) for split in counts.values())]
             for i, name in enumerate(labels[:_MAX_CLASSES_SHOWN])
         ],
     )

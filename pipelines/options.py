@@ -7,8 +7,9 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.settings import ConvertSettings, nearest, setting_fields, settings_from
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.settings_values import setting_fields, settings_from
 from shardwright.transforms import storage
 
 #: Runners whose options are all known here; others learn theirs from a job server.

@@ -12,6 +12,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.publish import repair_swap, staging_path
+from shardwright.transforms.sources.spool import Spool
 
 
 def prepare_output(settings: ConvertSettings, described: bool = False) -> str:
@@ -127,6 +128,7 @@ def _check_writable(output: str) -> None:
 
 def leave_no_trace(directory: str, fresh: bool) -> None:
     """Removes the empty directories of a run that stopped before it wrote anything."""
+    Spool(directory).remove()
     if storage.is_remote(directory) or storage.list_files(directory):
         return
     if fresh or directory.endswith(".shardwright-new"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import sys
 import tempfile
@@ -19,32 +18,36 @@ from shardwright.pipelines.prepare import (
     check_reachable,
     fetch_result,
     make_request,
+    places_read,
 )
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
+from shardwright.pipelines.summary import print_inputs
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.plan import Forecast
-from shardwright.schemas.settings import setting_fields
+from shardwright.schemas.settings_values import setting_fields
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
+from shardwright.transforms.sources.spool import Spool
 
 EXAMPLE = "shardwright plan --input photos/ --resize 224 --splits train=0.9,test=0.1"
 _MAX_CLASSES_SHOWN = 40
+_FORECAST = "forecast"
 
 
-def build_plan(pipeline: Any, request: Request, result_path: str) -> Any:
-    """Builds the planning part of a conversion; the forecast goes to `result_path`, pickled.
+def build_plan(pipeline: Any, request: Request, scratch: str) -> Any:
+    """Builds the planning part of a conversion; the forecast goes to a file in `scratch`, pickled.
 
     Returns:
       The PCollection of the one forecast.
     """
     import apache_beam as beam
 
-    _, forecast = build_forecast(pipeline, request)  # EncodedRefs, Forecast
+    _, forecast = build_forecast(pipeline, request, Spool(scratch))  # EncodedRefs, Forecast
     _ = forecast | "KeepForecast" >> beam.Map(
-        lambda forecast: storage.write_bytes(result_path, pickle.dumps(forecast))
+        lambda forecast: storage.write_bytes(storage.join(scratch, _FORECAST), pickle.dumps(forecast))
     )  # None
     return forecast
 
@@ -66,29 +69,31 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
     """
     beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=False)
-    check_reachable(beam_options, input=[item.path for item in request.inputs])
-    with _scratch(beam_options) as path:
+    check_reachable(beam_options, **places_read(request))
+    if progress:
+        print_inputs(request)
+    with _scratch(beam_options) as scratch:
         with show_progress(progress):
-            run_pipeline(lambda pipeline: build_plan(pipeline, request, path), beam_options)
-        forecast: Forecast = pickle.loads(fetch_result(path, "--temp_location"))
+            run_pipeline(lambda pipeline: build_plan(pipeline, request, scratch), beam_options)
+        forecast: Forecast = pickle.loads(fetch_result(storage.join(scratch, _FORECAST), "--temp_location"))
         return forecast
 
 
 @contextlib.contextmanager
 def _scratch(beam_options: Any) -> Iterator[str]:
-    """Yields a path that the workers can write and this process read: in a remote --temp_location."""
+    """Yields a directory that the workers can write and this process read: in a remote --temp_location."""
     from apache_beam.options.pipeline_options import GoogleCloudOptions
 
     place = beam_options.view_as(GoogleCloudOptions).temp_location or ""
     if storage.is_remote(place):
-        path = storage.join(place, f"shardwright-plan-{uuid.uuid4().hex}")
+        scratch = storage.join(place, f"shardwright-plan-{uuid.uuid4().hex}")
         try:
-            yield path
+            yield scratch
         finally:
-            storage.remove(path)
+            storage.remove_tree(scratch)
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield os.path.join(folder, "forecast")
+        yield folder
 
 
 def print_forecast(forecast: Forecast) -> None:

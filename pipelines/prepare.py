@@ -17,7 +17,10 @@ from shardwright.schemas.plan import Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.publish import repair_swap
-from shardwright.transforms.sources.inputs import Input, check_inputs
+from shardwright.transforms.sources.inputs import check_inputs
+from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
+from shardwright.transforms.sources.source import Context, Input
+from shardwright.transforms.sources.spool import Spool
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Request:
       carried: the plan to carry on, if any.
       class_names: the only class names allowed, in id order; empty for any.
       explicit_shards: shard settings were given, so carried counts do not hold.
+      rules: what becomes of the class names that the sources say.
     """
 
     settings: ConvertSettings
@@ -37,6 +41,7 @@ class Request:
     carried: Plan | None
     class_names: tuple[str, ...]
     explicit_shards: bool
+    rules: LabelRules
 
 
 def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
@@ -58,10 +63,11 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
         storage.require_known("--output", settings.output)
     return Request(
         settings=settings,
-        inputs=check_inputs(settings.input, settings.output if with_output else None),
+        inputs=check_inputs(settings, settings.output if with_output else None),
         carried=carried,
         class_names=read_class_names(settings.class_names),
         explicit_shards=bool({"shards", "shard_size"} & set(values)),
+        rules=make_label_rules(settings),
     )
 
 
@@ -104,8 +110,13 @@ def read_class_names(path: str) -> tuple[str, ...]:
     return parse_class_names(text, path)
 
 
-def build_forecast(pipeline: Any, request: Request) -> tuple[Any, Any]:
+def build_forecast(pipeline: Any, request: Request, spool: Spool) -> tuple[Any, Any]:
     """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
+
+    Args:
+      pipeline: a Beam pipeline.
+      request: what was asked for.
+      spool: takes what cannot be read at random.
 
     Returns:
       The PCollections of reference batches and of the one forecast.
@@ -117,17 +128,16 @@ def build_forecast(pipeline: Any, request: Request) -> tuple[Any, Any]:
     from shardwright.transforms.sources.transforms import ListSources
 
     settings = request.settings
-    batches = (
-        pipeline
-        | "ListSources" >> ListSources(request.inputs, settings.source)  # ImageRef
-        | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
-    )
+    refs, class_ids = pipeline | "ListSources" >> ListSources(
+        request.inputs, Context(settings, spool), request.rules
+    )  # ImageRef, {name: id}
+    batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     if settings.dedupe == "exact":
         batches = batches | "DedupeExact" >> DedupeExact(
             settings.max_source_bytes, request.class_names
         )  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
-        settings, request.carried, request.class_names, request.explicit_shards
+        settings, class_ids, request.carried, request.class_names, request.explicit_shards
     )  # Forecast
     return batches, forecast
 
@@ -161,6 +171,15 @@ def fetch_result(path: str, option: str) -> bytes:
                 "The workers ran on other machines and left their result there; name a place that all "
                 f"can reach with {option} gs://BUCKET/..."
             ) from None
+
+
+def places_read(request: Request) -> dict[str, list[str]]:
+    """Returns the paths that a conversion reads, by the name of their option."""
+    return {
+        "input": [item.path for item in request.inputs],
+        "image_root": [request.settings.image_root],
+        "mask_dir": [request.settings.mask_dir],
+    }
 
 
 def check_reachable(beam_options: Any, **places: str | Sequence[str]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import format_size
 
 if TYPE_CHECKING:
     from shardwright.pipelines.convert import ConvertResult
+    from shardwright.pipelines.prepare import Request
 
 _LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated")
 
@@ -20,6 +23,13 @@ def quoted(path: str) -> str:
     import shlex
 
     return shlex.quote(f"./{printable(path)}" if path.startswith("-") else printable(path))
+
+
+def print_inputs(request: Request) -> None:
+    """Says on stderr what the inputs are taken for, before anything is read, if there could be a doubt."""
+    for item in request.inputs:
+        if item.source != "class_folders":
+            print(f"{printable(item.path)}: {item.taken_for}", file=sys.stderr)
 
 
 def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
@@ -50,6 +60,19 @@ def _read_text(metrics: Mapping[str, Any]) -> str:
     )
 
 
+def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
+    """Returns what became of the annotations, in one line."""
+    texts = {
+        "written": "written",
+        "clipped": "clipped",
+        "vanished": "vanished in the crop",
+        "dropped": "bad ones dropped",
+        "unlisted": "not listed",
+    }
+    noun = "segments" if layout == Needs.PANOPTIC else "boxes"
+    return f"{noun}: " + ", ".join(f"{boxes[name]} {text}" for name, text in texts.items() if boxes.get(name))
+
+
 def print_convert_summary(result: ConvertResult) -> None:
     """Prints what a conversion made and the command to run next."""
     out = console()
@@ -64,6 +87,8 @@ def print_convert_summary(result: ConvertResult) -> None:
         f"  {records} records in {shards} shards, {format_size(size)}, "
         f"{len(made.labels)} classes; {result.run['seconds']:.1f} s{speed}"
     )
+    for path, taken_for in zip(result.run["input"], result.run["taken_for"]):
+        out.print(f"  {path}: {taken_for}")
     out.print(f"  {result.run['workers']['text']}{_read_text(result.metrics)}")
     notes = {
         "kept": "images kept as their original bytes",
@@ -73,6 +98,8 @@ def print_convert_summary(result: ConvertResult) -> None:
     for name, text in notes.items():
         if outcome.get(name):
             out.print(f"  {outcome[name]} {text}")
+    if outcome.get("boxes"):
+        out.print(f"  {_boxes_text(made.layout, outcome['boxes'])}")
     if made.ledger["quarantined"]:
         out.print(f"  left out for a fault: see {printable(result.path)}/quarantine.jsonl")
     for warning in outcome["warnings"]:

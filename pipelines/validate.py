@@ -23,10 +23,9 @@ from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode, FindingCode
 from shardwright.schemas.dataset import VALIDATION_JSON, pretty_json
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import EngineError, UsageError, nearest
 from shardwright.schemas.findings import Finding, ValidationReport, severity_of
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.settings import nearest
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory

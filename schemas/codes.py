@@ -33,6 +33,9 @@ class FilterReason(StrEnum):
     SPECIAL_FILE = "special_file"
     SYMLINK_LOOP = "symlink_loop"
     LIMIT = "limit"
+    NESTED_ARCHIVE = "nested_archive"
+    LABEL_NOT_KEPT = "label_not_kept"
+    NOT_LISTED = "not_listed"  # in none of the source's own lists of images
 
 
 class Stage(StrEnum):
@@ -60,6 +63,7 @@ class QuarantineReason(StrEnum):
     CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
     BAD_ANNOTATION = "BAD_ANNOTATION"
     UNKNOWN_LABEL = "UNKNOWN_LABEL"
+    BAD_ROW = "BAD_ROW"
     UNSAFE_MEMBER = "UNSAFE_MEMBER"
     DECODE_TIMEOUT = "DECODE_TIMEOUT"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Sequence
 
 from shardwright.schemas.codes import ExitCode, QuarantineReason, Stage
 
@@ -91,3 +93,9 @@ class NotACandidate(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Returns `; did you mean X?` for the known name closest to a wrong one, or nothing."""
+    match = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {match[0]}?" if match else ""

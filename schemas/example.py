@@ -31,6 +31,7 @@ class Feature(NamedTuple):
     values: Sequence[Any]
 
 
+#: Wire types.
 _VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = 0, 1, 2, 3, 4, 5
 #: Largest tag (protobuf: field numbers have 29 bits) and largest depth of nested groups.
 _MAX_TAG, _MAX_DEPTH = (1 << 32) - 1, 100
@@ -107,7 +108,8 @@ def encode_example(features: Mapping[str, Feature]) -> bytes:
     return b"".join((b"\x0a", _varint(total), *entries))
 
 
-def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """Returns (number, position after it); raises ValueError or IndexError when malformed."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -120,30 +122,30 @@ def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
             raise ValueError("a varint has more than ten bytes")
 
 
-def _read_tag(data: memoryview, position: int) -> tuple[int, int, int]:
+def read_tag(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
     """Returns (field number, wire type, position after them)."""
-    tag, end = _read_varint(data, position)
+    tag, end = read_varint(data, position)
     if tag > _MAX_TAG or end - position > 5 or not tag >> 3:
         raise ValueError(f"{tag} is no tag of a field")
     return tag >> 3, tag & 7, end
 
 
-def _skip_group(data: memoryview, position: int, group: int, depth: int) -> int:
+def skip_group(data: bytes | memoryview, position: int, group: int, depth: int) -> int:
     """Returns the position after a group; raises ValueError or IndexError when malformed."""
     if depth > _MAX_DEPTH:
         raise ValueError("groups are nested too deeply")
     while True:
-        field, wire, position = _read_tag(data, position)
+        field, wire, position = read_tag(data, position)
         if wire == _GROUP_END:
             if field != group:
                 raise ValueError("a group is ended by another one's mark")
             return position
         if wire == _GROUP:
-            position = _skip_group(data, position, field, depth + 1)
+            position = skip_group(data, position, field, depth + 1)
         elif wire == _VARINT:
-            _, position = _read_varint(data, position)
+            _, position = read_varint(data, position)
         elif wire == _LENGTH:
-            length, position = _read_varint(data, position)
+            length, position = read_varint(data, position)
             position += length
         elif wire in (_FIXED64, _FIXED32):
             position += 8 if wire == _FIXED64 else 4
@@ -159,16 +161,16 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview | int]]:
     size = len(data)
     try:
         while position < size:
-            field, wire, position = _read_tag(data, position)
+            field, wire, position = read_tag(data, position)
             if wire == _GROUP:  # never part of this message: skipped as protobuf does
-                position = _skip_group(data, position, field, 1)
+                position = skip_group(data, position, field, 1)
                 continue
             if wire == _VARINT:
-                number, position = _read_varint(data, position)
+                number, position = read_varint(data, position)
                 yield field, wire, number
                 continue
             if wire == _LENGTH:
-                length, position = _read_varint(data, position)
+                length, position = read_varint(data, position)
             elif wire == _FIXED64:
                 length = 8
             elif wire == _FIXED32:
@@ -213,7 +215,7 @@ def _parse_ints(data: memoryview) -> list[int]:
             position = 0
             try:
                 while position < len(value):
-                    number, position = _read_varint(value, position)
+                    number, position = read_varint(value, position)
                     values.append(number)
             except IndexError:
                 raise ValueError("a packed int64 list ends inside a number") from None

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
+from shardwright.schemas.codes import Outcome
+
 #: A batch of references as it crosses a stage boundary: compressed JSON, a list per field.
 EncodedRefs = bytes
+#: Between the class names of an image that has several.
+LABEL_SEPARATOR = "\x1f"
+#: Under which what has no key of its own is counted: rows that name no image, damaged archives.
+NO_SPLIT = "none"
 
 
 class ImageRef(NamedTuple):
@@ -19,7 +26,7 @@ class ImageRef(NamedTuple):
     Attributes:
       key: path relative to its input, `/`-separated, NFC; unique in a dataset.
       uri: where the bytes are. Local paths carry undecodable bytes as surrogate escapes.
-      label: class name; empty when the source gives none.
+      label: class name; empty when the source gives none, several joined by `LABEL_SEPARATOR`.
       split: split name; empty until the plan assigns one, unless the source says it.
       group: what must not straddle two splits; empty means the key itself.
       size: source bytes; -1 when unknown.
@@ -28,6 +35,11 @@ class ImageRef(NamedTuple):
       outcome: decided before reading (filtered, deduplicated, quarantined), else empty.
       reason: of that outcome: a filter reason, the winning key, or a quarantine reason.
       crc32c: of the source bytes as object storage lists it (base64, big endian), else empty.
+      place: which part of the file the bytes are (`Place.encode`); empty for all of it.
+      message: one sentence about the fault of a reference that is quarantined already; else which row
+        or record of its source it comes from, or what that lacks, where there is such a thing.
+      annotations: what else is known of the image (`Annotations.encode`), else empty.
+      extra: the values of extra columns (`encode_extra`), else empty.
     """
 
     key: str
@@ -41,11 +53,39 @@ class ImageRef(NamedTuple):
     outcome: str = ""
     reason: str = ""
     crc32c: str = ""
+    place: str = ""
+    message: str = ""
+    annotations: str = ""
+    extra: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The class names; most images have one."""
+        if LABEL_SEPARATOR in self.label:
+            return tuple(self.label.split(LABEL_SEPARATOR))
+        return (self.label,) if self.label else ()
+
+    @property
+    def location(self) -> str:
+        """Where the image is, for people: its file, and the member of an archive."""
+        if not self.place:
+            return self.uri
+        container = key_from_bytes(os.fsencode(self.uri.rpartition("/")[2])) + "!"
+        _, found, member = self.key.partition(container)
+        return f"{self.uri}!{member}" if found else self.uri
 
     @property
     def is_candidate(self) -> bool:
         """True while nothing speaks against the image."""
         return not self.outcome
+
+    def filtered(self, reason: str) -> ImageRef:
+        """Returns the reference as one of what is no candidate."""
+        return self._replace(outcome=Outcome.FILTERED, reason=reason)
+
+    def quarantined(self, reason: str, message: str = "") -> ImageRef:
+        """Returns the reference as one of an image that has a fault, and what it is."""
+        return self._replace(outcome=Outcome.QUARANTINED, reason=reason, message=message)
 
     @property
     def fingerprint(self) -> str:

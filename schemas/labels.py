@@ -4,19 +4,72 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from shardwright.schemas.errors import UsageError
 
+#: What an image without a class has where a layout wants one (as in TFDS's unlabelled splits).
+UNLABELLED = -1
 
-def order_labels(seen: Iterable[str], carried: Sequence[str] = ()) -> tuple[str, ...]:
+
+class ClassId(NamedTuple):
+    """A class name with the id that its source gives it."""
+
+    name: str
+    id: int
+
+
+#: Largest id up to which a source's own ids are kept; every id below it takes a line in the side files.
+MAX_OWN_ID = 1_000_000
+
+
+def order_labels(
+    seen: Iterable[str],
+    carried: Sequence[str] = (),
+    own_ids: Mapping[str, int] | None = None,
+    first_label: int = 0,
+) -> tuple[str, ...]:
     """Returns class names in id order: carried ones keep their place, new ones follow.
 
-    New names are sorted by their UTF-8 bytes, so the order never depends on a locale.
+    Where the source has an id of its own for every name, names get these: ids that no name has are
+    named by their number. If the smallest lies below the layout's first id, all are moved up.
+    Otherwise new names are sorted by their UTF-8 bytes, so the order never depends on a locale.
+
+    Args:
+      seen: the names that images have.
+      carried: the names of an earlier build, in id order.
+      own_ids: class name -> id of the source; they may hold more names than were seen.
+      first_label: the id of the first class.
     """
+    seen = set(seen)
+    kept = _by_own_id(own_ids, first_label) if own_ids and seen <= own_ids.keys() else ()
+    unambiguous = len(set(kept)) == len(kept) > 0  # no name is the number of another's id
+    if unambiguous and all(
+        name in (kept[i], str(first_label + i)) for i, name in enumerate(carried[: len(kept)])
+    ):
+        return (*kept, *carried[len(kept) :])
     known = set(carried)
-    new = sorted({name for name in seen if name not in known}, key=str.encode)
+    new = sorted((name for name in seen if name not in known), key=str.encode)
     return (*carried, *new)
+
+
+def _by_own_id(own_ids: Mapping[str, int], first_label: int) -> tuple[str, ...]:
+    shift = max(0, first_label - min(own_ids.values()))
+    by_id = {number + shift: name for name, number in own_ids.items()}
+    return tuple(by_id.get(number, str(number)) for number in range(first_label, max(by_id) + 1))
+
+
+def merge_class_ids(found: Iterable[ClassId]) -> dict[str, int]:
+    """Returns class name -> id of all that the sources say; nothing where they contradict each other.
+
+    Numbers above `MAX_OWN_ID` or below 0 are no ids.
+    """
+    ids: dict[str, int] = {}
+    for name, number in sorted(set(found)):
+        if ids.setdefault(name, number) != number or not 0 <= number <= MAX_OWN_ID:
+            return {}
+    return ids if len(set(ids.values())) == len(ids) else {}
 
 
 def labels_txt(labels: Sequence[str], first_label: int = 0) -> str:

@@ -7,13 +7,13 @@ import hashlib
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 
 LEDGER_VERSION = 1
 #: gzip level of the ledgers: checksums hardly compress, so more effort buys nothing.
@@ -35,8 +35,9 @@ class Entry(NamedTuple):
       animated: whether only the first of several frames was taken.
       reason: why the file was left out; the winning key for a deduplicated one.
       stage: at which step.
-      message: one sentence about the fault.
+      message: one sentence about the fault; of a written image, about its first bad box, which was dropped.
       uri: where the bytes were, for quarantined files.
+      boxes: of an annotated image, how many were written, clipped, vanished and dropped.
     """
 
     key: str
@@ -52,6 +53,7 @@ class Entry(NamedTuple):
     stage: str = ""
     message: str = ""
     uri: str = ""
+    boxes: Mapping[str, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Returns the entry without its empty fields; `key` and `outcome` always stand."""
@@ -90,6 +92,8 @@ class ShardResult:
       class_counts: records per class name.
       kept: records that hold the source's own bytes.
       animated: records of which only the first frame was taken.
+      boxes: of annotated images, how many were written, clipped, vanished and dropped.
+      bad_boxes: of some images of which boxes were dropped, the key and why.
       quarantine: the quarantined entries (not part of the header).
       reused: whether the shard was taken over from an earlier run (not part of the header).
       started: seconds since the epoch (not part of the header).
@@ -109,6 +113,8 @@ class ShardResult:
     class_counts: Mapping[str, int]
     kept: int = 0
     animated: int = 0
+    boxes: Mapping[str, int] = field(default_factory=dict)
+    bad_boxes: tuple[str, ...] = ()
     quarantine: tuple[Entry, ...] = ()
     reused: bool = False
     started: float = 0.0
@@ -136,19 +142,19 @@ def tally(
     for entry in entries:
         counts[entry.outcome] += 1
         if entry.outcome == Outcome.WRITTEN:
-            classes[entry.label] += 1
+            classes.update(entry.label.split(LABEL_SEPARATOR) if entry.label else ())
         elif entry.outcome != Outcome.DEDUPLICATED:
             reasons.setdefault(entry.outcome, Counter())[entry.reason] += 1
     return counts, {name: dict(sorted(c.items())) for name, c in sorted(reasons.items())}, classes
 
 
 def plan_digest(
-    refs: Iterable[tuple[ImageRef, int]], settings: Mapping[str, Any], versions: Mapping[str, str]
+    refs: Iterable[tuple[ImageRef, Sequence[int]]], settings: Mapping[str, Any], versions: Mapping[str, str]
 ) -> str:
     """Digests all that decides a shard's bytes.
 
     Args:
-      refs: the shard's references in order, each with its class id (-1 without one).
+      refs: the shard's references in order, each with the ids of its classes (-1 for an unknown one).
       settings: the settings that decide bytes inside a shard.
       versions: the software versions that do.
 
@@ -158,8 +164,11 @@ def plan_digest(
     digest = hashlib.sha256()
     head = {"settings": dict(settings), "versions": dict(versions)}
     digest.update(json.dumps(head, sort_keys=True).encode())
-    for ref, label_id in refs:
-        line = [ref.key, ref.fingerprint, ref.label, label_id, ref.sha256, ref.outcome, ref.reason]
+    for ref, label_ids in refs:
+        line = [
+            ref.key, ref.fingerprint, ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason,
+            ref.annotations, ref.extra,
+        ]  # fmt: skip
         digest.update(b"\n" + json.dumps(line).encode())
     return digest.hexdigest()
 

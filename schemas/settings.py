@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-import difflib
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import Any
 
 from shardwright.schemas import units
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.layouts import LAYOUTS
+from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.layouts import LAYOUTS, Layout, extended, layout_by_name
 
 FITS = ("stretch", "contain", "cover", "fit", "pad")
 RESAMPLES = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
 IMAGE_FORMATS = ("keep", "jpeg", "png", "webp", "raw")
 COLORS = ("rgb", "gray", "keep")
-SOURCES = ("auto", "class_folders")
+#: What `--source` may name, in the order in which `auto` asks them: each is the module of that name
+#: in `transforms/sources/`.
+SOURCES: Mapping[str, str] = {
+    "file_names": "a folder whose file names say the class, taken apart by --label_regex",
+    "semantic_masks": "a folder of images whose masks lie in --mask_dir under the same names",
+    "manifest": "CSV, TSV, JSON Lines or Parquet with a row for each image",
+    "coco": "COCO's JSON of instances, captions or panoptic segments, or a folder with it",
+    "open_images": "Open Images' CSV of boxes, or a folder with it",
+    "voc": "Pascal VOC: XML files in Annotations/ or beside the images",
+    "yolo": "YOLO: data.yaml or a folder with it, or classes.txt with images and labels",
+    "arrays": "images as arrays: MNIST's idx files, CIFAR's batches, .npy and .npz, with their labels",
+    "webdataset": "tars with members KEY.jpg, KEY.cls, KEY.json, KEY.txt, or a folder of them",
+    "archives": "a zip or a tar (gz, bz2, xz, zst too) with class folders inside, or a folder of them",
+    "tfrecord": "TFRecord files: a dataset of Shardwright, or others with an image in each record",
+    "class_folders": "a folder with one sub-folder per class",
+}
 COMPRESSIONS = ("none", "gzip", "zlib")
 SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz", "zlib": ".tfrecord.zlib"}
 
@@ -61,6 +75,15 @@ def _regex(text: str) -> re.Pattern[str]:
         raise ValueError(f"{text!r} is no regular expression ({error})") from None
 
 
+def _label_regex(text: str) -> None:
+    groups = _regex(text).groupindex
+    if "label" not in groups:
+        raise ValueError("it needs a group (?P<label>...) that matches the class")
+    unknown = sorted(set(groups) - {"label", "split", "group"})
+    if unknown:
+        raise ValueError(f"group {unknown[0]!r} means nothing; name groups label, split or group")
+
+
 def _opt(check: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: check(text) if text != "" else None
 
@@ -72,14 +95,74 @@ class ConvertSettings:
 
     input: tuple[str, ...] = _setting(
         (),
-        "a folder of images, with one sub-folder per class; repeatable; NAME=PATH prefixes "
+        "a folder, file or archive with images or what names them; repeatable; NAME=PATH prefixes "
         "the keys with NAME/",
         metavar="PATH",
         identity=False,
     )
     output: str = _setting("", "the dataset directory to write", metavar="DIR", identity=False)
-    source: str = _setting("auto", "what the input is", choices=SOURCES)
+    source: str = _setting(
+        "auto", "what the input is; auto looks and says what it takes it for", choices=("auto", *SOURCES)
+    )
     layout: str = _setting("classification", "the record layout", choices=tuple(LAYOUTS))
+    image_root: str = _setting(
+        "",
+        "where the relative paths of a manifest or an annotation file begin; default its own folder",
+        metavar="PATH",
+        identity=False,
+    )
+    mask_dir: str = _setting(
+        "",
+        "a folder with a mask for each image, under the same name",
+        metavar="PATH",
+        identity=False,
+    )
+    image_column: str = _setting("", "of a manifest, with the images' paths", metavar="NAME")
+    label_column: str = _setting("", "of a manifest, with the class names or numbers", metavar="NAME")
+    split_column: str = _setting("", "of a manifest, with the splits", metavar="NAME")
+    group_column: str = _setting("", "of a manifest: what must not straddle two splits", metavar="NAME")
+    sha256_column: str = _setting("", "of a manifest, with the files' checksums", metavar="NAME")
+    extra_columns: str = _setting(
+        "",
+        "columns to store as features: price:float,tags:string[] (int64, float, bytes or string)",
+        check=_opt(parse_extra_columns),
+        metavar="NAME:TYPE,...",
+    )
+    label_separator: str = _setting(
+        "", "between the classes of an image that has several, such as |", metavar="TEXT"
+    )
+    label_regex: str = _setting(
+        "",
+        "takes file names apart: '(?P<label>[a-z]+)\\d+\\.jpg'; also (?P<split>...) and (?P<group>...)",
+        check=_opt(_label_regex),
+        metavar="REGEX",
+    )
+    unlabelled: str = _setting(
+        "quarantine",
+        "images without a class: left out, or kept with label -1",
+        choices=("quarantine", "keep"),
+    )
+    rename_labels: str = _setting(
+        "", "old=new,... or a file with one old=new on a line", metavar="OLD=NEW,..."
+    )
+    keep_labels: str = _setting(
+        "",
+        "a file with the class names to keep, after renaming; images of others are filtered",
+        metavar="FILE",
+        identity=False,
+    )
+    bad_boxes: str = _setting(
+        "drop",
+        "boxes outside of the image, inverted, empty or without a class: drop them, clip what can "
+        "be clipped, or fail the image",
+        choices=("drop", "clip", "fail"),
+    )
+    pixel_shape: str = _setting(
+        "",
+        "of bare pixels that do not say it: 32x32x3 (height, width, channels)",
+        check=_opt(units.parse_pixel_shape),
+        metavar="HxWxC",
+    )
     splits: str = _setting(
         "train=1",
         "shares such as train=0.8,validation=0.1,test=0.1; ignored where the source names the splits",
@@ -203,6 +286,16 @@ class ConvertSettings:
         """`max_bytes` in bytes."""
         return units.parse_size(self.max_bytes)
 
+    @cached_property
+    def parsed_extra_columns(self) -> tuple[ExtraColumn, ...]:
+        """The columns to store as features."""
+        return parse_extra_columns(self.extra_columns)
+
+    @cached_property
+    def record_layout(self) -> Layout:
+        """The layout of the records, with the extra columns' features."""
+        return extended(layout_by_name(self.layout), self.parsed_extra_columns, bool(self.label_separator))
+
     @property
     def suffix(self) -> str:
         """The file name suffix of a shard."""
@@ -229,6 +322,7 @@ class ConvertSettings:
                     raise UsageError(f"--{item.name} {value}: {error}.") from None
         if not self.input:
             raise UsageError("--input is missing; name a folder of images.")
+        _ = self.record_layout  # raises if extra columns do not go with it
         if self.overwrite and self.resume:
             raise UsageError(
                 "--overwrite begins anew and --resume goes on with what was cut off, an --overwrite "
@@ -257,81 +351,3 @@ class ConvertSettings:
         values["image_format"] = self.stored_format
         values["background"] = "#{:02x}{:02x}{:02x}".format(*self.background_rgb)
         return values
-
-
-def setting_fields() -> dict[str, Any]:
-    """Returns the dataclass fields of the settings by name."""
-    return {item.name: item for item in fields(ConvertSettings)}
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Returns `; did you mean X?` for the known name closest to a wrong one, or nothing."""
-    match = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {match[0]}?" if match else ""
-
-
-def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None = None) -> ConvertSettings:
-    """Builds settings from what was given, over those of a carried plan, over the defaults.
-
-    Args:
-      values: settings given explicitly, by name; YAML's own types are accepted.
-      carried: `settings` of the `dataset.json` named by `plan_from`.
-
-    Raises:
-      UsageError: if a name is unknown or a value has the wrong type.
-    """
-    known = setting_fields()
-    merged: dict[str, Any] = {}
-    for origin in (dict(carried or {}), dict(values)):
-        for name, value in origin.items():
-            if name not in known:
-                where = "--plan_from: " if name in (carried or {}) and name not in values else ""
-                raise UsageError(f"{where}unknown setting {name!r}{nearest(name, list(known)) or '.'}")
-            merged[name] = _coerce(name, value, known[name].default)
-    if "shards" in values and "shard_size" in values and values["shards"] and values["shard_size"]:
-        raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
-    if carried and "resize" in values and "image_format" not in values:
-        merged.pop("image_format", None)  # its default follows --resize
-    if "shard_size" in values and "shards" not in values:
-        merged.pop("shards", None)
-    return replace(ConvertSettings(), **merged)
-
-
-def _coerce(name: str, value: Any, default: Any) -> Any:
-    """Brings a value from a job file, a notebook or a plan into the form of its setting."""
-    if name == "input":
-        return _coerce_input(value)
-    if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        if str(value).lower() in ("true", "false", "yes", "no"):
-            return str(value).lower() in ("true", "yes")
-        raise UsageError(f"--{name} {value}: write true or false.")
-    if value is None:
-        return default
-    if isinstance(value, Mapping) and name in ("splits", "shards"):
-        value = ",".join(f"{key}={item}" for key, item in value.items())
-    if isinstance(value, list | tuple) and name == "resize":
-        value = "x".join(str(item) for item in value)
-    if isinstance(value, Mapping | list | tuple | set):
-        raise UsageError(f"--{name} takes one value, not several: {value!r}.")
-    if isinstance(default, int | float) and not isinstance(value, bool):
-        try:
-            number = type(default)(value)
-        except (TypeError, ValueError, OverflowError):
-            raise UsageError(f"--{name} {value}: {value!r} is no number.") from None
-        if isinstance(value, float) and number != value and value == value:
-            raise UsageError(f"--{name} {value}: {value!r} is no whole number.")
-        return number
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-
-
-def _coerce_input(value: Any) -> tuple[str, ...]:
-    """Brings a path, several, or names with their paths into the form of `input`."""
-    if isinstance(value, Mapping):
-        value = [f"{key}={item}" for key, item in value.items()]
-    if isinstance(value, str | os.PathLike):
-        value = [value]
-    if not isinstance(value, list | tuple) or not all(isinstance(v, str | os.PathLike) for v in value):
-        raise UsageError(f"--input {value!r}: write one path or a list of paths.")
-    return tuple(os.fspath(item) for item in value)

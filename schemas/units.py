@@ -11,6 +11,8 @@ _UNITS = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
+#: `image_ref.NO_SPLIT`.
+_RESERVED = "none"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]{1,64}\Z")
 
 
@@ -53,6 +55,18 @@ def parse_resize(text: str) -> tuple[int, int]:
     return width, height
 
 
+def parse_pixel_shape(text: str) -> tuple[int, int, int]:
+    """Parses the shape of bare pixels: `28x28` or `32x32x3`, height x width x channels.
+
+    Raises:
+      ValueError: if it is none.
+    """
+    match = re.fullmatch(r"(\d{1,5})[xX](\d{1,5})(?:[xX]([134]))?", str(text).strip())
+    if not match or not int(match[1]) or not int(match[2]):
+        raise ValueError(f"{text!r} is no shape; write 28x28 or 32x32x3 (height x width x channels)")
+    return int(match[1]), int(match[2]), int(match[3] or 1)
+
+
 def parse_splits(text: str) -> dict[str, Fraction]:
     """Parses `train=0.8,validation=0.1,test=0.1`, exactly, in the order given.
 
@@ -66,6 +80,8 @@ def parse_splits(text: str) -> dict[str, Fraction]:
             raise ValueError(
                 f"{part.strip()!r} is no split; write NAME=SHARE, names of letters, digits and _"
             )
+        if name == _RESERVED:
+            raise ValueError(f"{name!r} is what has no split; choose another name")
         if name in splits:
             raise ValueError(f"split {name!r} stands twice")
         try:

@@ -8,7 +8,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,8 @@ from shardwright.schemas.codes import ExitCode, Outcome
 from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import Finding, ValidationReport
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.labels import label_map_pbtxt, labels_txt
-from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.ledger import Books, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.settings import ConvertSettings
@@ -30,6 +29,7 @@ from shardwright.transforms.checks.directory import check_directory, unexpected_
 from shardwright.transforms.checks.shard import ShardCheck
 from shardwright.transforms.checks.validate import make_report
 from shardwright.transforms.publish import swap
+from shardwright.transforms.sources.spool import Spool
 
 _SHOWN = 3
 
@@ -75,12 +75,13 @@ def machine_facts() -> dict[str, Any]:
 
 def describe(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
     """Returns the dataset that the shards make."""
-    layout = layout_by_name(job.settings.layout)
+    layout = job.settings.record_layout
     books = Books()
     classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     for result in results:
         books.add(result)
-        classes[result.split].update(result.class_counts)
+        if result.split != NO_SPLIT:
+            classes[result.split].update(result.class_counts)
     return Dataset(
         name=job.name,
         layout=layout.name,
@@ -110,7 +111,7 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
     Raises:
       EngineError: if the books do not balance.
     """
-    shards = Counter(result.split for result in results)
+    shards = Counter(result.split for result in results if result.split != NO_SPLIT)
     if shards != Counter(forecast.plan.shards):
         raise EngineError(
             f"The books do not balance: {dict(forecast.plan.shards)} shards were planned and "
@@ -125,7 +126,7 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
                 f"The books do not balance: split {split!r} had {listed} files listed and "
                 f"{accounted[split]} accounted for; run again with --resume."
             )
-    read_back = {check.file: check.records for check in checks}
+    read_back = {check.file: check.records for check in checks if check.file}
     for result in results:
         if read_back.get(result.file, result.records) != result.records:
             raise EngineError(
@@ -166,14 +167,15 @@ def commit(
             "reused_shards": sum(shard.reused for shard in results),
             "animated": sum(shard.animated for shard in results),
             "kept": sum(shard.kept for shard in results),
-            "warnings": list(forecast.warnings),
+            "boxes": _boxes(results),
+            "warnings": [*forecast.warnings, *_box_warnings(results)],
         }
         if _was_swapped(job, result):
             storage.remove_tree(job.directory)
             return outcome
         _check_shards(job, result)
         quarantine = _write_quarantine(job, results)
-        _remove_stale(job, result)
+        _remove_stale(job, result, results)
         report = make_report(
             checks,
             [*findings, *check_directory(result, storage.list_files(job.directory))],
@@ -192,10 +194,29 @@ def commit(
         _write(job, dataset.RUN_JSON, pretty_json(_run(job, results)))
         _write(job, dataset.OUTCOME_JSON, pretty_json(outcome))
         _remove_temporary(job)
+        Spool(job.directory).remove()
         _write(job, dataset.DATASET_JSON, pretty_json(result.as_json()))
         if job.directory != job.output:
             swap(job.output)
         return outcome
+
+
+def _boxes(results: Iterable[ShardResult]) -> dict[str, int]:
+    boxes: Counter[str] = Counter()
+    for result in results:
+        boxes.update(result.boxes)
+    return dict(boxes)
+
+
+def _box_warnings(results: Sequence[ShardResult]) -> Iterator[str]:
+    """Yields what is to be said of annotations that could not be used."""
+    boxes = _boxes(results)
+    if boxes.get("dropped"):
+        shards = sorted(results, key=lambda result: result.file)
+        shown = [text for result in shards for text in result.bad_boxes][:_SHOWN]
+        yield f"{boxes['dropped']} bad annotations are left out, such as {'; '.join(map(printable, shown))}."
+    if boxes.get("unlisted"):
+        yield f"{boxes['unlisted']} segments of masks are not listed by their source and count as none."
 
 
 def _was_swapped(job: Job, result: Dataset) -> bool:
@@ -287,14 +308,10 @@ def _utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def _remove_stale(job: Job, result: Dataset) -> None:
+def _remove_stale(job: Job, result: Dataset, results: Iterable[ShardResult]) -> None:
     """Removes shards and ledgers of an earlier run whose plan had other numbers of shards."""
     files = storage.list_files(job.directory)
-    ledgers = {
-        ledger_file(split, number, len(shards))
-        for split, shards in result.splits.items()
-        for number in range(len(shards))
-    }
+    ledgers = {ledger_file(shard.split, shard.shard, shard.num_shards) for shard in results}
     stale = [
         file
         for file in files

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 
-from shardwright.schemas.codes import Outcome
+from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
-from shardwright.transforms.images.read import read_image
+from shardwright.transforms.images.read import check_sha256, read_image
 from shardwright.transforms.plan.transforms import BatchRefs
 from shardwright.transforms.shards.pool import (
     CHUNK_ITEMS,
@@ -25,11 +25,18 @@ _UNHASHED = "unhashed"
 
 
 def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
-    """Returns the reference with the sha256 of its source, or as it is if it cannot be read."""
+    """Returns the reference with the sha256 of its source; without, if that cannot be read.
+
+    One whose source says another checksum is quarantined.
+    """
     try:
-        return ref._replace(sha256=hashlib.sha256(read_image(ref, max_bytes)).hexdigest())
-    except ImageFault:
-        return ref
+        sha256 = hashlib.sha256(read_image(ref, max_bytes)).hexdigest()
+        check_sha256(ref, sha256)
+    except ImageFault as fault:
+        ref = ref._replace(sha256="")
+        wrong = fault.reason == QuarantineReason.CHECKSUM_MISMATCH
+        return ref.quarantined(fault.reason, fault.message) if wrong else ref
+    return ref._replace(sha256=sha256)
 
 
 class _HashSources(beam.DoFn):
@@ -58,8 +65,8 @@ class _HashSources(beam.DoFn):
 
     def _hash(self, ref: ImageRef) -> ImageRef:
         # A file of an unknown class is quarantined; it does not stand for its copies.
-        known = not self._class_names or ref.label in self._class_names
-        return hash_ref(ref, self._max_bytes) if ref.is_candidate and known else ref
+        known = not self._class_names or self._class_names.issuperset(ref.labels)
+        return hash_ref(ref, self._max_bytes) if ref.is_candidate and known else ref._replace(sha256="")
 
 
 def choose_smallest_key(group: tuple[bytes, Iterable[EncodedRefs]]) -> Iterator[ImageRef]:

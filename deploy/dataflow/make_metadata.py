@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shardwright.schemas.settings import setting_fields
+from shardwright.schemas.settings_values import setting_fields
 
 METADATA = Path(__file__).with_name("metadata.json")
 
 _BUCKET = "gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
 _IN_BUCKET = rf"{_BUCKET}(/[^/\n\r]+)+/?"
 _NAME = "[A-Za-z0-9_]{1,64}"
+_FOLDER = rf"{_BUCKET}(/[^/\n\r]+)*/?"
+_COLUMN = r"[^:,\[\]\n\r ]+:(int|int64|float|bytes|string)(\[\])?"
 _SHARE = r"(0?\.[0-9]*[1-9][0-9]*|1(\.0+)?|[1-9][0-9]{0,8}/[1-9][0-9]{0,8})"
 _COUNT = "[1-9][0-9]{0,4}"
 _SIZE = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]{0,5}) ?[kKmMgGtT][iI]?[bB])"
@@ -43,8 +45,8 @@ SHAPES: Mapping[str, Shape] = {
     "input": Shape(
         "Input and output",
         rf"{_BUCKET}(/[^/\n\r]+)*/?",
-        "GCS_READ_FOLDER",
-        "A folder of images in a bucket, with one sub-folder per class. Example: gs://my-bucket/photos",
+        "TEXT",
+        "A folder, file or archive in a bucket with images or what names them. Example: gs://my-bucket/photos",
     ),
     "output": Shape(
         "Input and output",
@@ -57,6 +59,15 @@ SHAPES: Mapping[str, Shape] = {
     "resume": Shape("Input and output"),
     "source": Shape("Input and output"),
     "limit": Shape("Input and output", "[0-9]{1,18}"),
+    "image_root": Shape("Manifests and annotations", _FOLDER, "GCS_READ_FOLDER"),
+    "mask_dir": Shape("Manifests and annotations", _FOLDER, "GCS_READ_FOLDER"),
+    "extra_columns": Shape("Manifests and annotations", rf"{_COLUMN}(,{_COLUMN})*"),
+    "bad_boxes": Shape("Manifests and annotations"),
+    "pixel_shape": Shape("Manifests and annotations", rf"{_COUNT}[xX]{_COUNT}([xX][134])?"),
+    "label_regex": Shape("Classes"),
+    "unlabelled": Shape("Classes"),
+    "rename_labels": Shape("Classes"),
+    "keep_labels": Shape("Classes", _IN_BUCKET, "GCS_READ_FILE"),
     "splits": Shape("Splits and shards", f"{_NAME}={_SHARE}(,{_NAME}={_SHARE})*"),
     "split_by": Shape("Splits and shards"),
     "seed": Shape("Splits and shards", "[0-9]{1,18}"),

@@ -28,23 +28,26 @@ from conftest import PHOTOS
 STEPS = [
     "AssignShards", "BatchRefs", "CheckKeys", "CommitDataset", "DedupeExact", "ForecastDataset",
     "ListSources", "NameContract", "NamePlannedShards", "NameShardTasks", "VerifyShards",
-    "WritePlannedShards",
+    "WithRecords", "WritePlannedShards",
 ]  # fmt: skip
 #: Names that Beam gives to its own steps, inside of ours.
 BEAM_STEP = re.compile(
-    r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard)\)"
+    r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
+    r"|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard|_ListPart)\)"
     r"|CombineGlobally\(CountCombineFn\)|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
 #: What may be grouped, reshuffled or handed in from the side; packed references are bytes.
 CROSSING = {
     "bytes", "str", "int", "NoneType", "Forecast", "Contract", "ShardTask", "ShardCheck", "ShardResult",
-    "Finding", "Timestamp", "PaneInfo",
+    "Finding", "Part", "Timestamp", "PaneInfo",
 }  # fmt: skip
 #: Steps whose elements Beam is not told the type of; `test_boundaries.py` looks at what really crosses.
 UNTYPED = {
     "DedupeExact/GroupBySha256", "GroupKeys", "VerifyShards/GroupByBucket",
     "ForecastDataset/SummariseRefs/InjectDefault side 0", "NamePlannedShards side 1",
-    "CommitDataset/Commit side 1",
+    "CommitDataset/Commit side 1", "ListSources/GatherClassIds/CombinePerKey",
+    "ListSources/GatherClassIds/CombinePerKey/GroupByKey",
+    "ListSources/GatherClassIds/InjectDefault side 0",
 }  # fmt: skip
 SETTINGS = (f"--output=gs://{BUCKET}/out", "--resize=64", "--splits=train=0.8,test=0.2")
 FULL = ("--dedupe=exact", "--verify=full")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardwright.pipelines import options
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.settings import setting_fields, settings_from
+from shardwright.schemas.settings_values import setting_fields, settings_from
 
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCUMENT = json.loads((FOLDER / "metadata.json").read_text())
@@ -36,6 +36,9 @@ RIGHT = [
     ("background", "#ffffff"), ("background", "#fff"), ("max_pixels", "89478485"), ("max_bytes", "256MB"),
     ("max_bad_fraction", "0.01"), ("max_bad_fraction", "0"), ("max_bad_fraction", "1"), ("limit", "1000"),
     ("class_names", "gs://b-b/names.txt"), ("plan_from", "gs://b-b/old/dataset.json"), ("fit", "pad"),
+    ("image_root", "gs://b-b/images"), ("mask_dir", "gs://b-b/masks/"), ("keep_labels", "gs://b-b/keep.txt"),
+    ("extra_columns", "price:float,tags:string[]"), ("label_regex", r"(?P<label>[a-z]+)\d+\.jpg"),
+    ("pixel_shape", "28x28"), ("pixel_shape", "32x32x3"), ("rename_labels", "old=new"),
     ("image_format", "webp"), ("number_of_worker_harness_threads", "1"), ("disk_size_gb", "50"),
     ("sdk_container_image", "europe-west1-docker.pkg.dev/my-project/images/shardwright:1.0"),
 ]  # fmt: skip
@@ -50,11 +53,16 @@ WRONG = [
     ("shards", "train=0"), ("resize", "0"), ("resize", "224x"), ("resize", "224x0"), ("resize", "-5"),
     ("quality", "0"), ("quality", "101"), ("background", "#ff"), ("max_pixels", "0"), ("max_bytes", "lots"),
     ("max_bad_fraction", "2"), ("max_bad_fraction", "1.5"), ("max_bad_fraction", "1%"), ("limit", "-1"),
+    ("image_root", "images/"), ("extra_columns", "price"), ("extra_columns", "price:money"),
+    ("pixel_shape", "32"), ("pixel_shape", "32x32x5"), ("keep_labels", "keep.txt"), ("bad_boxes", "mend"),
     ("fit", "squeeze"), ("image_format", "gif"), ("class_names", "names.txt"), ("plan_from", "old/"),
     ("number_of_worker_harness_threads", "0"), ("disk_size_gb", "big"), ("sdk_container_image", "a b"),
 ]  # fmt: skip
 #: Only the launch can tell whether the shares add up, and whether a colour or an expression is one.
-TOLD_AT_LAUNCH = re.compile("add up to|stands twice|at most 1|is no colour|is no regular expression")
+TOLD_AT_LAUNCH = re.compile(
+    "add up to|stands twice|at most 1|is no colour|is no regular expression"
+    "|it needs a group|means nothing|has a feature of that name"
+)
 
 
 def takes(name: str, value: str) -> bool:

@@ -35,7 +35,7 @@ def test_the_installed_command_fails_with_its_code_and_one_line(tmp_path: Path) 
         (["convert", "--input", "in", "--output", "out", "-v"], "Unexpected argument '-v'"),
         (["convert", "--input", "in", "--output"], "Argument --output: expected one argument"),
         (["convert", "--input", "nope", "--output", "out"], "--input nope does not exist"),
-        (["convert", "--input", "in/ant/000.jpg", "--output", "out"], "is no folder"),
+        (["convert", "--input", "in/ant/000.jpg", "--output", "out"], "no source knows such a file"),
         (["convert", "--input", "a=nope", "--output", "out"], "--input nope does not exist"),
         (["convert", "--input", "ftp://x/y", "--output", "out"], "there is no storage for ftp://"),
         (["convert", "--input", "in", "--output", "ftp://x/y"], "there is no storage for ftp://"),
@@ -70,8 +70,8 @@ def test_commands_that_lack_something(
         ("--runner=Zzz", "Beam has no such runner; choose one of DataflowRunner"),
         ("--runner=DataflowRunner", "which Dataflow's workers cannot reach"),
         ("--runner=no.such.Runner", "Beam does not take its options: "),
-        ("--source=x", "choose one of auto, class_folders."),
-        ("--layout=x", "choose one of classification."),
+        ("--source=x", "choose one of auto, "),
+        ("--layout=x", "choose one of classification, detection, "),
         ("--fit=strech", "choose one of stretch, contain, cover, fit, pad; did you mean stretch?"),
         ("--resample=bilinar", "did you mean bilinear?"),
         ("--image-format=jpg", "--image_format jpg: choose one of keep, jpeg, png, webp, raw"),
@@ -151,7 +151,7 @@ def test_hyphens_work_in_option_names_and_stay_in_values(capfd: Capture, tmp_pat
         ("empty", "is empty; name a folder that holds images."),
         ("empty_class", "is empty; name a folder that holds images."),
         ("text", "holds no images: none of its 2 files is one"),
-        ("flat", "has no class folders: 2 images lie directly in it"),
+        ("flat", "none of its 2 images has a class, such as "),
         ("dots", "holds no images"),
         ("link", "does not exist"),
     ],
@@ -176,7 +176,7 @@ def test_inputs_without_images(capfd: Capture, tmp_path: Path, kind: str, says: 
         source.symlink_to("nowhere")
     for command in (["convert", "--output", tmp_path / "out"], ["plan"]):
         sentence = refused(capfd, tmp_path, *command, "--input", source)
-        assert says in sentence or (kind == "link" and "is no folder" in sentence)
+        assert says in sentence or (kind == "link" and "neither a folder nor a file" in sentence)
 
 
 def test_one_class_is_a_warning(capfd: Capture, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_key_that_stands_twice_names_both_places(capfd: Capture, tmp_path: Pat
     first, second = make_tree(tmp_path / "first"), make_tree(tmp_path / "second", images=2)
     argv = ("convert", "--output", tmp_path / "out", "--input")
     sentence = refused(capfd, tmp_path, *argv, first, "--input", second)
-    assert "Two files have the key " in sentence and "(a=PATH)" in sentence
+    assert "Two images have the key " in sentence and "(a=PATH)" in sentence
     assert str(first) in sentence and str(second) in sentence
     assert run(capfd, *argv, f"a={first}", "--input", f"b={second}").code == 0
     found = outcomes(tmp_path / "out")
@@ -263,7 +263,7 @@ def test_a_key_that_stands_twice_is_found_across_splits(capfd: Capture, tmp_path
         sentence = refused(
             capfd, tmp_path, "convert", *inputs, "--output", tmp_path / "out", "--splits", shares
         )
-        assert "Two files have the key 'train/ant/" in sentence
+        assert "Two images have the key 'train/ant/" in sentence
 
 
 def test_names_that_differ_in_their_unicode_form_only_collide(capfd: Capture, tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_names_that_differ_in_their_unicode_form_only_collide(capfd: Capture, tm
     if len(list(folder.iterdir())) < 2:
         pytest.skip("this file system normalises names itself")
     sentence = refused(capfd, tmp_path, "convert", "--input", tmp_path / "in", "--output", tmp_path / "out")
-    assert "Two files have the key 'ant/é.png'" in sentence and "Unicode" in sentence
+    assert "Two images have the key 'ant/é.png'" in sentence and "Unicode" in sentence
 
 
 def test_the_function_takes_paths_and_raises_what_the_command_prints(tmp_path: Path, tree: Path) -> None:

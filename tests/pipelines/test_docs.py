@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from conftest import PHOTOS, ROOT
+from PIL import Image
 
 from shardwright.pipelines import cli
+from shardwright.pipelines.convert import convert
 from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
-from shardwright.schemas.settings import setting_fields
+from shardwright.schemas.settings import SOURCES
+from shardwright.schemas.settings_values import setting_fields
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Commands that need more than this machine, and those that are other tests' subject.
@@ -34,8 +41,34 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def furnish(folder: Path) -> None:
+    """Puts into a folder what the examples of docs/sources.md read."""
+    photos = sorted(path.relative_to(PHOTOS) for path in PHOTOS.rglob("*") if path.is_file())
+    lines = [f"{path},{path.parent.name},{i}.5,a|b" for i, path in enumerate(photos)]
+    (folder / "rows.csv").write_text("\n".join(["file,kind,price,tags", *lines]))
+    shutil.make_archive(str(folder / "photos"), "zip", PHOTOS)
+    (folder / "val2017").symlink_to(PHOTOS)
+    (folder / "annotations").mkdir()
+    (folder / "annotations" / "instances_val2017.json").write_text(
+        json.dumps(
+            {
+                "categories": [{"id": 7, "name": "thing"}],
+                "images": [
+                    {"id": i, "file_name": str(path), "width": width, "height": height}
+                    for i, path in enumerate(photos)
+                    for width, height in [Image.open(PHOTOS / path).size]
+                ],
+                "annotations": [{"id": 1, "image_id": 0, "category_id": 7, "bbox": [1, 1, 9, 9]}],
+            }
+        )
+    )
+    assert cli.main(["convert", f"--input={PHOTOS}", f"--output={folder / 'old'}"]) == 0
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_the_commands_run(path: Path, workplace: Path) -> None:
+    if path.name == "sources.md":
+        furnish(workplace)
     for words in commands(path.read_text()):
         arguments = words[1:]
         if words[0] == "python":
@@ -69,6 +102,28 @@ def test_the_settings_named_in_documents_exist() -> None:
     known |= {"project", "region", "temp_location", "setup_file", "direct_running_mode"}
     known |= {"direct_num_workers", "records"}
     assert set(re.findall(r"--([a-z_]+)", text)) <= known
+
+
+def test_the_source_that_is_shown_can_be_added(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sources.md").read_text(), re.DOTALL)
+    module = ModuleType("shardwright.transforms.sources.text_list")
+    exec(compile(block, "text_list.py", "exec"), vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(SOURCES, "text_list", "a list of paths and classes")  # type: ignore[arg-type]
+    lines = [f"{path.relative_to(PHOTOS)} = {path.parent.name}\n" for path in PHOTOS.glob("*/*")]
+    (workplace / "pictures").mkdir()
+    for folder in PHOTOS.iterdir():
+        (workplace / "pictures" / folder.name).symlink_to(folder)
+    (workplace / "pictures" / "all.list").write_text("".join(lines))
+    made = convert(input="pictures/all.list", output="listed", verify="full")
+    assert made.dataset.ledger["written"] == len(lines) and len(made.dataset.labels) == 5
+    assert made.run["taken_for"] == ["a list of paths and classes"]
+
+
+def test_every_source_is_documented() -> None:
+    text = (ROOT / "docs" / "sources.md").read_text()
+    for name in SOURCES:
+        assert f"| `{name}` |" in text, name
 
 
 def test_the_settings_by_task_are_accepted(workplace: Path) -> None:

@@ -238,9 +238,7 @@ def test_a_source_that_vanishes_is_unreadable(
         yield from list(real(source))
         (small / "bee" / "001.png").unlink(missing_ok=True)
 
-    from shardwright.transforms.sources.transforms import LISTERS
-
-    monkeypatch.setitem(LISTERS, "class_folders", listed)  # type: ignore[arg-type]
+    monkeypatch.setattr(class_folders, "list_class_folders", listed)
     argv = ("convert", "--input", small, "--output", tmp_path / "out", "--max_bad_fraction=0.5")
     assert run(capfd, *argv).code == 0
     found = check_books(tmp_path / "out")["bee/001.png"]
@@ -363,7 +361,7 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
     assert "1 of 201 images are bad (1 NOT_AN_IMAGE)" in sentence
     double = ("convert", "--input", tree, "--input", tree, "--output", tmp_path / "other", *options)
     sentence = sentence_of(run_command(*double), 2)
-    assert "Two files have the key" in sentence and not (tmp_path / "other").exists()
+    assert "Two images have the key" in sentence and not (tmp_path / "other").exists()
     argv = ("convert", "--input", tree, "--output", tmp_path / "full", *options)
     done = subprocess.run(
         [str(COMMAND), *map(str, argv)], capture_output=True, text=True,

@@ -10,7 +10,7 @@ from conftest import PHOTOS
 
 from shardwright.pipelines import cli, options
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.settings import settings_from
+from shardwright.schemas.settings_values import settings_from
 
 
 def given(*argv: str) -> dict[str, object]:

@@ -8,7 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.labels import label_map_pbtxt, labels_txt, order_labels, parse_class_names
+from shardwright.schemas.labels import (
+    ClassId,
+    label_map_pbtxt,
+    labels_txt,
+    merge_class_ids,
+    order_labels,
+    parse_class_names,
+)
 
 _NAMES = st.lists(
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9)
@@ -66,3 +73,34 @@ def test_class_names_are_one_a_line_with_or_without_ids() -> None:
 def test_what_cannot_be_class_names(text: str) -> None:
     with pytest.raises(UsageError):
         parse_class_names(text, "names.txt")
+
+
+def test_ids_of_the_source_stay_with_their_gaps() -> None:
+    own = {"3": 3, "0": 0, "7": 7}
+    names = order_labels(["3", "0", "7"], own_ids=own)
+    assert names == ("0", "1", "2", "3", "4", "5", "6", "7")
+    assert order_labels(["3", "9"], names, {"3": 3, "9": 9}) == (*names, "8", "9")
+
+
+def test_ids_of_the_source_move_up_where_a_layout_begins_at_one() -> None:
+    coco = {"person": 1, "bicycle": 2, "street sign": 12}
+    assert order_labels(["person"], own_ids=coco, first_label=1)[:3] == ("person", "bicycle", "3")
+    yolo = {"person": 0, "bicycle": 1}
+    assert order_labels(["bicycle"], own_ids=yolo, first_label=1) == ("person", "bicycle")
+
+
+def test_ids_count_only_where_every_class_has_one() -> None:
+    assert order_labels(["cat", "7"], own_ids={"7": 7}) == ("7", "cat")
+    assert merge_class_ids([ClassId("a", 1), ClassId("a", 2)]) == {}
+    assert merge_class_ids([ClassId("a", 1), ClassId("b", 1)]) == {}
+    assert merge_class_ids([ClassId("a", 1), ClassId("a", 1), ClassId("b", 0)]) == {"a": 1, "b": 0}
+    assert merge_class_ids([ClassId("a", 10**9)]) == merge_class_ids([ClassId("a", -1)]) == {}
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), st.integers(0, 40), min_size=1), st.integers(0, 1))
+def test_every_own_id_is_kept_or_all_move_by_one(own: dict[str, int], first_label: int) -> None:
+    own = {name: number for number, name in {number: name for name, number in own.items()}.items()}
+    names = order_labels(own, own_ids=own, first_label=first_label)
+    moved = {first_label + names.index(name) - number for name, number in own.items()}
+    assert moved == {max(0, first_label - min(own.values()))}
+    assert len(set(names)) == len(names)

@@ -69,7 +69,7 @@ def test_twins_in_unicode_are_one_key(capfd: Capture, bucket: Bucket, tmp_path: 
     for form in ("NFC", "NFD"):
         bucket.put("in/ant/" + unicodedata.normalize(form, "é.png"), picture(len(form)))
     done = run(capfd, "convert", "--input", f"{bucket.url}/in", "--output", tmp_path / "out")
-    assert "Two files have the key" in sentence_of(done, 2)
+    assert "Two images have the key" in sentence_of(done, 2)
 
 
 def test_objects_that_are_stored_compressed(bucket: Bucket, tree: Path, small_local: Path) -> None:
@@ -114,7 +114,7 @@ def test_inputs_and_outputs_inside_each_other(
 
 @pytest.mark.parametrize(
     ("path", "what"),
-    [("none", "does not exist: no object lies in it"), ("in/ant/1.png", "is no folder; name the folder")],
+    [("none", "does not exist: no object lies there"), ("in/ant/1.png", "no source knows such a file")],
 )
 def test_inputs_that_are_none(capfd: Capture, bucket: Bucket, tmp_path: Path, path: str, what: str) -> None:
     bucket.put("in/ant/1.png", picture(1))

@@ -9,10 +9,12 @@ import time
 import zlib
 
 from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import EngineError, ImageFault
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.place import decode_place
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
+from shardwright.transforms.images.parts import read_part
 
 #: Faults of one file; any other OSError is one of the storage or the machine.
 _FAULTS_OF_ONE_FILE = frozenset(
@@ -26,11 +28,6 @@ _READS = 3
 _GZIP = b"\x1f\x8b\x08"
 
 
-def local_version(status: os.stat_result) -> str:
-    """Returns the mark of a local file's state: its modification time in ns."""
-    return str(status.st_mtime_ns)
-
-
 def read_image(ref: ImageRef, max_bytes: int) -> bytes:
     """Returns an image's bytes.
 
@@ -42,9 +39,11 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
         raise _too_large(f"{format_size(ref.size)} are more than {format_size(max_bytes)}")
     for pause in (*_RETRY_AFTER, None):
         try:
+            if ref.place:
+                return read_part(ref.uri, decode_place(ref.place), ref.size, max_bytes)
             return _read_remote(ref, max_bytes) if storage.is_remote(ref.uri) else _read_local(ref)
         except OSError as error:
-            if error.errno in _FAULTS_OF_ONE_FILE:
+            if error.errno in _FAULTS_OF_ONE_FILE and not (ref.place and error.errno == errno.ENOENT):
                 raise ImageFault(
                     QuarantineReason.UNREADABLE, Stage.READ, (error.strerror or str(error)).lower()
                 ) from error
@@ -54,8 +53,24 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
     raise AssertionError
 
 
+def check_sha256(ref: ImageRef, found: str) -> None:
+    """Compares the checksum of an image's bytes with what its source says, if it says one.
+
+    Raises:
+      ImageFault: if they differ.
+    """
+    if ref.sha256 and ref.sha256.lower() != found:
+        raise ImageFault(
+            QuarantineReason.CHECKSUM_MISMATCH,
+            Stage.READ,
+            f"its sha256 begins {found[:12]}, the source says {ref.sha256[:12]}",
+        )
+
+
 def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
     """Reads an object, in one request unless its bytes do not agree with the listing."""
+    if not ref.crc32c and not ref.version:  # a manifest names it, nothing has listed it
+        return _unpacked(storage.read_bytes(ref.uri), max_bytes)
     found = ""
     for _ in range(_READS):
         try:
@@ -79,7 +94,7 @@ def _check_unchanged(ref: ImageRef) -> None:
     """Checks that an object is, or was last, the one that was listed."""
     now = storage.stat(ref.uri)
     if now is not None and ref.version and (now.version, now.size) != (ref.version, ref.size):
-        raise _changed(ref)
+        raise storage.changed(ref.uri)
 
 
 def _unpacked(data: bytes, max_bytes: int) -> bytes:
@@ -102,27 +117,16 @@ def _read_local(ref: ImageRef) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise ImageFault(QuarantineReason.UNREADABLE, Stage.READ, "it is no regular file")
         if ref.size >= 0 and (
-            status.st_size != ref.size or (ref.version and local_version(status) != ref.version)
+            status.st_size != ref.size or (ref.version and storage.local_version(status) != ref.version)
         ):
-            raise _changed(ref)
-        chunks = []
-        left = status.st_size
-        while left and (chunk := os.read(descriptor, left)):
-            chunks.append(chunk)
-            left -= len(chunk)
-        if left:
-            raise _changed(ref)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            raise storage.changed(ref.uri)
+        data = storage.read_fully(descriptor, 0, status.st_size)
+        if len(data) < status.st_size:
+            raise storage.changed(ref.uri)
+        return data
     finally:
         os.close(descriptor)
 
 
 def _too_large(what: str) -> ImageFault:
     return ImageFault(QuarantineReason.TOO_LARGE, Stage.READ, f"{what}; raise --max_bytes to take it")
-
-
-def _changed(ref: ImageRef) -> EngineError:
-    return EngineError(
-        f"{printable(ref.uri)} changed while the job was reading its input; "
-        "run again with --resume when nothing writes there."
-    )

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from shardwright.schemas import units
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.labels import order_labels
-from shardwright.schemas.layouts import layout_by_name
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.plan.assign import group_of, shard_order, split_bounds, split_of
@@ -59,7 +59,7 @@ class RefSummary:
     """What is counted over all references; summaries can be merged in any order.
 
     Attributes:
-      listed: files per split.
+      listed: files per split, `NO_SPLIT` for what has no key of its own.
       hashed: whether any reference got its split from its hash.
       outcomes: files decided before reading, per (outcome, reason); copies under one reason.
       candidates: images to convert per split.
@@ -67,8 +67,9 @@ class RefSummary:
       classes: images to convert per class name.
       sample: (hash, key) order and reference of the candidates with the lowest hashes.
       sample_cut: order above which a reference is in no sample; None while that is not known.
-      taken: under a limit, (order, split, size, label) of the candidates with the lowest hashes.
+      taken: under a limit, (order, split, size, labels) of the candidates with the lowest hashes.
       taken_cut: order above which a reference is beyond the limit; None while that is not known.
+      examples: quarantine reason -> a few of the references that were quarantined by their source.
       ungrouped: keys that `--split_by` does not match.
       ungrouped_examples: a few of them.
     """
@@ -81,10 +82,11 @@ class RefSummary:
     classes: Counter[str] = field(default_factory=Counter)
     sample: list[tuple[Order, ImageRef]] = field(default_factory=list)
     sample_cut: Order | None = None
-    taken: list[tuple[Order, str, int, str]] = field(default_factory=list)
+    taken: list[tuple[Order, str, int, tuple[str, ...]]] = field(default_factory=list)
     taken_cut: Order | None = None
     ungrouped: int = 0
-    ungrouped_examples: list[str] = field(default_factory=list)
+    ungrouped_examples: Sequence[str] = ()
+    examples: dict[str, Sequence[str]] = field(default_factory=dict)
 
     def add(self, ref: ImageRef, settings: ConvertSettings, placement: Placement) -> None:
         """Counts one reference."""
@@ -94,10 +96,13 @@ class RefSummary:
         if not ref.is_candidate:
             reason = "" if ref.outcome == Outcome.DEDUPLICATED else ref.reason
             self.outcomes[ref.outcome, reason] += 1
+            if ref.outcome == Outcome.QUARANTINED:
+                shown = (f"{ref.location}: {ref.message}",)
+                self.examples[ref.reason] = _first_few(self.examples.get(ref.reason, ()), shown)
             return
         if placement.misses_group(ref):
             self.ungrouped += 1
-            self.ungrouped_examples = sorted({*self.ungrouped_examples, ref.key})[:_EXAMPLES]
+            self.ungrouped_examples = _first_few(self.ungrouped_examples, (ref.key,))
         order = shard_order(settings.seed, ref.key)
         if self.sample_cut is None or order <= self.sample_cut:
             self.sample.append((order, ref))
@@ -105,13 +110,13 @@ class RefSummary:
                 self.trim(settings)
         if settings.limit:
             if self.taken_cut is None or order <= self.taken_cut:
-                self.taken.append((order, split, ref.size, ref.label))
+                self.taken.append((order, split, ref.size, ref.labels))
                 if len(self.taken) > 2 * settings.limit + SAMPLE_CANDIDATES:
                     self.trim(settings)
             return
         self.candidates[split] += 1
         self.source_bytes[split] += max(ref.size, 0)
-        self.classes[ref.label] += 1
+        self.classes.update(ref.labels)
 
     def trim(self, settings: ConvertSettings) -> None:
         """Forgets the references that are in no sample and beyond the limit."""
@@ -134,8 +139,9 @@ class RefSummary:
         self.sample += other.sample
         self.taken += other.taken
         self.ungrouped += other.ungrouped
-        self.ungrouped_examples = sorted({*self.ungrouped_examples, *other.ungrouped_examples})
-        self.ungrouped_examples = self.ungrouped_examples[:_EXAMPLES]
+        self.ungrouped_examples = _first_few(self.ungrouped_examples, other.ungrouped_examples)
+        for reason, shown in other.examples.items():
+            self.examples[reason] = _first_few(self.examples.get(reason, ()), shown)
         self.trim(settings)
 
     def finish(self, settings: ConvertSettings) -> tuple[int, str] | None:
@@ -143,19 +149,25 @@ class RefSummary:
         self.trim(settings)
         if not settings.limit:
             return None
-        for _, split, size, label in self.taken:
+        for _, split, size, labels in self.taken:
             self.candidates[split] += 1
             self.source_bytes[split] += max(size, 0)
-            self.classes[label] += 1
+            self.classes.update(labels)
         if self.taken_cut is not None:
             self.sample = [item for item in self.sample if item[0] <= self.taken_cut]
         return self.taken_cut
+
+
+def _first_few(some: Iterable[str], others: Iterable[str]) -> Sequence[str]:
+    """Returns the first of all examples, the same ones in whatever order they came."""
+    return sorted({*some, *others})[:_EXAMPLES]
 
 
 def make_forecast(
     summary: RefSummary,
     settings: ConvertSettings,
     executor: ThreadPoolExecutor,
+    own_ids: Mapping[str, int],
     carried: Plan | None = None,
     class_names: Sequence[str] = (),
     explicit_shards: bool = False,
@@ -166,6 +178,7 @@ def make_forecast(
       summary: of all references.
       settings: checked settings.
       executor: reads and converts the sample.
+      own_ids: class name -> id, of sources that have ids of their own.
       carried: the plan to carry on.
       class_names: the only class names allowed, in id order; empty for any.
       explicit_shards: the shard settings were given anew, so carried counts do not hold.
@@ -175,11 +188,11 @@ def make_forecast(
     """
     cut = summary.finish(settings)
     _check_something_to_do(summary, settings)
+    layout = settings.record_layout
     if class_names:
         labels = tuple(class_names)
     else:
-        labels = order_labels(summary.classes, carried.labels if carried else ())
-    layout = layout_by_name(settings.layout)
+        labels = order_labels(summary.classes, carried.labels if carried else (), own_ids, layout.first_label)
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label))
     sample = take_sample([ref for _, ref in summary.sample], recipe, executor)
     if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
@@ -209,7 +222,7 @@ def make_forecast(
     return Forecast(
         plan=Plan(labels, shards, estimates, settings.identity()),
         candidates=_by_split(shards, summary.candidates),
-        listed=_by_split(shards, summary.listed),
+        listed=_by_split((*shards, *({NO_SPLIT} & summary.listed.keys())), summary.listed),
         filtered=_filtered(summary, settings, cut),
         deduplicated=summary.outcomes[Outcome.DEDUPLICATED, ""],
         source_bytes=sum(summary.source_bytes.values()),
@@ -229,7 +242,7 @@ def _by_split(splits: Iterable[str], counts: Mapping[str, int]) -> dict[str, int
 def _split_names(summary: RefSummary, settings: ConvertSettings, carried: Plan | None) -> list[str]:
     """Returns the splits of the dataset: those of the settings first, then the source's own."""
     names = list(settings.parsed_splits) if summary.hashed else []
-    own = sorted(set(summary.listed) - set(names))
+    own = sorted(set(summary.listed) - {NO_SPLIT, *names})
     if carried:
         own += sorted(set(carried.shards) - set(names) - set(own))
     return names + own
@@ -279,15 +292,23 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
         raise UsageError(f"--input {where} is empty; name a folder that holds images.")
     if unlabelled:
         raise UsageError(
-            f"--input {where} has no class folders: {unlabelled} images lie directly in it; put "
-            "the images of each class into a sub-folder of its own."
+            f"--input {where}: none of its {unlabelled} images has a class, such as "
+            f"{summary.examples[QuarantineReason.UNKNOWN_LABEL][0]}; put the images of each class into a "
+            "sub-folder of its own, say with --label_regex or --label_column what names the class, or take "
+            "them without with --unlabelled keep."
+        )
+    if summary.examples:
+        reason, shown = next(iter(sorted(summary.examples.items())))
+        raise UsageError(
+            f"--input {where} holds no image that could be converted: {listed} entries were looked at, "
+            f"the first bad one is {shown[0]} ({reason})."
         )
     raise UsageError(f"--input {where} holds no images: none of its {listed} files is one; check the path.")
 
 
 def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]) -> list[str]:
     warnings = []
-    if len(labels) == 1:
+    if len(labels) == 1 and settings.record_layout.needs is Needs.LABEL:
         warnings.append(
             f"There is one class only, {labels[0]!r}: a classifier needs two; "
             "is the input one folder too deep?"
@@ -297,6 +318,9 @@ def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[s
             f"--split_by matches {summary.ungrouped} keys not at all, such as "
             f"{', '.join(map(repr, summary.ungrouped_examples))}: each is a group of its own."
         )
+    for reason, shown in sorted(summary.examples.items()):
+        count = summary.outcomes[Outcome.QUARANTINED, reason]
+        warnings.append(f"{count} entries of the input are left out as {reason}, such as {'; '.join(shown)}.")
     unsupported = summary.outcomes[Outcome.FILTERED, "unsupported_kind"]
     if unsupported >= _WORTH_A_WARNING:
         warnings.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -117,13 +117,14 @@ class _MakeForecast(beam.DoFn):
         self._class_names = tuple(class_names)
         self._explicit_shards = explicit_shards
 
-    def process(self, summary: RefSummary) -> Iterator[Forecast]:
+    def process(self, summary: RefSummary, own_ids: Mapping[str, int]) -> Iterator[Forecast]:
         limit_pixels(self._settings.max_pixels)
         with ThreadPoolExecutor(_SAMPLE_THREADS) as executor:
             forecast = make_forecast(
                 summary,
                 self._settings,
                 executor,
+                own_ids,
                 self._carried,
                 self._class_names,
                 self._explicit_shards,
@@ -134,17 +135,27 @@ class _MakeForecast(beam.DoFn):
 
 
 class ForecastDataset(beam.PTransform):
-    """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> [Forecast]`."""
+    """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> [Forecast]`.
+
+    Args:
+      settings: checked settings.
+      own_ids: of one mapping, class name -> id, of sources that have ids of their own.
+      carried: the plan to carry on.
+      class_names: the only class names allowed, in id order; empty for any.
+      explicit_shards: the shard settings were given anew.
+    """
 
     def __init__(
         self,
         settings: ConvertSettings,
+        own_ids: beam.PCollection,
         carried: Plan | None = None,
         class_names: Sequence[str] = (),
         explicit_shards: bool = False,
     ) -> None:
         super().__init__()
         self._settings = settings
+        self._own_ids = own_ids
         self._carried = carried
         self._class_names = class_names
         self._explicit_shards = explicit_shards
@@ -157,7 +168,8 @@ class ForecastDataset(beam.PTransform):
             >> beam.CombineGlobally(_Summarise(self._settings)).with_output_types(RefSummary)  # RefSummary
             | "MakeForecast"
             >> beam.ParDo(
-                _MakeForecast(self._settings, self._carried, self._class_names, self._explicit_shards)
+                _MakeForecast(self._settings, self._carried, self._class_names, self._explicit_shards),
+                beam.pvalue.AsSingleton(self._own_ids),
             ).with_output_types(Forecast)  # Forecast
         )
 
@@ -201,7 +213,8 @@ class _AssignShard(_SortInHand):
             ref = ImageRef._make((*ref[:_SPLIT], split, *ref[_SPLIT + 1 :]))
             if forecast.limit_cut is not None and ref.is_candidate and order > forecast.limit_cut:
                 ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT)
-            self._put((split, shard_of(order[0], forecast.plan.shards[split])), ref)
+            # What has no key of its own is booked under one number.
+            self._put((split, shard_of(order[0], forecast.plan.shards.get(split, 1))), ref)
         yield from self._flush(at_least=_REFS_IN_HAND)
 
 
@@ -243,7 +256,7 @@ class BucketKeys(_SortInHand):
         """Collects keys and where they stand; yields them by bucket when they are many."""
         for ref in decode_refs(batch):
             bucket = zlib.crc32(ref.key.encode()) % _KEY_BUCKETS
-            self._put(("", bucket), ImageRef(ref.key, ref.uri))
+            self._put(("", bucket), ImageRef(ref.key, ref.uri, place=ref.place, message=ref.message))
         yield from self._flush(at_least=_REFS_IN_HAND)
 
 
@@ -252,15 +265,15 @@ def _stands_twice(key: str, first: str, second: str) -> UsageError:
     if first != second and unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", second):
         advice = "they differ in their Unicode form only: rename one"
     return UsageError(
-        f"Two files have the key {key!r}: {printable(first)} and {printable(second)}; {advice}."
+        f"Two images have the key {key!r}: {printable(first)} and {printable(second)}; {advice}."
     )
 
 
 def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
     """Checks that no key stands twice in a shard or bucket.
 
-    Equal keys of one input always meet in one shard. Those of several may not: where one names
-    the splits and the other does not, `BucketKeys` comes first.
+    Equal keys of one folder always meet in one shard. Others may not, where the sources name splits:
+    `BucketKeys` comes first.
 
     Yields:
       The number of references, so that writing can wait for every shard's check.
@@ -271,9 +284,10 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
     seen: dict[str, str] = {}
     for batch in shard[1]:
         for ref in decode_refs(batch):
+            where = f"{ref.location} ({ref.message})" if ref.message else ref.location
             if ref.key in seen:
-                raise _stands_twice(ref.key, *sorted((seen[ref.key], ref.uri)))
-            seen[ref.key] = ref.uri
+                raise _stands_twice(ref.key, *sorted((seen[ref.key], where)))
+            seen[ref.key] = where
     yield len(seen)
 
 
@@ -282,4 +296,4 @@ def name_planned_shard(
 ) -> PlannedShard:
     """Returns a grouped shard as its writer takes it."""
     (split, number), refs = shard
-    return PlannedShard(split, number, forecast.plan.shards[split], refs)
+    return PlannedShard(split, number, forecast.plan.shards.get(split, 1), refs)

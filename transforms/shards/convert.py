@@ -13,10 +13,11 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images.annotate import annotate, read_mask
 from shardwright.transforms.images.convert import convert_image
-from shardwright.transforms.images.read import read_image
+from shardwright.transforms.images.read import check_sha256, read_image
 from shardwright.transforms.progress import PROGRESS
-from shardwright.transforms.records.build import build_example
+from shardwright.transforms.records.build import build_example, check_labels
 from shardwright.transforms.shards.pool import (
     READS_AHEAD,
     WORKING_BYTES,
@@ -24,17 +25,12 @@ from shardwright.transforms.shards.pool import (
     map_ordered,
     reading_executor,
 )
-from shardwright.transforms.storage import is_remote
+from shardwright.transforms.storage import changed, is_remote
 
 #: Finished images that may wait for a slow one before them, per thread.
 _WAITING_PER_THREAD = 32
 #: What is reserved for a source whose size is unknown.
 _UNKNOWN_SIZE = 10**6
-
-_LISTING_MESSAGES = {
-    QuarantineReason.UNKNOWN_LABEL: "it lies in no class folder",
-    QuarantineReason.UNREADABLE: "the symbolic link points nowhere",
-}
 
 
 @dataclass(frozen=True)
@@ -78,12 +74,14 @@ class ReadImage:
       data: the bytes; empty without any.
       sha256: their hex digest.
       fault: why there are none, if so.
+      mask: of its mask's file, where it has one.
     """
 
     ref: ImageRef
     data: bytes = b""
     sha256: str = ""
     fault: ImageFault | None = None
+    mask: bytes | None = None
 
 
 def read_ref(ref: ImageRef, recipe: ShardRecipe) -> ReadImage:
@@ -97,14 +95,20 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe) -> ReadImage:
     try:
         data = read_image(ref, recipe.settings.max_source_bytes)
     except ImageFault as fault:
+        if ref.annotations and isinstance(fault.__cause__, FileNotFoundError):
+            fault = ImageFault(QuarantineReason.BAD_ANNOTATION, fault.stage, "its image is missing")
         return ReadImage(ref, sha256=ref.sha256, fault=fault)
     sha256 = hashlib.sha256(data).hexdigest()
-    if ref.sha256 and ref.sha256 != sha256:
-        raise EngineError(
-            f"{printable(ref.uri)} changed while the job was reading its input; "
-            "run again with --resume when nothing writes there."
-        )
-    return ReadImage(ref, data, sha256)
+    try:
+        check_sha256(ref, sha256)
+    except ImageFault as fault:
+        if recipe.settings.dedupe == "exact":  # all that differ at once are quarantined by then
+            raise changed(ref.uri) from fault
+        return ReadImage(ref, sha256=sha256, fault=fault)
+    try:
+        return ReadImage(ref, data, sha256, mask=read_mask(ref, recipe.settings))
+    except ImageFault as fault:
+        return ReadImage(ref, sha256=sha256, fault=fault)
 
 
 def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:
@@ -119,17 +123,14 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
     try:
         if read.fault:
             raise read.fault
-        if ref.label not in recipe.ids:
-            raise ImageFault(
-                QuarantineReason.UNKNOWN_LABEL,
-                Stage.BUILD,
-                f"its class {ref.label!r} is not among the class names",
-            )
+        check_labels(ref, recipe.layout, recipe.ids)
+        reserve = budget.reserve if budget else None
         try:
-            image = convert_image(read.data, ref.key, recipe.settings, budget.reserve if budget else None)
+            image = convert_image(read.data, ref.key, recipe.settings, reserve)
+            annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
         except MemoryError:
             raise _memory_fault(ref, budget) from None
-        example = build_example(ref, image, read.sha256, recipe.layout, recipe.ids)
+        example = build_example(ref, image, read.sha256, recipe.layout, recipe.ids, annotated.values)
     except ImageFault as fault:
         entry = Entry(
             key=ref.key,
@@ -140,7 +141,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             reason=fault.reason,
             stage=fault.stage,
             message=fault.message,
-            uri=ref.uri,
+            uri=ref.location,
         )
         return Converted(entry, source_bytes=len(read.data))
     except NotACandidate as filtered:
@@ -150,9 +151,11 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
         outcome=Outcome.WRITTEN,
         fingerprint=ref.fingerprint,
         sha256=read.sha256,
-        label=ref.label,
+        label=ref.label if annotated.label is None else annotated.label,
         stored="kept" if image.kept else "encoded",
         animated=image.animated,
+        boxes=annotated.counts,
+        message=annotated.message,
     )
     return Converted(entry, example, len(read.data), image.decode_seconds)
 
@@ -181,8 +184,8 @@ def _decided_entry(ref: ImageRef) -> Entry:
         label=ref.label,
         reason=ref.reason,
         stage=Stage.LIST,
-        message=_LISTING_MESSAGES[QuarantineReason(ref.reason)],
-        uri=ref.uri,
+        message=ref.message,
+        uri=ref.location,
     )
 
 
@@ -240,7 +243,7 @@ def convert_refs(
         convert,
         arriving,
         executor,
-        weigh=lambda read: len(read.data),
+        weigh=lambda read: len(read.data) + len(read.mask or b""),
         max_items=waiting,
     )
 

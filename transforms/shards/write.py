@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import apache_beam as beam
@@ -21,8 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import ImageRef, decode_refs
-from shardwright.schemas.layouts import layout_by_name
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, decode_refs
 from shardwright.schemas.ledger import (
     Entry,
     ShardResult,
@@ -42,7 +43,7 @@ from shardwright.transforms.plan.transforms import PlannedShard, in_global_windo
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.records.framing import FRAME_BYTES
-from shardwright.transforms.shards.convert import Converted, ShardRecipe, convert_refs
+from shardwright.transforms.shards.convert import Converted, ShardRecipe, convert_ref, convert_refs
 from shardwright.transforms.shards.pool import converting_executor, working_budget
 from shardwright.transforms.workers import worker_threads
 
@@ -51,10 +52,13 @@ _COMPRESSION_TYPES = {
     "gzip": CompressionTypes.GZIP,
     "zlib": CompressionTypes.DEFLATE,
 }
+#: Images of which a shard tells why boxes were dropped.
+_SHOWN = 3
 #: Settings that decide the bytes inside a shard, given its references.
 _SHARD_SETTINGS = (
     "layout", "seed", "compression", "resize", "fit", "resample", "image_format", "quality",
-    "color", "background", "strip_metadata", "max_pixels", "max_bytes",
+    "color", "background", "strip_metadata", "max_pixels", "max_bytes", "bad_boxes", "extra_columns",
+    "label_separator", "unlabelled",
 )  # fmt: skip
 
 
@@ -153,12 +157,15 @@ class _WriteShard(beam.DoFn):
         self._finishing: Future[tuple[ShardResult, _Work]] | None = None
 
     def process(self, planned: PlannedShard, forecast: Forecast) -> Iterator[ShardResult]:
-        layout = layout_by_name(self._settings.layout)
+        layout = self._settings.record_layout
         ids = label_ids(forecast.plan.labels, layout.first_label)
         refs = sorted(
             (ref for batch in planned.refs for ref in decode_refs(batch)),
             key=lambda ref: shard_order(self._settings.seed, ref.key),
         )
+        if planned.split == NO_SPLIT:
+            yield self._book(planned, refs, ShardRecipe(self._settings, layout, ids))
+            return
         digest = shard_digest(refs, self._settings, ids, self._versions)
         taken_over = self._take_over(planned, digest) if self._resume else None
         if taken_over is not None:
@@ -174,6 +181,15 @@ class _WriteShard(beam.DoFn):
         # One shard is hashed, moved and booked while the images of the next are converted.
         yield from self._finished()
         self._finishing = self._finisher.submit(self._finish, planned, digest, temporary, work, started)
+
+    def _book(self, planned: PlannedShard, refs: list[ImageRef], recipe: ShardRecipe) -> ShardResult:
+        """Writes the ledger of what has no key of its own, and so no record and no shard."""
+        entries = [convert_ref(ref, recipe).entry for ref in refs]
+        result = _result_of(planned, entries)
+        with self._faults():
+            ledger = storage.join(self._directory, ledger_file(*planned[:3]))
+            storage.write_bytes(ledger, dump_ledger(result, entries))
+        return result
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for result in self._finished():
@@ -257,28 +273,51 @@ class _WriteShard(beam.DoFn):
             _discard(temporary)
             raise
         entries = work.entries
-        counts, reasons, classes = tally(entries)
-        result = ShardResult(
+        result = dataclasses.replace(
+            _result_of(planned, entries),
             file=name,
-            split=planned.split,
-            shard=planned.shard,
-            num_shards=planned.num_shards,
             plan_digest=digest,
-            records=counts[Outcome.WRITTEN],
             bytes=size,
             sha256=sha256,
-            counts=dict(counts),
-            reasons=reasons,
-            class_counts=dict(sorted(classes.items())),
-            kept=sum(entry.stored == "kept" for entry in entries),
-            animated=sum(entry.animated for entry in entries),
-            quarantine=tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED),
             started=started,
             finished=time.time(),
         )
         ledger = storage.join(self._directory, ledger_file(*planned[:3]))
         storage.write_bytes(ledger, dump_ledger(result, entries))
         return result, work
+
+
+def _result_of(planned: PlannedShard, entries: Sequence[Entry]) -> ShardResult:
+    """Returns what a shard's entries come to, without what only its file says."""
+    counts, reasons, classes = tally(entries)
+    boxes: Counter[str] = Counter()
+    for entry in entries:
+        boxes.update(entry.boxes or {})
+    return ShardResult(
+        file="",
+        split=planned.split,
+        shard=planned.shard,
+        num_shards=planned.num_shards,
+        plan_digest="",
+        records=counts[Outcome.WRITTEN],
+        bytes=0,
+        sha256="",
+        counts=dict(counts),
+        reasons=reasons,
+        class_counts=dict(sorted(classes.items())),
+        kept=sum(entry.stored == "kept" for entry in entries),
+        animated=sum(entry.animated for entry in entries),
+        boxes=dict(sorted(boxes.items())),
+        bad_boxes=tuple(islice(_told(entries), _SHOWN)),
+        quarantine=tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED),
+    )
+
+
+def _told(entries: Iterable[Entry]) -> Iterator[str]:
+    """Yields the images of which boxes were dropped, and why."""
+    for entry in entries:
+        if entry.outcome == Outcome.WRITTEN and entry.message:
+            yield f"{entry.key} ({entry.message})"
 
 
 def _check_codec(recorded: Mapping[str, str]) -> None:
@@ -309,7 +348,7 @@ def shard_digest(
     """Returns the digest of all that decides the bytes of a shard with these references."""
     identity = settings.identity()
     return plan_digest(
-        ((ref, ids.get(ref.label, -1)) for ref in refs),
+        ((ref, [ids.get(name, -1) for name in ref.labels]) for ref in refs),
         {name: identity[name] for name in _SHARD_SETTINGS},
         versions,
     )

@@ -8,24 +8,41 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason
-from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
-from shardwright.transforms.images.read import local_version
 from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image
 from shardwright.transforms.shards.pool import merge_streams
-from shardwright.transforms.sources.inputs import Input
+from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.source import Context, Input, Part, Source
 
 #: Folders of an object storage listed, and objects looked into, at once.
 _REQUESTS_AT_ONCE = 16
 #: Objects collected before they are looked into.
 _LOOKS_TOGETHER = 256
+_NO_FOLDER = "it lies in no class folder"
 #: Folder names that are splits when every folder at the top has one of them.
 SPLIT_FOLDERS = (
     "train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"
 )  # fmt: skip
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    if glimpse.is_file:
+        raise UsageError(
+            f"--input {printable(glimpse.path)} is no folder; name the folder that holds the images."
+        )
+    return "class folders"
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+    """Yields a reference for every file below a folder."""
+    for ref in list_class_folders(part.item):
+        yield ref._replace(message=_NO_FOLDER) if ref.is_candidate and not ref.label else ref
 
 
 def list_class_folders(source: Input) -> Iterator[ImageRef]:
@@ -42,16 +59,16 @@ def list_class_folders(source: Input) -> Iterator[ImageRef]:
         return
     root = os.fsencode(source.path)
     splits = _split_folders(root)
-    for path, relative, entry in _walk(root):
+    for path, relative, entry in walk(root):
         yield _reference(path, relative, entry, source.prefix, splits)
 
 
 def _split_folders(root: bytes) -> tuple[str, ...]:
     """Returns the split folders at the top, or nothing if the folders there are classes."""
     folders = {os.fsdecode(entry.name): entry.path for entry in _scan(root) if _is_dir(entry)}
-    if not _could_be_splits(folders):
+    if not could_be_splits(folders):
         return ()
-    return _splits_among(
+    return splits_among(
         {
             name: [os.fsdecode(child.name) for child in _scan(path) if _is_dir(child)]
             for name, path in folders.items()
@@ -93,7 +110,7 @@ def _identity(folder: bytes) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
+def walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
     """Yields (path, path relative to the input, entry) of all but directories, depth first.
 
     A link to a directory that it lies in itself is yielded as a file would be.
@@ -135,21 +152,21 @@ def _reference(
     split, label = place(key, splits)
     ref = ImageRef(key=prefix + key, uri=os.fsdecode(path), label=label, split=split)
     if any(part.startswith(b".") for part in relative.split(b"/")):
-        return ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.DOTFILE)
+        return ref.filtered(FilterReason.DOTFILE)
     try:
         status = entry.stat()
     except OSError:  # a link to nowhere, or gone since the folder was listed
         return _absent(ref)
     if stat.S_ISDIR(status.st_mode):
-        return ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.SYMLINK_LOOP)
+        return ref.filtered(FilterReason.SYMLINK_LOOP)
     if not stat.S_ISREG(status.st_mode):
-        return ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.SPECIAL_FILE)
-    ref = ref._replace(size=status.st_size, version=local_version(status))
+        return ref.filtered(FilterReason.SPECIAL_FILE)
+    ref = ref._replace(size=status.st_size, version=storage.local_version(status))
     if not claims_to_be_image(key):
         filtered = _not_a_candidate(lambda: _read_head(path), key)
         if filtered:
-            return ref._replace(outcome=Outcome.FILTERED, reason=filtered)
-    return _labelled(ref)
+            return ref.filtered(filtered)
+    return ref
 
 
 def _read_head(path: bytes) -> bytes:
@@ -159,15 +176,8 @@ def _read_head(path: bytes) -> bytes:
 
 def _absent(ref: ImageRef) -> ImageRef:
     if not claims_to_be_image(ref.key):
-        return ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.NOT_AN_IMAGE)
-    return ref._replace(outcome=Outcome.QUARANTINED, reason=QuarantineReason.UNREADABLE)
-
-
-def _labelled(ref: ImageRef) -> ImageRef:
-    """Returns a reference as it is, or quarantined if it should have a class and has none."""
-    if ref.label or not ref.is_candidate:
-        return ref
-    return ref._replace(outcome=Outcome.QUARANTINED, reason=QuarantineReason.UNKNOWN_LABEL)
+        return ref.filtered(FilterReason.NOT_AN_IMAGE)
+    return ref.quarantined(QuarantineReason.UNREADABLE, "the symbolic link points nowhere")
 
 
 def _not_a_candidate(read_head: Callable[[], bytes], key: str) -> str | None:
@@ -190,7 +200,7 @@ def _list_remote(source: Input) -> Iterator[ImageRef]:
         for item in merge_streams(streams, _REQUESTS_AT_ONCE):
             ref = _remote_reference(item, base, source.prefix, splits)
             if not ref.is_candidate or claims_to_be_image(ref.key):
-                yield _labelled(ref)
+                yield ref
                 continue
             to_look_into.append(ref)
             if len(to_look_into) >= _LOOKS_TOGETHER:
@@ -206,9 +216,9 @@ def _list_by_folder(base: str) -> _Listing:
     """Returns the split folders and the listings of all class folders, to be drawn side by side."""
     tops = storage.list_folders(base)
     inner = {}
-    if _could_be_splits(tops):
+    if could_be_splits(tops):
         inner = {name: storage.list_folders(f"{base}{name}/") for name in tops}
-    splits = _splits_among(inner)
+    splits = splits_among(inner)
     deep = [f"{base}{name}/" for name in tops if name not in splits]  # a name may be empty
     deep += [f"{base}{name}/{child}/" for name in splits for child in inner[name]]
     shallow = [base, *(f"{base}{name}/" for name in splits)]
@@ -226,19 +236,20 @@ def _list_at_once(base: str) -> _Listing:
     for path in folders:
         if len(path) > 1:
             inner[path[0]].add(path[1])
-    return _splits_among(inner), [found]
+    return splits_among(inner), [found]
 
 
-def _could_be_splits(tops: Iterable[str]) -> bool:
+def could_be_splits(tops: Iterable[str]) -> bool:
+    """Whether all folders at the top, hidden ones left out, are named like splits."""
     names = {name for name in tops if not name.startswith(".")}
     return bool(names) and names <= set(SPLIT_FOLDERS)
 
 
-def _splits_among(inner: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+def splits_among(inner: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     """Returns the folders at the top if they are splits: named like some, and with folders in them."""
     names = [name for name in inner if not name.startswith(".")]
     nested = any(not child.startswith(".") for name in names for child in inner[name])
-    return tuple(sorted(names, key=SPLIT_FOLDERS.index)) if nested and _could_be_splits(names) else ()
+    return tuple(sorted(names, key=SPLIT_FOLDERS.index)) if nested and could_be_splits(names) else ()
 
 
 def _remote_reference(
@@ -256,12 +267,22 @@ def _remote_reference(
         crc32c=item.crc32c,
     )
     if any(part.startswith(".") for part in key.split("/")):
-        return ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.DOTFILE)
+        return ref.filtered(FilterReason.DOTFILE)
     return ref
 
 
 def _look_into(ref: ImageRef) -> ImageRef:
     filtered = _not_a_candidate(lambda: storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b"", ref.key)
     if filtered:
-        return ref._replace(outcome=Outcome.FILTERED, reason=filtered)
-    return _labelled(ref)
+        return ref.filtered(filtered)
+    return ref
+
+
+SOURCE = Source(
+    name="class_folders",
+    provides=frozenset({Needs.LABEL}),
+    accepts=lambda glimpse, settings: not glimpse.is_file,
+    describe=_describe,
+    list_part=list_part,
+    unique_keys=True,
+)

@@ -1,26 +1,21 @@
-"""Inputs as users name them: paths, with a prefix where there are several."""
+"""Inputs as users name them: paths, with a prefix where there are several, and what each of them is."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import LAYOUTS
+from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
+from shardwright.transforms.sources.glimpse import Glimpse, look_at
+from shardwright.transforms.sources.source import Input, all_sources, source_by_name
 
 #: In `gs://BUCKET`.
 _SLASHES_OF_BUCKET = 2
 _NAMED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)\Z", re.DOTALL)
-
-
-class Input(NamedTuple):
-    """One input: its path and what its keys begin with (empty, or `name/`)."""
-
-    path: str
-    prefix: str
 
 
 def parse_input(text: str) -> Input:
@@ -31,32 +26,64 @@ def parse_input(text: str) -> Input:
     return Input(text, "")
 
 
-def check_inputs(texts: Sequence[str], output: str | None) -> tuple[Input, ...]:
-    """Parses inputs and checks that they can be read and lie apart from the output.
+def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, ...]:
+    """Parses inputs, tells what each is, and checks that it can be read and lies apart from the output.
 
     Raises:
       UsageError: naming the input and what to do.
     """
-    inputs = tuple(parse_input(text) for text in texts)
-    for item in inputs:
-        if storage.is_remote(item.path):
-            storage.require_known("--input", item.path)
-            _check_remote(item.path)
-        else:
-            _check_local(item.path)
-        if output:
-            _check_apart(item.path, output)
-    return inputs
+    inputs = []
+    for item in map(parse_input, settings.input):
+        with storage.faults("list", item.path):
+            if storage.is_remote(item.path):
+                storage.require_known("--input", item.path)
+                glimpse = _look_at_remote(item.path)
+            else:
+                glimpse = _look_at_local(item.path)
+            if output:
+                _check_apart(item.path, output)
+            inputs.append(recognise(item, glimpse, settings))
+    return tuple(inputs)
 
 
-def _check_local(path: str) -> None:
+def recognise(item: Input, glimpse: Glimpse, settings: ConvertSettings) -> Input:
+    """Returns an input with the source that reads it.
+
+    Raises:
+      UsageError: if no source does, or the one that was named does not.
+    """
+    if settings.source != "auto":
+        source = source_by_name(settings.source)
+    else:
+        accepting = (source for source in all_sources() if source.accepts(glimpse, settings))
+        found = next(accepting, None)
+        if found is None:
+            kind = "file" if glimpse.is_file else "folder"
+            raise UsageError(
+                f"--input {printable(item.path)}: no source knows such a {kind}; say with --source what it "
+                "is, or name the folder that holds the images."
+            )
+        source = found
+    needs = settings.record_layout.needs
+    if needs not in source.provides:
+        fitting = ", ".join(layout.name for layout in LAYOUTS.values() if layout.needs in source.provides)
+        raise UsageError(
+            f"--layout {settings.layout}: {printable(item.path)} is read as {source.name}, which says "
+            f"nothing of the kind ({needs.value}); choose --layout {fitting}, or another --source."
+        )
+    taken_for = source.describe(glimpse, settings)
+    return item._replace(source=source.name, taken_for=taken_for, is_file=glimpse.is_file)
+
+
+def _look_at_local(path: str) -> Glimpse:
     shown = printable(path)
     if not os.path.lexists(path):
         raise UsageError(f"--input {shown} does not exist; check the path.")
-    if not os.path.isdir(path):
-        raise UsageError(f"--input {shown} is no folder; name the folder that holds the images.")
-    if not os.access(path, os.R_OK | os.X_OK):
+    if not os.path.isdir(path) and not os.path.isfile(path):
+        raise UsageError(f"--input {shown} is neither a folder nor a file; check the path.")
+    if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
         raise UsageError(f"--input {shown} cannot be read: permission denied.")
+    return look_at(path)
 
 
 def _check_apart(path: str, output: str) -> None:
@@ -78,12 +105,10 @@ def _folder(path: str) -> str:
     return (path if storage.is_remote(path) else os.path.realpath(path)).rstrip("/") + "/"
 
 
-def _check_remote(path: str) -> None:
-    """Checks with one short listing that there is something in a remote input."""
-    with storage.faults("list", path):
-        if next(storage.list_objects(path), None) is not None:
-            return
-        shown = printable(path)
-        if path.rstrip("/").count("/") > _SLASHES_OF_BUCKET and storage.stat(path.rstrip("/")) is not None:
-            raise UsageError(f"--input {shown} is no folder; name the folder that holds the images.")
-    raise UsageError(f"--input {shown} does not exist: no object lies in it; check the path.")
+def _look_at_remote(path: str) -> Glimpse:
+    """Looks whether there is an object, or a folder with something in it."""
+    if next(storage.list_objects(path), None) is not None:
+        return Glimpse(path, is_file=False)
+    if path.rstrip("/").count("/") > _SLASHES_OF_BUCKET and storage.stat(path.rstrip("/")) is not None:
+        return Glimpse(path.rstrip("/"), is_file=True)
+    raise UsageError(f"--input {printable(path)} does not exist: no object lies there; check the path.")

@@ -2,45 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 
 from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.labels import ClassId, merge_class_ids
 from shardwright.transforms.progress import PROGRESS
-from shardwright.transforms.sources.class_folders import list_class_folders
-from shardwright.transforms.sources.inputs import Input
+from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.source import Context, Input, Part, source_by_name
 
-#: What `--source` may name, and how each is listed.
-LISTERS: Mapping[str, Callable[[Input], Iterator[ImageRef]]] = {
-    "class_folders": list_class_folders,
-}
+_CLASS_IDS = "class_ids"
 
 
-def recognise(source: str) -> str:
-    """Returns the lister that `--source` stands for; `auto` takes a folder for class folders."""
-    return "class_folders" if source == "auto" else source
+def split_input(item: Input, context: Context) -> Iterator[Part]:
+    """Yields the parts of an input that workers list side by side."""
+    yield from source_by_name(item.source).split(item, context)
 
 
-def list_source(item: Input, source: str) -> Iterator[ImageRef]:
-    """Yields a reference for everything that an input holds, in no particular order."""
-    for ref in LISTERS[recognise(source)](item):
+def list_part(part: Part, context: Context, rules: LabelRules) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for everything that a part holds, in no particular order."""
+    for found in source_by_name(part.item.source).list_part(part, context):
+        if isinstance(found, ClassId):
+            yield found
+            continue
         PROGRESS.add(listed=1)
-        yield ref
+        yield rules.apply(found)
+
+
+class _ListPart(beam.DoFn):
+    def __init__(self, context: Context, rules: LabelRules) -> None:
+        self._context = context
+        self._rules = rules
+
+    def process(self, part: Part) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
+        for found in list_part(part, self._context, self._rules):
+            yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
+
+
+class _DistinctClassIds(beam.CombineFn):
+    """Gathers the ids that sources give to class names."""
+
+    def create_accumulator(self) -> set[ClassId]:
+        return set()
+
+    def add_input(self, found: set[ClassId], item: ClassId) -> set[ClassId]:
+        found.add(item)
+        return found
+
+    def merge_accumulators(self, several: Iterable[set[ClassId]]) -> set[ClassId]:
+        return set().union(*several)
+
+    def extract_output(self, found: set[ClassId]) -> set[ClassId]:
+        return found
 
 
 class ListSources(beam.PTransform):
-    """Lists the inputs. `PBegin -> PCollection[ImageRef]`."""
+    """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[dict[str, int]])`.
 
-    def __init__(self, inputs: Sequence[Input], source: str) -> None:
+    The second result is one mapping: class name -> id, of the sources that have ids of their own.
+
+    Args:
+      inputs: checked inputs.
+      context: the settings, and a place for spool files.
+      rules: what becomes of class names.
+    """
+
+    def __init__(self, inputs: Sequence[Input], context: Context, rules: LabelRules) -> None:
         super().__init__()
         self._inputs = tuple(inputs)
-        self._source = source
+        self._context = context
+        self._rules = rules
 
-    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
+    def expand(self, begin: beam.pvalue.PBegin) -> tuple[beam.PCollection, beam.PCollection]:
         """Applies the transform."""
-        return (
+        listed = (
             begin
-            | "NameInputs" >> beam.Create(self._inputs, reshuffle=len(self._inputs) > 1)  # Input
-            | "ListInput" >> beam.FlatMap(list_source, self._source).with_output_types(ImageRef)  # ImageRef
-        )
+            | "NameInputs" >> beam.Create(self._inputs, reshuffle=False)  # Input
+            | "SplitInput" >> beam.FlatMap(split_input, self._context).with_output_types(Part)  # Part
+            | "SpreadOut" >> beam.Reshuffle()  # Part
+            | "ListPart"
+            >> beam.ParDo(_ListPart(self._context, self._rules)).with_outputs(_CLASS_IDS, main="refs")
+        )  # ImageRef; ClassId
+        rules = self._rules
+        class_ids = (
+            listed[_CLASS_IDS]
+            | "GatherClassIds" >> beam.CombineGlobally(_DistinctClassIds())  # {ClassId}
+            | "MergeClassIds"
+            >> beam.Map(lambda found: rules.apply_to_ids(merge_class_ids(found))).with_output_types(
+                dict[str, int]
+            )
+        )  # {name: id}
+        return listed.refs, class_ids

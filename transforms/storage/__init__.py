@@ -20,14 +20,44 @@ import google_crc32c
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage import beam_files, gcs, local, s3
-from shardwright.transforms.storage.faults import fault, faults
+from shardwright.transforms.storage.faults import changed, fault, faults
+from shardwright.transforms.storage.local import local_version, read_fully
 from shardwright.transforms.storage.objects import StoredObject
 
 __all__ = [
-    "StoredObject", "copy_files", "crc32c_of", "exists", "fault", "faults", "has_folders", "is_remote",
-    "is_temporary", "join", "list_files", "list_folders", "list_objects", "make_dirs", "open_local",
-    "publish", "read_bytes", "read_head", "read_version", "remove", "remove_files", "remove_tree",
-    "require_known", "sha256_of", "size_of", "stat", "temporary_path", "use_options", "write_bytes",
+    "StoredObject",
+    "changed",
+    "copy_files",
+    "crc32c_of",
+    "exists",
+    "fault",
+    "faults",
+    "has_folders",
+    "is_remote",
+    "is_temporary",
+    "join",
+    "list_files",
+    "list_folders",
+    "list_objects",
+    "local_version",
+    "make_dirs",
+    "open_local",
+    "publish",
+    "read_bytes",
+    "read_fully",
+    "read_head",
+    "read_range",
+    "read_version",
+    "remove",
+    "remove_files",
+    "remove_tree",
+    "require_known",
+    "sha256_of",
+    "size_of",
+    "stat",
+    "temporary_path",
+    "use_options",
+    "write_bytes",
 ]  # fmt: skip
 
 _COPY_BYTES = 1 << 20
@@ -110,13 +140,30 @@ def read_head(path: str, size: int) -> bytes:
     return bytes(_store(path).read_head(path, size))
 
 
+def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
+    """Reads a stretch of a file; less of it at the file's end.
+
+    Args:
+      path: of the file.
+      offset: where the stretch begins.
+      length: its bytes.
+      size: of the file when it was listed; -1 when unknown.
+      version: of the file when it was listed; empty when unknown.
+
+    Raises:
+      EngineError: if the file is not as it was listed.
+      FileNotFoundError: or another OSError.
+    """
+    return bytes(_store(path).read_range(path, offset, length, size, version))
+
+
 def exists(path: str) -> bool:
     """Whether a file (or a local directory) is there."""
     return bool(_store(path).exists(path))
 
 
 def stat(path: str) -> StoredObject | None:
-    """Returns what the storage tells of a remote file, None if there is none."""
+    """Returns what the storage tells of a file, None if there is none."""
     found: StoredObject | None = _store(path).stat(path)
     return found
 

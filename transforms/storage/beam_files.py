@@ -56,6 +56,13 @@ def read_head(path: str, size: int) -> bytes:
         return bytes(file.read(size))
 
 
+def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
+    """Reads a stretch of a file; what these file systems tell of its state is not compared."""
+    with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
+        file.seek(offset)
+        return bytes(file.read(length))
+
+
 def exists(path: str) -> bool:
     """Whether a file is there."""
     with _told("look for", path):

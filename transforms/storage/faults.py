@@ -29,6 +29,14 @@ def fault(error: OSError, doing: str, path: str) -> EngineError:
     return EngineError(f"Cannot {doing} {printable(path)}: {reason}.")
 
 
+def changed(path: str) -> EngineError:
+    """Returns the error that stops a job whose input is written to."""
+    return EngineError(
+        f"{printable(path)} changed while the job was reading its input; "
+        "run again with --resume when nothing writes there."
+    )
+
+
 @contextlib.contextmanager
 def faults(doing: str, path: str) -> Iterator[None]:
     """Turns any OSError of the block into the `EngineError` that says what was being done."""

@@ -15,6 +15,7 @@ from urllib.request import getproxies
 from shardwright.schemas import __version__
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
+from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.objects import StoredObject
 from shardwright.transforms.workers import job_options
 
@@ -245,11 +246,39 @@ def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
 
 def read_head(path: str, size: int) -> bytes:
     """Reads the first bytes of an object."""
-    with _told("read", path):
-        data = _blob(path).download_as_bytes(
-            end=size - 1, raw_download=True, checksum=None, retry=_retry(), timeout=_TIMEOUT
-        )
-        return bytes(data)
+    return read_range(path, 0, size)
+
+
+def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
+    """Reads a stretch of an object in one request.
+
+    Raises:
+      EngineError: if the object is not as it was listed.
+    """
+    from google.api_core.exceptions import RequestRangeNotSatisfiable
+
+    if length <= 0 or 0 <= size <= offset:
+        return b""
+    try:
+        with _told("read", path):
+            data = _blob(path, version).download_as_bytes(
+                start=offset,
+                end=offset + length - 1,
+                raw_download=True,
+                checksum=None,
+                retry=_retry(),
+                timeout=_TIMEOUT,
+                single_shot_download=True,
+            )
+            return bytes(data)
+    except FileNotFoundError:
+        if version and exists(path):
+            raise changed(path) from None
+        raise
+    except EngineError as error:
+        if isinstance(error.__cause__, RequestRangeNotSatisfiable):
+            return b""  # the object ends before
+        raise
 
 
 def stat(path: str) -> StoredObject | None:

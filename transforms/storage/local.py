@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from shardwright.transforms.storage.faults import changed
+from shardwright.transforms.storage.objects import StoredObject
+
 
 def read_bytes(path: str) -> bytes:
     """Reads a whole file."""
@@ -42,6 +45,47 @@ def publish(temporary: str, path: str) -> None:
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def local_version(status: os.stat_result) -> str:
+    """Returns the mark of a local file's state: its modification time in ns."""
+    return str(status.st_mtime_ns)
+
+
+def read_fully(descriptor: int, offset: int, length: int) -> bytes:
+    """Reads a stretch of an open file; less of it at the file's end."""
+    chunks = []
+    while length and (chunk := os.pread(descriptor, length, offset)):
+        chunks.append(chunk)
+        length -= len(chunk)
+        offset += len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
+    """Reads a stretch of a file; less of it at the file's end.
+
+    Raises:
+      EngineError: if the file is not as it was listed.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if size >= 0:
+            status = os.fstat(descriptor)
+            if status.st_size != size or (version and local_version(status) != version):
+                raise changed(path)
+        return read_fully(descriptor, offset, length)
+    finally:
+        os.close(descriptor)
+
+
+def stat(path: str) -> StoredObject | None:
+    """Returns what the disk tells of a file, None if there is none."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return StoredObject(path, status.st_size, local_version(status))
 
 
 @contextlib.contextmanager

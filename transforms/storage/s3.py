@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.gcs import CONNECTIONS
 from shardwright.transforms.storage.objects import StoredObject
 from shardwright.transforms.workers import job_options
@@ -138,7 +139,24 @@ def read_bytes(path: str, version: str = "") -> bytes:
 
 def read_head(path: str, size: int) -> bytes:
     """Reads the first bytes of an object."""
-    return _get(path, Range=f"bytes=0-{size - 1}")
+    return read_range(path, 0, size)
+
+
+def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
+    """Reads a stretch of an object in one request.
+
+    Raises:
+      EngineError: if the object is not as it was listed.
+    """
+    if length <= 0 or 0 <= size <= offset:
+        return b""
+    wanted = {"IfMatch": f'"{version}"'} if version else {}
+    try:
+        return _get(path, Range=f"bytes={offset}-{offset + length - 1}", **wanted)
+    except FileNotFoundError:
+        if version and exists(path):
+            raise changed(path) from None
+        raise
 
 
 def stat(path: str) -> StoredObject | None:

@@ -1,0 +1,69 @@
+"""A record's values as JSON stores them and as the screen shows them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardwright.schemas.example import Feature
+from shardwright.schemas.layouts import Fill
+from shardwright.schemas.units import format_size
+from shardwright.transforms.checks.contract import Contract
+from shardwright.transforms.images.encode import FORMAT_NAMES
+from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+
+_MAX_VALUES_SHOWN = 8
+_MAX_TEXT_SHOWN = 200
+_NOTHING = Feature(None, ())
+
+
+def values_of(example: Mapping[str, Feature], contract: Contract) -> Iterator[tuple[str, Any]]:
+    """Yields the features as JSON stores them: those of the contract in its order, then all others."""
+    pixels, stored = contract.spec(Fill.ENCODED), contract.spec(Fill.FORMAT)
+    raw = stored is not None and list(example.get(stored.name, _NOTHING).values) == [b"raw"]
+    single = {spec.name for spec in contract.features if spec.length == 1}
+    known = [spec.name for spec in contract.features if spec.name in example]
+    for name in [*known, *sorted(example.keys() - set(known))]:
+        if pixels is not None and name == pixels.name:
+            values = [_picture(value, raw) for value in example[name].values]
+        else:
+            values = [_value(value) for value in example[name].values]
+        yield name, values[0] if name in single and len(values) == 1 else values
+
+
+def _picture(value: Any, raw: bool = False) -> Any:
+    """Returns bytes as their number and kind."""
+    if not isinstance(value, bytes):
+        return _value(value)
+    kind = "raw" if raw else kind_of(value[:HEAD_BYTES])
+    return {"bytes": len(value), "kind": FORMAT_NAMES.get(kind, kind) if kind else None}
+
+
+def _value(value: Any) -> Any:
+    """Returns a value as JSON stores it; bytes that are no text as their number and kind."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if not isinstance(value, bytes):
+        return value
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return _picture(value)
+    return text if all(char.isprintable() or char in "\n\r\t" for char in text) else _picture(value)
+
+
+def shown(value: Any) -> str:
+    """Returns a value as the screen shows it: one line, not too long, nothing that steers a terminal."""
+    if isinstance(value, list):
+        listed = ", ".join(shown(item) for item in value[:_MAX_VALUES_SHOWN])
+        more = f", ... {len(value):,} in all" if len(value) > _MAX_VALUES_SHOWN else ""
+        return f"[{listed}{more}]"
+    if isinstance(value, dict):
+        return f"<{format_size(value['bytes'])} {value['kind'] or 'binary'}>"
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = str(value)
+    cut = text[:_MAX_TEXT_SHOWN]
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
+    return line + (f"... {len(text):,} characters in all" if len(text) > len(cut) else "")

@@ -1,0 +1,138 @@
+"""Annotations: what is known of an image besides its class, as an `ImageRef` carries it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+#: Polygons (each x0, y0, x1, y1, ... in the unit of boxes), or COCO's run lengths (`counts`, `size`).
+Segmentation = Sequence[Sequence[float]] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ObjectAnnotation:
+    """One object in an image.
+
+    Attributes:
+      label: class name; empty where its category is not known.
+      box: xmin, ymin, xmax, ymax; pixels from the left upper corner, or shares of width and height
+        where `Annotations.relative` says so. None where the source has none.
+      crowd: whether it stands for a group that is not told apart (COCO's `iscrowd`).
+      area: square pixels, as the source says; None where it says none.
+      difficult: VOC's flag; None where the source has none, as with those below.
+      truncated: whether it reaches beyond the picture.
+      occluded: whether something hides a part of it.
+      group_of: whether the box holds several (Open Images).
+      depiction: whether it is a drawing or the like (Open Images).
+      view: VOC's pose.
+      segmentation: its outline; polygons in pixels or shares, as the box.
+      mask_place: a binary mask of the whole picture, an image (not 0 is the object) that is a part of
+        a file: `Place.encode()`, in the image's own file unless the place names another one.
+    """
+
+    label: str
+    box: tuple[float, float, float, float] | None = None
+    crowd: bool = False
+    area: float | None = None
+    difficult: bool | None = None
+    truncated: bool | None = None
+    occluded: bool | None = None
+    group_of: bool | None = None
+    depiction: bool | None = None
+    view: str | None = None
+    segmentation: Segmentation | None = None
+    mask_place: str = ""
+
+
+@dataclass(frozen=True)
+class PanopticSegment:
+    """One segment of a panoptic mask: its id in the mask, its class and whether it is a crowd.
+
+    `thing` says whether its class is one of things, which are counted, and not of stuff such as sky
+    (COCO's `isthing`): only things get the number of an instance.
+    """
+
+    id: int
+    label: str
+    crowd: bool = False
+    thing: bool = True
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """All that a source says of one image.
+
+    They are meant for the picture as it is stored, before its EXIF orientation is applied, unless
+    `size` can only be that of the upright one. The same holds for the sizes of masks.
+
+    Attributes:
+      objects: in the order of the source; None where the source has none of that kind at all.
+      relative: whether boxes and polygons are shares of width and height instead of pixels.
+      size: width and height in pixels that the source says; None where it says none.
+      captions: sentences that describe the image.
+      semantic_mask: the file with the class id of every pixel; empty without one.
+      panoptic_mask: COCO's PNG with the segment id of every pixel (R + 256 G + 65536 B); empty without one.
+      segments: of the panoptic mask.
+      semantic_place: as `semantic_mask`, where the mask is a part of a file (`Place.encode()`; in the
+        image's own file unless the place names another one). Sources give one or the other.
+      category_place: likewise, an image with the class id of every pixel, 0 for none, of a panoptic record.
+        With `instance_place` it stands for `panoptic_mask` and `segments`: the ids are stored as they are.
+      instance_place: likewise, an image with the number of the instance of every pixel, 0 for none.
+      mask_size: bytes of the mask's file when it was listed; -1 when unknown.
+      mask_version: the storage's own mark of its state then (`ImageRef.version`), so that another mask
+        is noticed, and no shard with the old one taken over.
+    """
+
+    objects: tuple[ObjectAnnotation, ...] | None = None
+    relative: bool = False
+    size: tuple[int, int] | None = None
+    captions: tuple[str, ...] = ()
+    semantic_mask: str = ""
+    panoptic_mask: str = ""
+    segments: tuple[PanopticSegment, ...] = ()
+    semantic_place: str = ""
+    category_place: str = ""
+    instance_place: str = ""
+    mask_size: int = -1
+    mask_version: str = ""
+
+    @property
+    def labels(self) -> set[str]:
+        """The class names of its objects and segments."""
+        return {item.label for item in self.objects or ()} | {item.label for item in self.segments}
+
+    def encode(self) -> str:
+        """Returns the annotations as an `ImageRef` carries them: JSON without what is not said."""
+        value = _said(self)
+        if self.objects is not None:
+            value["objects"] = [_said(item) for item in self.objects]
+        if self.segments:
+            value["segments"] = [_said(item) for item in self.segments]
+        return json.dumps(value, separators=(",", ":"))
+
+
+def _said(item: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass whose values are not their defaults."""
+    values = {field.name: getattr(item, field.name) for field in fields(item)}
+    return {
+        field.name: values[field.name]
+        for field in fields(item)
+        if values[field.name] != field.default or field.name == "label"
+    }
+
+
+def decode_annotations(text: str) -> Annotations:
+    """Reads what `Annotations.encode` wrote."""
+    value = json.loads(text)
+    if "objects" in value:
+        value["objects"] = tuple(
+            ObjectAnnotation(**{**item, "box": tuple(item["box"])} if "box" in item else item)
+            for item in value["objects"]
+        )
+    if "size" in value:
+        value["size"] = tuple(value["size"])
+    value["captions"] = tuple(value.get("captions", ()))
+    value["segments"] = tuple(PanopticSegment(**item) for item in value.get("segments", ()))
+    return Annotations(**value)

@@ -1,0 +1,86 @@
+"""Builds settings from what users give: command lines, job files, notebooks, carried plans."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.settings import ConvertSettings
+
+#: Settings that can be written as a mapping, and what stands between a key and its value.
+_MAPPINGS = {"splits": "=", "shards": "=", "rename_labels": "=", "extra_columns": ":"}
+
+
+def setting_fields() -> dict[str, Any]:
+    """Returns the dataclass fields of the settings by name."""
+    return {item.name: item for item in fields(ConvertSettings)}
+
+
+def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None = None) -> ConvertSettings:
+    """Builds settings from what was given, over those of a carried plan, over the defaults.
+
+    Args:
+      values: settings given explicitly, by name; YAML's own types are accepted.
+      carried: `settings` of the `dataset.json` named by `plan_from`.
+
+    Raises:
+      UsageError: if a name is unknown or a value has the wrong type.
+    """
+    known = setting_fields()
+    merged: dict[str, Any] = {}
+    for origin in (dict(carried or {}), dict(values)):
+        for name, value in origin.items():
+            if name not in known:
+                where = "--plan_from: " if name in (carried or {}) and name not in values else ""
+                raise UsageError(f"{where}unknown setting {name!r}{nearest(name, list(known)) or '.'}")
+            merged[name] = _coerce(name, value, known[name].default)
+    if "shards" in values and "shard_size" in values and values["shards"] and values["shard_size"]:
+        raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
+    if carried and "resize" in values and "image_format" not in values:
+        merged.pop("image_format", None)  # its default follows --resize
+    if "shard_size" in values and "shards" not in values:
+        merged.pop("shards", None)
+    return replace(ConvertSettings(), **merged)
+
+
+def _coerce(name: str, value: Any, default: Any) -> Any:
+    """Brings a value from a job file, a notebook or a plan into the form of its setting."""
+    if name == "input":
+        return _coerce_input(value)
+    if isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() in ("true", "false", "yes", "no"):
+            return str(value).lower() in ("true", "yes")
+        raise UsageError(f"--{name} {value}: write true or false.")
+    if value is None:
+        return default
+    if isinstance(value, Mapping) and name in _MAPPINGS:
+        value = ",".join(f"{key}{_MAPPINGS[name]}{item}" for key, item in value.items())
+    if isinstance(value, list | tuple) and name == "resize":
+        value = "x".join(str(item) for item in value)
+    if isinstance(value, Mapping | list | tuple | set):
+        raise UsageError(f"--{name} takes one value, not several: {value!r}.")
+    if isinstance(default, int | float) and not isinstance(value, bool):
+        try:
+            number = type(default)(value)
+        except (TypeError, ValueError, OverflowError):
+            raise UsageError(f"--{name} {value}: {value!r} is no number.") from None
+        if isinstance(value, float) and number != value and value == value:
+            raise UsageError(f"--{name} {value}: {value!r} is no whole number.")
+        return number
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _coerce_input(value: Any) -> tuple[str, ...]:
+    """Brings a path, several, or names with their paths into the form of `input`."""
+    if isinstance(value, Mapping):
+        value = [f"{key}={item}" for key, item in value.items()]
+    if isinstance(value, str | os.PathLike):
+        value = [value]
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str | os.PathLike) for v in value):
+        raise UsageError(f"--input {value!r}: write one path or a list of paths.")
+    return tuple(os.fspath(item) for item in value)

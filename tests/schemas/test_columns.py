@@ -1,0 +1,83 @@
+"""Extra columns: what is written down comes back in its type, and nothing is cut off or rounded."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.columns import (
+    ExtraColumn,
+    column_values,
+    decode_extra,
+    encode_extra,
+    parse_extra_columns,
+)
+from shardwright.schemas.example import FeatureType
+
+INT = ExtraColumn("n", FeatureType.INT64, False)
+FLOAT = ExtraColumn("x", FeatureType.FLOAT, False)
+TEXT = ExtraColumn("t", FeatureType.BYTES, False)
+TEXTS = ExtraColumn("ts", FeatureType.BYTES, True)
+
+
+def test_declarations() -> None:
+    assert parse_extra_columns("price:float, tags:string[],n:int") == (
+        ExtraColumn("price", FeatureType.FLOAT, False),
+        ExtraColumn("tags", FeatureType.BYTES, True),
+        ExtraColumn("n", FeatureType.INT64, False),
+    )
+
+
+@pytest.mark.parametrize("text", ["price", "price:", ":float", "a:int,a:int", "a:money", "a:int[", "a[]:int"])
+def test_wrong_declarations(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no column|stands twice"):
+        parse_extra_columns(text)
+
+
+@given(st.integers())
+def test_whole_numbers_are_kept_or_refused(number: int) -> None:
+    if -(2**63) <= number < 2**63:
+        assert column_values(INT, str(number), "|") == column_values(INT, number, "|") == [number]
+    else:
+        with pytest.raises(ValueError, match="is no int64"):
+            column_values(INT, str(number), "|")
+
+
+@given(st.floats(width=32))
+def test_floats_are_kept(number: float) -> None:
+    (found,) = column_values(FLOAT, repr(number), "|")
+    assert struct.pack("<f", found) == struct.pack("<f", number) or math.isnan(number)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (INT, "1.5"), (INT, 1.5), (INT, ""), (INT, None), (INT, "x"), (INT, [1]), (INT, float("nan")),
+        (FLOAT, ""), (FLOAT, None), (FLOAT, "1,5"), (FLOAT, 1e39), (TEXT, None), (TEXT, ["a"]),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(column: ExtraColumn, value: Any) -> None:
+    with pytest.raises(ValueError, match=column.name):
+        column_values(column, value, "|")
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="|", exclude_categories=["Cs"]), min_size=1), min_size=1
+    )
+)
+def test_lists_come_apart_at_the_separator(items: list[str]) -> None:
+    assert column_values(TEXTS, "|".join(items), "|") == items == column_values(TEXTS, items, "|")
+    assert column_values(TEXTS, "", "|") == column_values(TEXTS, None, "|") == []
+
+
+@given(
+    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.lists(st.integers() | st.text()))
+)
+def test_values_travel(values: dict[str, list[Any]]) -> None:
+    assert decode_extra(encode_extra(values)) == values

@@ -1,0 +1,71 @@
+"""What the tests of the sources share: datasets as TensorFlow reads them, and their books."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+_COMPRESSION = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
+
+
+def examples(dataset: Path | str) -> dict[str, list[tf.train.Example]]:
+    """Returns every record of every split, as TensorFlow parses it."""
+    root = Path(dataset)
+    document = json.loads((root / "dataset.json").read_text())
+    compression = _COMPRESSION[document["settings"]["compression"]]
+    return {
+        split: [
+            tf.train.Example.FromString(record.numpy())
+            for shard in content["shards"]
+            for record in tf.data.TFRecordDataset(str(root / shard["file"]), compression)
+        ]
+        for split, content in document["splits"].items()
+    }
+
+
+def value(example: tf.train.Example, name: str) -> Any:
+    """Returns the one value of a feature, texts as `str`."""
+    (found,) = values(example, name)
+    return found
+
+
+def values(example: tf.train.Example, name: str) -> list[Any]:
+    """Returns the values of a feature, texts as `str` where they are UTF-8."""
+    feature = example.features.feature[name]
+    found = list(getattr(feature, feature.WhichOneof("kind") or "bytes_list").value)
+    return [_text(item) if isinstance(item, bytes) else item for item in found]
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def labels_by_key(dataset: Path | str) -> dict[str, str]:
+    """Returns key -> class name of every record."""
+    return {
+        value(example, "image/filename"): value(example, "image/class/text")
+        for split in examples(dataset).values()
+        for example in split
+    }
+
+
+def balanced(ledger: Mapping[str, Any]) -> bool:
+    """Whether the books balance, in all and in each split, and the splits add up."""
+    outcomes = ("written", "quarantined", "filtered", "deduplicated")
+    rows = [ledger, *ledger["splits"].values()]
+    return all(row["listed"] == sum(row[name] for name in outcomes) for row in rows) and ledger[
+        "listed"
+    ] == sum(row["listed"] for row in ledger["splits"].values())
+
+
+def quarantine(dataset: Path | str) -> dict[str, dict[str, str]]:
+    """Returns key -> line of `quarantine.jsonl`."""
+    lines = (Path(dataset) / "quarantine.jsonl").read_text().splitlines()
+    return {entry["key"]: entry for entry in map(json.loads, lines)}

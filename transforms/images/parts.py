@@ -1,0 +1,261 @@
+"""Reads an image that is a part of a file: a member of an archive, a stretch of bytes, bare pixels."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import bz2
+import io
+import lzma
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.place import (
+    BASE64_PIXELS,
+    BZIP2,
+    DEFLATE,
+    LZMA,
+    PIXELS,
+    STORED,
+    VARINT_PIXELS,
+    Place,
+)
+from shardwright.schemas.units import format_size
+from shardwright.transforms import storage
+
+#: A zip's local file header (APPNOTE.TXT 4.3.7), and where the lengths of name and extra field stand.
+_HEADER = struct.Struct("<4s5H3L2H")
+_SIGNATURE = b"PK\x03\x04"
+#: Bytes of the extra field that are fetched with the header; few members have more.
+_EXTRA_BYTES = 96
+#: How many times its bytes a member may unpack to, once that is more than a little; deflate cannot.
+_MAX_RATIO, _SMALL_BYTES = 5000, 1 << 24
+#: Memory that LZMA may take for its dictionary, whatever a member asks for.
+_MAX_DICTIONARY = 256 << 20
+
+
+def read_part(uri: str, place: Place, size: int, max_bytes: int) -> bytes:
+    """Returns the bytes of an image that is a part of a file.
+
+    Args:
+      uri: the file, unless the place names another one.
+      place: which part, and how it is stored.
+      size: bytes that the image should have; -1 when unknown.
+      max_bytes: beyond which unpacking stops.
+
+    Raises:
+      ImageFault: if the part is damaged or too large.
+      EngineError: if the file changed since it was listed.
+      OSError: if it cannot be read.
+    """
+    data = _stored_bytes(place.file or uri, place)
+    if place.method in (PIXELS, BASE64_PIXELS, VARINT_PIXELS):
+        return _as_image_file(_bare(data, place), place)
+    if place.method != STORED:
+        data = _unpack(data, place.method, min(max_bytes, size if size >= 0 else max_bytes))
+    if 0 <= size != len(data):
+        raise _corrupt(f"it has {len(data)} bytes, its header says {size}")
+    if place.crc32 >= 0 and zlib.crc32(data) != place.crc32:
+        raise ImageFault(
+            QuarantineReason.CHECKSUM_MISMATCH, Stage.READ, "its bytes do not agree with its CRC-32"
+        )
+    return data
+
+
+def read_part_head(uri: str, place: Place, length: int) -> bytes:
+    """Returns the first bytes of a part, unpacked as far as they go.
+
+    Raises:
+      ImageFault: if the part is damaged.
+      EngineError: if the file changed since it was listed.
+      OSError: if it cannot be read.
+    """
+    # Bytes that hardly compress may have a few more when they are packed.
+    data = _stored_bytes(place.file or uri, place._replace(length=min(place.length, length + 64)))
+    if place.method == STORED:
+        return data[:length]
+    return _unpack_some(data, place.method, length)[0]
+
+
+def _corrupt(message: str) -> ImageFault:
+    return ImageFault(QuarantineReason.CORRUPT, Stage.READ, message)
+
+
+def _stored_bytes(path: str, place: Place) -> bytes:
+    def read(offset: int, length: int) -> bytes:
+        return storage.read_range(path, offset, length, place.file_size, place.file_version)
+
+    if place.name is None:
+        data = read(place.offset, place.length)
+        if len(data) < place.length:
+            raise ImageFault(
+                QuarantineReason.TRUNCATED,
+                Stage.READ,
+                f"the file ends after {len(data)} of {place.length} bytes",
+            )
+        return data
+    expected = place.name.encode("utf-8", "surrogateescape")
+    head = read(place.offset, _HEADER.size + len(expected) + _EXTRA_BYTES + place.length)
+    if len(head) < _HEADER.size or not head.startswith(_SIGNATURE):
+        raise _corrupt(f"there is no member at byte {place.offset} of the archive")
+    *_, name_length, extra_length = _HEADER.unpack_from(head)
+    name = head[_HEADER.size : _HEADER.size + name_length]
+    if name != expected:
+        raise _corrupt(f"the archive names it otherwise at byte {place.offset}")
+    begin = _HEADER.size + name_length + extra_length
+    data = head[begin : begin + place.length]
+    if len(data) < place.length:
+        data += read(place.offset + begin + len(data), place.length - len(data))
+    if len(data) < place.length:
+        raise ImageFault(QuarantineReason.TRUNCATED, Stage.READ, "the archive ends inside it")
+    return data
+
+
+def _unpack(data: bytes, method: str, limit: int) -> bytes:
+    """Unpacks a member, counting its bytes instead of believing its header.
+
+    Raises:
+      ImageFault: if it is damaged, or larger than the limit.
+    """
+    unpacked, finished = _unpack_some(data, method, min(limit, max(_SMALL_BYTES, _MAX_RATIO * len(data))) + 1)
+    if len(unpacked) > limit:
+        raise ImageFault(
+            QuarantineReason.TOO_LARGE,
+            Stage.READ,
+            f"it unpacks to more than {format_size(limit)}, which its header or --max_bytes allows",
+        )
+    if len(unpacked) > max(_SMALL_BYTES, _MAX_RATIO * len(data)):
+        raise ImageFault(
+            QuarantineReason.TOO_LARGE, Stage.READ, f"it unpacks to more than {_MAX_RATIO} times its bytes"
+        )
+    if not finished:
+        raise ImageFault(QuarantineReason.TRUNCATED, Stage.READ, "its compressed data ends early")
+    return unpacked
+
+
+def _unpack_some(data: bytes, method: str, most: int) -> tuple[bytes, bool]:
+    """Unpacks at most some bytes; returns them and whether the data was complete.
+
+    Raises:
+      ImageFault: if they are damaged.
+    """
+    try:
+        if method == DEFLATE:
+            inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+            return inflater.decompress(data, most), inflater.eof
+        if method == BZIP2:
+            bunzipper = bz2.BZ2Decompressor()
+            return bunzipper.decompress(data, most), bunzipper.eof
+        if method == LZMA:
+            return _zip_lzma(data).decompress(data[_lzma_header(data) :], most), True
+    except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, struct.error) as error:
+        raise _corrupt(f"it cannot be unpacked: {error}") from error
+    raise _corrupt(f"nothing unpacks method {method!r}")
+
+
+def _lzma_header(data: bytes) -> int:
+    """Returns the length of the properties before a member's LZMA stream (APPNOTE.TXT 5.8.8)."""
+    return 4 + int(struct.unpack_from("<H", data, 2)[0])
+
+
+def _zip_lzma(data: bytes) -> lzma.LZMADecompressor:
+    properties = data[4 : _lzma_header(data)]
+    code, dictionary = struct.unpack("<BI", properties)
+    if code >= 9 * 5 * 5 or dictionary > _MAX_DICTIONARY:
+        raise ValueError("its LZMA properties are wrong")
+    filters = {
+        "id": lzma.FILTER_LZMA1,
+        "dict_size": dictionary,
+        "lc": code % 9,
+        "lp": code // 9 % 5,
+        "pb": code // 45,
+    }
+    return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters])
+
+
+def _bare(data: bytes, place: Place) -> bytes:
+    """Returns pixels as they lie in memory, however they are written."""
+    if place.method == BASE64_PIXELS:
+        try:
+            return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)
+        except binascii.Error as error:
+            raise _corrupt(f"its base64 cannot be read: {error}") from error
+    if place.method == VARINT_PIXELS:
+        return _varints(data).astype(place.dtype).tobytes()
+    return data
+
+
+def _varints(data: bytes) -> np.ndarray:
+    """Returns numbers from 0 to 65535 that stand as packed varints."""
+    parts = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(parts < 0x80)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    if not len(ends) or ends[-1] != len(parts) - 1 or (ends - starts).max() > 2:
+        raise _corrupt("its numbers are no pixels from 0 to 255")
+    places = np.arange(len(parts)) - np.repeat(starts, ends - starts + 1)
+    numbers: np.ndarray = np.add.reduceat((parts & 0x7F).astype(np.int64) << (7 * places), starts)
+    return numbers
+
+
+def _as_image_file(data: bytes, place: Place) -> bytes:
+    """Returns bare pixels as an image file of 8 bits (or 16 bits of grey), to be decoded as any other.
+
+    Truth values become 0 and 255. Integers of more than 16 bits, and signed ones, are taken for 8 bits.
+    """
+    height, width, channels = place.shape
+    dtype = np.dtype(place.dtype)
+    if len(data) != height * width * channels * dtype.itemsize:
+        raise _corrupt(f"{len(data)} bytes are not {height} x {width} x {channels} pixels of {place.dtype}")
+    if dtype == np.uint8 and channels in (1, 3) and (channels == 1 or not place.planar):
+        return _pnm_header(height, width, channels) + data
+    pixels = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype)
+    if place.planar:
+        pixels = np.moveaxis(pixels.reshape(channels, height, width), 0, -1)
+    else:
+        pixels = pixels.reshape(height, width, channels)
+    if channels == 1 and dtype.kind == "u" and dtype.itemsize == 2:
+        return _pnm_header(height, width, channels, 0xFFFF) + pixels.astype(">u2").tobytes()
+    narrow = _eight_bits(pixels, dtype)
+    if channels == 4:
+        out = io.BytesIO()
+        Image.fromarray(np.ascontiguousarray(narrow)).save(out, "PNG", compress_level=0)
+        return out.getvalue()
+    return _pnm_header(height, width, channels) + narrow.tobytes()
+
+
+def _pnm_header(height: int, width: int, channels: int, highest: int = 0xFF) -> bytes:
+    return b"P%d %d %d %d\n" % (5 if channels == 1 else 6, width, height, highest)
+
+
+def _eight_bits(pixels: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Scales pixels to 8 bits.
+
+    Raises:
+      ImageFault: if their values have no defined brightness.
+    """
+    if dtype.kind == "b":
+        return np.where(pixels != 0, np.uint8(0xFF), np.uint8(0))
+    if dtype.kind == "f":
+        return _eight_bits_of_float(pixels)
+    if dtype == np.uint8:
+        return pixels
+    if dtype.kind == "u" and dtype.itemsize == 2:
+        return ((pixels.astype(np.uint32) * 0xFF + 0x7FFF) // 0xFFFF).astype(np.uint8)
+    if dtype.kind not in "ui" or pixels.min() < 0 or pixels.max() > 0xFF:
+        raise _corrupt(f"pixels of type {dtype} have to lie between 0 and 255")
+    return pixels.astype(np.uint8)
+
+
+def _eight_bits_of_float(pixels: np.ndarray) -> np.ndarray:
+    """Scales floating-point pixels, 0 to 1, to 8 bits."""
+    if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
+        raise _corrupt("floating-point pixels have to lie between 0 and 1")
+    if pixels.dtype.itemsize < 4:
+        pixels = pixels.astype(np.float32)
+    scaled: np.ndarray = np.rint(pixels * 255).astype(np.uint8)
+    return scaled

@@ -1,0 +1,47 @@
+"""File names that say the class: `--label_regex '(?P<label>[a-z]+)\\d+\\.jpg'` for apple01.jpg."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.sources.archives.kinds import first_archive
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.name_patterns import take_apart
+from shardwright.transforms.sources.source import Context, Part, Source
+
+
+def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+    return bool(settings.label_regex) and not glimpse.is_file and not first_archive(glimpse)
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    if glimpse.is_file:
+        raise UsageError(f"--input {printable(glimpse.path)} is no folder; name the one with the images.")
+    if not settings.label_regex:
+        raise UsageError(
+            "--source file_names needs --label_regex, such as '(?P<label>[a-z]+)\\d+\\.jpg' for apple01.jpg."
+        )
+    return "file names that say the class"
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+    """Yields a reference for every file below a folder."""
+    pattern = re.compile(context.settings.label_regex)
+    for ref in list_class_folders(part.item):
+        yield take_apart(ref, pattern, part.item.prefix)
+
+
+SOURCE = Source(
+    name="file_names",
+    provides=frozenset({Needs.LABEL}),
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    unique_keys=True,
+)

@@ -1,0 +1,91 @@
+"""A first look at an input: enough to tell what it is, and no more."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from shardwright.transforms import storage
+
+HEAD_BYTES = 1 << 16
+#: Names of a folder that are looked at.
+_NAMES = 2000
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """What an input shows at first sight; nothing is read before it is asked for.
+
+    Attributes:
+      path: where it is.
+      is_file: whether it is a single file.
+    """
+
+    path: str
+    is_file: bool
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rstrip("/").rpartition("/")[2]
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first 64 kB of a file, all of them if it is smaller; nothing of a folder."""
+        return read_head(self.path, HEAD_BYTES) if self.is_file else b""
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """The names of the files directly in a folder, at most 2,000 of them, sorted."""
+        if self.is_file:
+            return ()
+        if storage.is_remote(self.path):
+            base = self.path.rstrip("/") + "/"
+            deep = not storage.has_folders(base)
+            names = (item.path.removeprefix(base) for item in storage.list_objects(base, deep=deep))
+            return tuple(sorted(islice((name for name in names if "/" not in name), _NAMES)))
+        with os.scandir(self.path) as entries:
+            return tuple(sorted(entry.name for entry in islice(entries, _NAMES) if not entry.is_dir()))
+
+    @cached_property
+    def folders(self) -> tuple[str, ...]:
+        """The names of the folders directly in a folder, sorted."""
+        if self.is_file:
+            return ()
+        if storage.is_remote(self.path):
+            base = self.path.rstrip("/") + "/"
+            return tuple(storage.list_folders(base)) if storage.has_folders(base) else ()
+        with os.scandir(self.path) as entries:
+            return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
+
+    def inside(self, *names: str) -> Glimpse:
+        """Returns a look at something in a folder; it has to be there."""
+        path = storage.join(self.path, *names)
+        return Glimpse(path, names[-1] in self.files if len(names) == 1 else _is_file(path))
+
+
+def look_at(path: str) -> Glimpse:
+    """Returns a look at a path that exists.
+
+    Raises:
+      FileNotFoundError: if nothing is there.
+    """
+    if not storage.is_remote(path):
+        os.stat(path)
+    return Glimpse(path, _is_file(path))
+
+
+def _is_file(path: str) -> bool:
+    if not storage.is_remote(path):
+        return os.path.isfile(path)
+    return not path.endswith("/") and storage.stat(path) is not None
+
+
+def read_head(path: str, size: int) -> bytes:
+    """Reads the first bytes of a file; fewer if it has fewer."""
+    if storage.is_remote(path):
+        return storage.read_head(path, size)
+    with open(path, "rb") as file:
+        return file.read(size)

@@ -1,0 +1,117 @@
+"""Renames and filters the class names that sources say, and finds images that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from shardwright.schemas.annotations import decode_annotations
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+
+
+@dataclass(frozen=True)
+class LabelRules:
+    """What becomes of the class names that sources say.
+
+    Attributes:
+      rename: old name -> new name.
+      keep: the only names to keep, after renaming; None for all.
+      class_needed: whether an image without a class has a fault.
+    """
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    keep: frozenset[str] | None = None
+    class_needed: bool = True
+
+    @property
+    def _changes_names(self) -> bool:
+        return bool(self.rename) or self.keep is not None
+
+    def _names(self, names: Iterable[str]) -> list[str]:
+        """Returns the new names without those that are not kept, each once."""
+        renamed = dict.fromkeys(self.rename.get(name, name) for name in names)
+        return [name for name in renamed if self.keep is None or name in self.keep]
+
+    def apply(self, ref: ImageRef) -> ImageRef:
+        """Returns a reference with its new names; filtered if it had some and has none left."""
+        if not ref.is_candidate:
+            return ref
+        if self._changes_names and ref.label:
+            names = self._names(ref.labels)
+            if not names:
+                return ref.filtered(FilterReason.LABEL_NOT_KEPT)
+            ref = ref._replace(label=LABEL_SEPARATOR.join(names), annotations=self._annotations(ref))
+        if self.class_needed and not ref.label:
+            return ref.quarantined(QuarantineReason.UNKNOWN_LABEL, ref.message or "nothing says its class")
+        return ref
+
+    def _annotations(self, ref: ImageRef) -> str:
+        if not ref.annotations:
+            return ""
+        known = decode_annotations(ref.annotations)
+        kept = [
+            replace(item, label=name)
+            for item in known.objects or ()
+            for name in (self._names([item.label]) if item.label else [""])
+        ]
+        segments = [
+            replace(item, label=name) for item in known.segments for name in self._names([item.label])
+        ]
+        objects = None if known.objects is None else tuple(kept)
+        return replace(known, objects=objects, segments=tuple(segments)).encode()
+
+    def apply_to_ids(self, ids: Mapping[str, int]) -> dict[str, int]:
+        """Returns the ids of the new names: numbered anew, in their order, if any name changed."""
+        if not self._changes_names or not ids:
+            return dict(ids)
+        names = self._names(sorted(ids, key=lambda name: ids[name]))
+        return {name: min(ids.values()) + place for place, name in enumerate(names)}
+
+
+def make_label_rules(settings: ConvertSettings) -> LabelRules:
+    """Reads what the settings say of class names.
+
+    Raises:
+      UsageError: if a file cannot be read or an entry is wrong.
+    """
+    keep = None
+    if settings.keep_labels:
+        keep = frozenset(_lines("--keep_labels", settings.keep_labels))
+        if not keep:
+            raise UsageError(f"--keep_labels {settings.keep_labels}: the file names no class.")
+    needs_class = settings.record_layout.needs is Needs.LABEL
+    return LabelRules(
+        rename=_parse_renames(settings.rename_labels),
+        keep=keep,
+        class_needed=needs_class and settings.unlabelled == "quarantine",
+    )
+
+
+def _parse_renames(text: str) -> dict[str, str]:
+    if not text:
+        return {}
+    inline = "=" in text and not storage.is_remote(text)
+    renames: dict[str, str] = {}
+    for entry in text.split(",") if inline else _lines("--rename_labels", text):
+        old, equals, new = (piece.strip() for piece in entry.partition("="))
+        if not equals or not old or not new:
+            raise UsageError(f"--rename_labels: {entry.strip()!r} is no entry; write OLD=NEW.")
+        if renames.setdefault(old, new) != new:
+            raise UsageError(f"--rename_labels: {old!r} stands twice.")
+    return renames
+
+
+def _lines(option: str, path: str) -> list[str]:
+    storage.require_known(option, path)
+    try:
+        text = storage.read_bytes(path).decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {(error.strerror or str(error)).lower()}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{option} {path} is not UTF-8 text; save it as UTF-8.") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,107 @@
+"""Reads stretches of a file that has to stay as it was listed, with few requests."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from shardwright.transforms import storage
+from shardwright.transforms.storage.faults import changed
+from shardwright.transforms.storage.local import local_version, read_fully
+
+#: Bytes that are read at once from this machine's disk, where a request costs next to nothing.
+_LOCAL_STEP = 1 << 12
+#: The same from a network, after a jump, and while what is asked for stands side by side.
+_REMOTE_STEP, _REMOTE_MOST = 1 << 16, 8 << 20
+#: Bytes that a network brings in about the time that one more request takes.
+_WORTH_READING = 2 << 20
+
+
+class RangeReader:
+    """Random access to a file, through one buffer.
+
+    Args:
+      path: of the file, local or remote.
+      size: of the file when it was listed.
+      version: the mark of its state when it was listed; empty when unknown.
+    """
+
+    def __init__(self, path: str, size: int, version: str = "") -> None:
+        self.path, self.size, self.version = path, size, version
+        self._remote = storage.is_remote(path)
+        self._step = _REMOTE_STEP if self._remote else _LOCAL_STEP
+        self._buffer, self._begin = b"", 0
+        self._descriptor = -1
+        if not self._remote:
+            self._descriptor = os.open(path, os.O_RDONLY)
+            try:
+                self.check_unchanged()
+            except BaseException:
+                self.close()
+                raise
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def check_unchanged(self) -> None:
+        """Checks that a local file is as it was listed; a remote one is asked for by its version.
+
+        Raises:
+          EngineError: if it is not.
+        """
+        if self._descriptor < 0:
+            return
+        status = os.fstat(self._descriptor)
+        if status.st_size != self.size or (self.version and local_version(status) != self.version):
+            raise changed(self.path)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Reads a stretch; less of it at the file's end.
+
+        Raises:
+          EngineError: if the file is not as it was listed.
+          OSError: if it cannot be read.
+        """
+        length = min(length, self.size - offset)
+        if length <= 0 or offset < 0:
+            return b""
+        begin = offset - self._begin
+        if begin >= 0 and begin + length <= len(self._buffer):
+            return self._buffer[begin : begin + length]
+        end = self._begin + len(self._buffer)
+        if self._remote:
+            # Steps grow while each goes on where the last one ended, or not much further.
+            near = self._begin <= offset <= end + max(self._step, _WORTH_READING)
+            self._step = min(self._step * 2, _REMOTE_MOST) if near and self._buffer else _REMOTE_STEP
+        wanted = min(max(length, self._step), self.size - offset)
+        if self._descriptor >= 0:
+            self._buffer = read_fully(self._descriptor, offset, wanted)
+        else:
+            self._buffer = storage.read_range(self.path, offset, wanted, self.size, self.version)
+        self._begin = offset
+        if len(self._buffer) < length:
+            raise changed(self.path)
+        return self._buffer[:length]
+
+
+def open_ranges(path: str) -> RangeReader:
+    """Opens a file as it is now.
+
+    Raises:
+      FileNotFoundError: or another OSError.
+    """
+    found = storage.stat(path)
+    if found is None:
+        raise FileNotFoundError(2, "no such file", path)
+    return RangeReader(path, found.size, found.version)
