@@ -1,0 +1,157 @@
+"""Measures how fast a manifest is planned, from its rows to the forecast, without images.
+
+Each kind of manifest is planned as `shardwright plan` does it, in a process of its own; only the
+sample of images is made up, for there are none. `list` is the reading of the rows alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from machine import machine_facts
+from measure import run_measured
+
+CLASSES = 1000
+SPLITS = ("train",) * 8 + ("validation", "test")
+#: What rows are made of: a kind of file, and where the images are said to be.
+KINDS = ("csv gs", "csv quoted gs", "csv local", "csv missing", "jsonl gs", "parquet gs")
+
+
+def table(size: int, base: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yields rows: an image's path, its class, its split, and what nobody asks for.
+
+    Args:
+      size: the number of rows.
+      base: what the paths begin with.
+    """
+    for i in range(size):
+        label = f"class {i // 100 % CLASSES:04d}"
+        note = f'said to be "number {i}",\nand more'
+        yield f"{base}{label[6:]}/IMG_{i:08d}.jpg", label, SPLITS[i % len(SPLITS)], note
+
+
+def write_manifest(kind: str, size: int, folder: Path) -> Path:
+    """Writes a manifest, and for local images the files that it names.
+
+    Args:
+      kind: one of `KINDS`.
+      size: the number of rows.
+      folder: where.
+    """
+    where = kind.rpartition(" ")[2]
+    rows = table(size, "gs://a-bucket-of-photographs/raw/" if where == "gs" else "")
+    names = ("path", "label", "split", "note")
+    if where == "local":
+        for number in range(CLASSES):
+            (folder / f"{number:04d}").mkdir()
+        for path, *_ in table(size, ""):
+            (folder / path).touch()
+    file = folder / f"rows.{kind.partition(' ')[0]}"
+    if kind.startswith("parquet"):
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table(dict(zip(names, map(list, zip(*rows))))), file)
+    elif kind.startswith("jsonl"):
+        file.write_text("".join(json.dumps(dict(zip(names, row))) + "\n" for row in rows))
+    else:
+        with file.open("w", newline="") as text:
+            writer = csv.writer(text)
+            writer.writerow(names)
+            writer.writerows(row if "quoted" in kind else (*row[:3], "") for row in rows)
+    return file
+
+
+def list_rows(path: str) -> int:
+    """Reads all rows as the workers do, one after the other; returns how many there are."""
+    from shardwright.schemas.settings import ConvertSettings
+    from shardwright.transforms.sources.manifest import SOURCE
+    from shardwright.transforms.sources.source import Context, Input
+    from shardwright.transforms.sources.spool import Spool
+
+    context = Context(ConvertSettings(input=(path,)), Spool(""))
+    parts = SOURCE.split(Input(path, "", is_file=True), context)
+    found = (item for part in parts for item in SOURCE.list_part(part, context))
+    counted = enumerate(found, 1)
+    return int(deque(counted, maxlen=1)[0][0])
+
+
+def run_one(path: str, size: int) -> None:
+    """Plans one manifest in this process and prints what it cost as a line of JSON.
+
+    Args:
+      path: of the manifest.
+      size: the number of its rows.
+    """
+    from shardwright.pipelines.plan import plan
+    from shardwright.schemas.errors import UsageError
+    from shardwright.transforms.plan import forecast
+    from shardwright.transforms.plan.estimate import Sample
+
+    began = time.perf_counter()
+    if list_rows(path) != size:
+        raise SystemExit("not all rows arrived")
+    listing = time.perf_counter() - began
+    sample = Sample(tried=64, faults={}, mean_bytes=10_000, mean_source_bytes=100_000)
+    with mock.patch.object(forecast, "take_sample", lambda *_: sample):
+        began = time.perf_counter()
+        try:
+            counted = plan(input=path).total
+        except UsageError:  # none of the images is there
+            counted = 0
+        planning = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    print(json.dumps({"listing": listing, "planning": planning, "peak": peak, "images": counted}))
+
+
+def measure(kind: str, size: int) -> dict[str, Any]:
+    """Plans one kind of manifest in a process of its own; returns what `run_one` reports.
+
+    Args:
+      kind: one of `KINDS`.
+      size: the number of rows.
+    """
+    here = str(Path(__file__).parent)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = write_manifest(kind, size, Path(scratch))
+        # Imported, not run as a script: else the steps would be pickled with this module.
+        call = f"manifest.run_one({str(path)!r}, {size})"
+        code = f"import sys; sys.path.insert(0, {here!r}); import manifest; {call}"
+        log = Path(scratch, "log")
+        if run_measured([sys.executable, "-c", code], log, timeout=3600).exit_code != 0:
+            raise SystemExit(log.read_text(errors="replace")[-3000:])
+        report: dict[str, Any] = json.loads(log.read_text().splitlines()[-1])
+        return {"bytes": path.stat().st_size, **report}
+
+
+def main() -> int:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rows", type=int, default=200_000, help="of each manifest")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="what to plan, with commas")
+    options = parser.parse_args()
+    print(*(f"{name}: {value}" for name, value in machine_facts().items()), sep="\n", end="\n\n")
+    print("| manifest | rows | MB | images | list s | rows/s | plan s | peak MB |")
+    print("|:---|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+    for kind in options.kinds.split(","):
+        found = measure(kind, options.rows)
+        cells = [kind, f"{options.rows:,}", f"{found['bytes'] / 1e6:.1f}", f"{found['images']:,}"]
+        cells += [f"{found['listing']:.1f}", f"{options.rows / found['listing']:,.0f}"]
+        cells += [f"{found['planning']:.1f}", f"{found['peak']:.0f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

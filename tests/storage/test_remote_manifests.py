@@ -1,0 +1,91 @@
+"""Manifests in a bucket: read in ranges, of one version, naming images beside them or anywhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.sources import manifest
+from shardwright.transforms.sources.source import Context, Input
+from shardwright.transforms.sources.spool import Spool
+from storage.buckets import Bucket
+
+
+def as_csv(rows: Iterable[Sequence[str]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
+
+
+def rows_of(tree: Path) -> list[tuple[str, str]]:
+    paths = sorted(path.relative_to(tree).as_posix() for path in tree.glob("*/*"))
+    return [(path, path.partition("/")[0]) for path in paths]
+
+
+def test_all_ways_to_name_objects_make_the_same_shards(
+    bucket: Bucket, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "STRETCH", 100)
+    bucket.put_tree(tree, "set/")
+    rows = rows_of(tree)
+    header = ("path", "label")
+    columns = {name: list(column) for name, column in zip(header, zip(*rows))}
+    table = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), table, row_group_size=5)
+    absolute = [(f"{bucket.url}/set/{path}", label) for path, label in rows]
+    bucket.put("set/rows.csv", as_csv([header, *rows]))
+    bucket.put("set/absolute.csv", as_csv([header, *absolute]))
+    bucket.put("set/automl.csv", as_csv([("TRAIN", *row) for row in absolute]))
+    bucket.put("set/rows.parquet", table.getvalue())
+    bucket.put("lists/a.csv", as_csv([header, *((f"../set/{path}", label) for path, label in rows)]))
+    bucket.put("many/1.csv", as_csv([header, *rows[:5]]))
+    bucket.put("many/2.csv", as_csv([header, *rows[5:]]))
+    (tmp_path / "local.csv").write_bytes(as_csv([header, *rows]))
+    root = f"{bucket.url}/set"
+    fingerprints = set()
+    for number, (path, image_root) in enumerate(
+        (
+            (f"{root}/rows.csv", ""),
+            (f"{root}/absolute.csv", ""),
+            (f"{root}/automl.csv", ""),
+            (f"{root}/rows.parquet", ""),
+            (f"{bucket.url}/lists/a.csv", root),
+            (f"{bucket.url}/many/", root),
+            (str(tmp_path / "local.csv"), root),
+        )
+    ):
+        given = {"image_root": image_root} if image_root else {}
+        made = convert(input=path, output=str(tmp_path / f"out{number}"), **given)
+        assert made.dataset.ledger["written"] == len(rows), path
+        fingerprints.add(made.dataset.fingerprint)
+    local = convert(input=str(tree), output=str(tmp_path / "folders"))
+    assert fingerprints == {local.dataset.fingerprint}
+
+
+def test_a_manifest_is_read_as_it_was_listed(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("rows.csv", as_csv([("path", "label"), ("1.jpg", "a"), ("2.jpg", "b")]))
+    path = f"{bucket.url}/rows.csv"
+    context = Context(ConvertSettings(input=(path,)), Spool(str(tmp_path)))
+    (part,) = manifest.SOURCE.split(Input(path, "", is_file=True), context)
+    first, _ = manifest.SOURCE.list_part(part, context)
+    assert (first.key, first.uri) == ("1.jpg", f"{bucket.url}/1.jpg")  # type: ignore[union-attr]
+    assert (first.size, first.version) == (-1, "")  # type: ignore[union-attr]
+    bucket.put("rows.csv", as_csv([("path", "label"), ("3.jpg", "a"), ("4.jpg", "b")]))
+    with pytest.raises(EngineError, match="changed while"):
+        list(manifest.SOURCE.list_part(part, context))
+
+
+def test_an_image_that_is_not_there_is_quarantined(bucket: Bucket, tree: Path, tmp_path: Path) -> None:
+    bucket.put_tree(tree)
+    bucket.put("rows.csv", as_csv([("path", "label"), *rows_of(tree), ("no.jpg", "ant")]))
+    made = convert(input=f"{bucket.url}/rows.csv", output=str(tmp_path / "out"), max_bad_fraction=0.5)
+    assert made.dataset.ledger["reasons"]["quarantined"] == {"UNREADABLE": 1}

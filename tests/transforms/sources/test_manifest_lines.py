@@ -1,0 +1,166 @@
+"""Rows of manifests: any stretches give the rows, and the lines, that one pass of `csv.reader` gives."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from shardwright.transforms.sources.manifest import lines as manifest_lines
+from shardwright.transforms.sources.manifest.lines import (
+    count_lines,
+    csv_cells,
+    find_row_starts,
+    json_rows,
+    row_pattern,
+)
+
+CELLS = st.text(st.sampled_from('a",;\t\r\n \0é'), max_size=8)
+TABLES = st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=12)
+#: What does not come from any writer: quotes where none should be.
+MESSES = st.text(st.sampled_from('ab",\r\n '), max_size=60)
+
+
+def steps_of(data: bytes, step: int) -> Iterator[bytes]:
+    for begin in range(0, len(data), step):
+        yield data[begin : begin + step]
+
+
+def one_pass(data: bytes, delimiter: str = ",", skip_spaces: bool = False) -> list[tuple[int, list[str]]]:
+    """Returns (line, cells) of each row that is not blank, as `csv.reader` reads a file."""
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8", "surrogateescape", newline="")
+    reader = csv.reader(text, delimiter=delimiter, skipinitialspace=skip_spaces)
+    rows, line = [], 1
+    for cells in reader:
+        if cells and not (len(cells) == 1 and not cells[0].strip()):
+            rows.append((line, cells))
+        line = reader.line_num + 1
+    return rows
+
+
+def in_stretches(
+    data: bytes, stretch: int, step: int, delimiter: str = ",", skip_spaces: bool = False
+) -> list[tuple[int, list[str] | str]]:
+    """Returns the same, a stretch at a time."""
+    pattern = row_pattern(delimiter, skip_spaces)
+    rows: list[tuple[int, list[str] | str]] = []
+    begin, number = 0, 1
+    for end, lines in [*find_row_starts(steps_of(data, step), 0, stretch, pattern), (len(data), 0)]:
+        rows += csv_cells(steps_of(data[begin:end], step), number, delimiter, skip_spaces)
+        begin, number = end, 1 + lines
+    return rows
+
+
+@given(
+    table=TABLES,
+    quoting=st.sampled_from((csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC)),
+    ending=st.sampled_from(("\r\n", "\n", "\r")),
+    delimiter=st.sampled_from(",;\t"),
+    stretch=st.integers(1, 60),
+    step=st.integers(1, 60),
+)
+@example([["a", 'x"\r'], ["\n", ""]], csv.QUOTE_MINIMAL, "\r\n", ",", 1, 1)
+def test_any_stretches_of_a_written_csv_are_one_pass(
+    table: list[list[str]], quoting: int, ending: str, delimiter: str, stretch: int, step: int
+) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=quoting, lineterminator=ending, delimiter=delimiter)  # type: ignore[arg-type]
+    writer.writerows(table)
+    data = text.getvalue().encode()
+    expected = one_pass(data, delimiter)
+    assert in_stretches(data, stretch, step, delimiter) == expected
+    if ending == "\r\n":  # else the writer does not quote all that has to be
+        not_blank = [row for row in table if len(row) > 1 or row[0].strip()]
+        assert [cells for _, cells in expected] == not_blank
+
+
+@given(text=MESSES, stretch=st.integers(1, 30), step=st.integers(1, 30), skip_spaces=st.booleans())
+@example('"a"b"c\nd,e"f\ng\n', 1, 30, False)
+@example('a, "b\nc"\nd\n', 1, 30, True)
+@example('a,"b""\nc\n', 3, 2, False)
+def test_any_stretches_of_a_mess_are_one_pass(text: str, stretch: int, step: int, skip_spaces: bool) -> None:
+    data = text.encode()
+    found = in_stretches(data, stretch, step, skip_spaces=skip_spaces)
+    expected = one_pass(data, skip_spaces=skip_spaces)
+    bad = [row for row in found if isinstance(row[1], str)]
+    if bad:  # the last row has no end: each of its lines is one that is lost
+        assert found[: -len(bad)] == [row for row in expected if row[0] < bad[0][0]]
+        assert [number for number, _ in bad] == list(range(bad[0][0], bad[0][0] + len(bad)))
+        assert bad[-1][0] == count_lines(data) + (not data.endswith((b"\n", b"\r")))
+    else:
+        assert found == expected
+
+
+def test_an_unclosed_quote_is_known_from_a_closed_one_at_the_end() -> None:
+    assert list(csv_cells([b'a,"b"'], 1, ",", False)) == [(1, ["a", "b"])]
+    problem = "a quote opens in line 2 and never closes"
+    found = list(csv_cells([b'a,b\nc,"d\ne,f\n\n'], 1, ",", False))
+    assert found == [(1, ["a", "b"]), (2, problem), (3, problem), (4, problem)]
+    assert list(csv_cells([b'"'], 7, ",", False)) == [(7, "a quote opens in line 7 and never closes")]
+
+
+def test_a_quote_that_takes_in_too_much_loses_its_lines_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(manifest_lines, "LONGEST", 1000)
+    limit = csv.field_size_limit(1000)
+    try:
+        data = b'a,b\nc,"d\n' + b"e,f\n" * 2000
+        found = list(csv_cells(steps_of(data, 300), 1, ",", False))
+    finally:
+        csv.field_size_limit(limit)
+    assert [number for number, _ in found] == list(range(1, 2003))
+    lost = [number for number, cells in found if isinstance(cells, str)]
+    assert lost == list(range(2, 2 + len(lost))) and 200 < len(lost) < 300
+
+
+def test_a_line_without_end_costs_no_memory_and_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_lines, "LONGEST", 1000)
+    for ending in (b"\n", b"\r", b"\r\n"):
+        for step in (7, 100, 999):
+            data = ending.join((b"a,b", b"x" * 5000, b"c,d", b"y" * 5000))
+            found = list(csv_cells(steps_of(data, step), 1, ",", False))
+            assert [(number, type(cells)) for number, cells in found] == [
+                (1, list), (2, str), (3, list), (4, str),
+            ], (ending, step)  # fmt: skip
+            rows = list(json_rows(steps_of(data, step), 1, ["a"]))
+            assert [number for number, _ in rows] == [1, 2, 3, 4]
+
+
+def test_a_very_long_cell_is_read() -> None:
+    data = b'a,"' + b"x" * 3_000_000 + b'",c\n'
+    ((number, cells),) = csv_cells(steps_of(data, 1 << 20), 1, ",", False)
+    assert number == 1 and [len(cell) for cell in cells] == [1, 3_000_000, 1]
+
+
+@given(
+    lines=st.lists(
+        st.one_of(st.dictionaries(st.sampled_from("ab"), st.integers() | CELLS), st.just(None)), max_size=20
+    ),
+    ending=st.sampled_from(("\r\n", "\n", "\r")),
+    stretch=st.integers(1, 60),
+    step=st.integers(1, 60),
+)
+def test_any_stretches_of_json_lines_are_the_lines(
+    lines: list[dict[str, int | str] | None], ending: str, stretch: int, step: int
+) -> None:
+    data = "".join(("" if line is None else json.dumps(line)) + ending for line in lines).encode()
+    rows = []
+    begin, number = 0, 1
+    for end, count in [*find_row_starts(steps_of(data, step), 0, stretch, None), (len(data), 0)]:
+        rows += json_rows(steps_of(data[begin:end], step), number, ["a", "b"])
+        begin, number = end, 1 + count
+    expected = [(i, [line.get("a"), line.get("b")]) for i, line in enumerate(lines, 1) if line is not None]
+    assert rows == expected
+
+
+def test_what_is_no_json_object_is_a_bad_line() -> None:
+    lines = [b"{", b"[1]", b'{"a": 1} {"a": 2}', b"[" * 100_000, b"\xff", b"9" * 5000, b'{"b": {"a.c": 3}}']
+    rows = dict(json_rows([b"\n".join(lines)], 1, ["b.a.c"]))
+    assert {number for number, row in rows.items() if isinstance(row, str)} == {1, 2, 3, 4, 5, 6}
+    assert rows[7] == [3]

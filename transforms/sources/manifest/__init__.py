@@ -1,0 +1,250 @@
+"""Manifests: CSV, JSON Lines and Parquet files with a row for each image.
+
+Rows are streamed, in stretches side by side; a row with a fault is an entry of the quarantine that
+says in which line it stands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
+from shardwright.transforms.sources.manifest import columns
+from shardwright.transforms.sources.manifest.columns import Table
+from shardwright.transforms.sources.manifest.lines import (
+    STEP,
+    Row,
+    csv_cells,
+    csv_rows,
+    find_row_starts,
+    json_rows,
+    read_steps,
+    row_pattern,
+)
+from shardwright.transforms.sources.manifest.parquet import parquet_parts, parquet_rows, parquet_table
+from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, RowFault, state_of
+from shardwright.transforms.sources.manifest.rows import Rows, bare_rows
+from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.storage.objects import StoredObject
+
+#: Bytes of a CSV or of JSON Lines that a worker lists by itself.
+STRETCH = 16_000_000
+#: What is read of a file to find out what it looks like, if less does not show it.
+_LONG_HEAD = 4 << 20
+#: What Spark and Hadoop put beside the files that they write.
+_MARKERS = ("_SUCCESS", "_committed_", "_started_")
+#: Files of a folder that are looked into before it is taken for one of manifests.
+_FILES_TRIED = 10
+#: Rows whose images are looked for before anything is read.
+_ROWS_TRIED = 50
+
+
+def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+    if not glimpse.is_file:
+        return bool(_manifests_in(glimpse))
+    kind = columns.kind_of(glimpse.name)
+    if not kind:
+        extension = glimpse.name.rpartition(".")[2].lower() if "." in glimpse.name else "txt"
+        return extension == "txt" and columns.is_listing(glimpse.head)
+    return kind != columns.CSV or not columns.is_open_images(glimpse.head)
+
+
+def _manifests_in(glimpse: Glimpse) -> list[str]:
+    """Returns the names of the files in a folder that holds manifests of one kind and nothing else."""
+    names = [name for name in glimpse.files if not _is_marker(name)]
+    kinds = {columns.kind_of(name) for name in names}
+    if len(kinds) != 1 or "" in kinds or glimpse.folders:
+        return []
+    heads = (glimpse.inside(name).head for name in names[:_FILES_TRIED] if kinds == {columns.CSV})
+    return [] if any(map(columns.is_open_images, heads)) else names
+
+
+def _is_marker(name: str) -> bool:
+    return name.startswith((".", *_MARKERS)) or name.endswith(".crc")
+
+
+def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
+    """Returns how to read a manifest.
+
+    Raises:
+      UsageError: if it cannot be read as one, or lacks a column that is named or needed.
+    """
+    kind = columns.kind_of(file.path.rpartition("/")[2])
+    if not kind:
+        kind = columns.kind_by_look(storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version))
+    if not file.size:
+        raise UsageError(f"--input {printable(file.path)} is empty; add a row for each image.")
+    if kind == columns.PARQUET:
+        return parquet_table(file.path, file.size, file.version, settings)
+    make = columns.csv_table if kind == columns.CSV else columns.jsonl_table
+    for length in (HEAD_BYTES, _LONG_HEAD):
+        head = storage.read_range(file.path, 0, length, file.size, file.version)
+        whole = len(head) >= file.size
+        try:
+            return make(file.path, head, whole, settings)
+        except UsageError:
+            if whole or length == _LONG_HEAD:
+                raise
+    raise AssertionError
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    file = _first_file(glimpse)
+    name = file.path
+    if settings.image_root:
+        storage.require_known("--image_root", settings.image_root)
+        if not storage.is_remote(settings.image_root) and not os.path.isdir(settings.image_root):
+            raise UsageError(f"--image_root {printable(settings.image_root)} is no folder; check the path.")
+    table = load_table(file, settings)
+    if glimpse.is_file and not table.any_rows:
+        raise UsageError(f"--input {printable(name)} has columns but no rows; add a row for each image.")
+    needs_label = settings.record_layout.needs is Needs.LABEL and settings.unlabelled != "keep"
+    if needs_label and not table.names[1]:
+        raise UsageError(
+            f"--input {printable(name)}: none of its columns ({table.header}) has a usual name for classes; "
+            "say with --label_column which one holds them, or take the images without with --unlabelled keep."
+        )
+    described = table.describe() + _missing(table, file, _root(settings, name), settings)
+    return described if glimpse.is_file else f"a folder of manifests, the first is {described}"
+
+
+def _first_file(glimpse: Glimpse) -> StoredObject:
+    """Returns the manifest, or the first one in a folder that is not empty."""
+    names = [glimpse.path]
+    if not glimpse.is_file:
+        names = [storage.join(glimpse.path, name) for name in _manifests_in(glimpse)]
+    found = None
+    for name in names:
+        found = storage.stat(name) or found
+        if found is not None and found.size:
+            return found
+    if found is None:
+        raise UsageError(
+            f"--input {printable(glimpse.path)} is no manifest, nor a folder with manifests of one kind "
+            "only; name a CSV, JSON Lines or Parquet file."
+        )
+    return found
+
+
+def _root(settings: ConvertSettings, path: str) -> str:
+    """Returns the folder at which a manifest's relative paths begin."""
+    if settings.image_root:
+        return settings.image_root
+    return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
+
+
+def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSettings) -> str:
+    """Returns a warning if none of the first images is there."""
+    if not table.any_rows:
+        return ""
+    part = Part(Input(file.path, ""), file.path, table.begin, min(table.begin + HEAD_BYTES, file.size))
+    if table.kind == columns.PARQUET:
+        part = part._replace(begin=0, end=1)
+    image_root, tried = ImageRoot(root), 0
+    for _, values in _rows(part, table, file, settings.label_separator):
+        if isinstance(values, str) or not isinstance(values[0], str):
+            continue
+        try:
+            _, uri = image_root.find(values[0])
+            if storage.is_remote(uri):
+                return ""
+            tried += 1
+            state_of(uri)
+            return ""
+        except (RowFault, FileFault):
+            pass
+        if tried >= _ROWS_TRIED:
+            break
+    if not tried:
+        return ""
+    where = printable(root) or "the working directory"
+    return f"; none of the first {tried} images is there, --image_root says where paths begin (now {where})"
+
+
+def _split(item: Input, context: Context) -> Iterator[Part]:
+    """Yields stretches of a manifest's rows, of each in a folder."""
+    with storage.faults("read", item.path):
+        names = [item.path]
+        if not item.is_file:
+            names = [storage.join(item.path, name) for name in _all_files(item.path)]
+        for name in names:
+            file = storage.stat(name)
+            if file is None:
+                raise storage.changed(name)
+            if file.size:
+                yield from _split_file(item, file, context.settings)
+
+
+def _all_files(folder: str) -> list[str]:
+    """Returns the names of all manifests directly in a folder."""
+    if not storage.is_remote(folder):
+        return sorted(name for name in os.listdir(folder) if not _is_marker(name))
+    base = folder.rstrip("/") + "/"
+    names = (item.path.removeprefix(base) for item in storage.list_objects(base))
+    return sorted(name for name in names if name and not _is_marker(name))
+
+
+def _split_file(item: Input, file: StoredObject, settings: ConvertSettings) -> Iterator[Part]:
+    table = load_table(file, settings)
+    detail = json.dumps({"size": file.size, "version": file.version, "table": table.encode()})
+    if table.kind == columns.PARQUET:
+        for begin, end, number in parquet_parts(file.path, file.size, file.version):
+            yield Part(item, file.path, begin, end, number, detail)
+        return
+    begin, number = table.begin, table.number
+    if file.size - begin > STRETCH:
+        pattern = row_pattern(table.delimiter, table.skip_spaces) if table.kind == columns.CSV else None
+        steps = read_steps(file.path, begin, file.size, file.size, file.version, min(STEP, STRETCH))
+        for end, lines in find_row_starts(steps, begin, STRETCH, pattern):
+            yield Part(item, file.path, begin, end, number, detail)
+            begin, number = end, table.number + lines
+    if begin < file.size:
+        yield Part(item, file.path, begin, file.size, number, detail)
+
+
+def _rows(part: Part, table: Table, file: StoredObject, separator: str) -> Iterator[Row]:
+    """Yields the rows of a part."""
+    if table.kind == columns.PARQUET:
+        groups = (part.begin, part.end)
+        return parquet_rows(file.path, file.size, file.version, groups, part.number, table.names)
+    steps = read_steps(file.path, part.begin, part.end, file.size, file.version)
+    if table.kind == columns.JSONL:
+        return json_rows(steps, part.number, table.names)
+    cells = csv_cells(steps, part.number, table.delimiter, table.skip_spaces)
+    return csv_rows(cells, table.width, table.positions) if table.width else bare_rows(cells, separator)
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every row of a stretch, and the ids of classes that are numbers."""
+    settings = context.settings
+    detail = json.loads(part.detail)
+    table = Table.decode(detail["table"])
+    file = StoredObject(part.path, detail["size"], detail["version"])
+    rows = Rows(
+        settings=settings,
+        root=_root(settings, part.path),
+        prefix=part.item.prefix,
+        manifest=part.path,
+        shown=part.path.rpartition("/")[2],
+        unit="row" if table.kind == columns.PARQUET else "line",
+    )
+    with storage.faults("read", part.path):
+        yield from rows.refs(_rows(part, table, file, settings.label_separator))
+
+
+SOURCE = Source(
+    name="manifest",
+    provides=frozenset({Needs.LABEL}),
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    split=_split,
+)

@@ -1,0 +1,166 @@
+"""Parquet manifests, read with pyarrow: row groups side by side, only the columns that are wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images.signatures import kind_of
+from shardwright.transforms.sources.manifest.columns import PARQUET, Table, choose_columns, names_shown
+from shardwright.transforms.sources.manifest.lines import Row
+from shardwright.transforms.storage.ranges import RangeReader
+
+#: Rows that a part holds at least, if there are as many.
+_ROWS_A_PART = 100_000
+_ROWS_AT_ONCE = 4096
+#: Bytes of each column that are read ahead; without it a row group's column would be read at one go.
+_BUFFER = 1 << 20
+
+
+class _File(io.RawIOBase):
+    """A file of any storage, as pyarrow reads one."""
+
+    def __init__(self, ranges: RangeReader) -> None:
+        self._ranges = ranges
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._ranges.size}[whence]
+        self._position = max(start + offset, 0)
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._ranges.read_at(self._position, self._ranges.size if size < 0 else size)
+        self._position += len(data)
+        return data
+
+
+@contextlib.contextmanager
+def _open(path: str, size: int, version: str) -> Iterator[Any]:
+    """Opens a Parquet file.
+
+    Raises:
+      UsageError: if it is none, or damaged; in what the block reads of it too.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    with RangeReader(path, size, version) as ranges:
+        try:
+            yield parquet.ParquetFile(_File(ranges), buffer_size=_BUFFER, pre_buffer=False)
+        except (pyarrow.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            detail = " ".join(str(error).split())[:200].rstrip(".")
+            raise UsageError(
+                f"--input {printable(path)} cannot be read as Parquet ({detail}); write it anew."
+            ) from None
+
+
+def parquet_table(path: str, size: int, version: str, settings: ConvertSettings) -> Table:
+    """Returns how to read a Parquet file.
+
+    Raises:
+      UsageError: if it is none, or has no column of images.
+    """
+    import pyarrow
+
+    shown = printable(path)
+    with _open(path, size, version) as file:
+        schema = file.schema_arrow
+        twice = next((name for i, name in enumerate(schema.names) if name in schema.names[:i]), None)
+        if twice is not None:
+            raise UsageError(f"--input {shown} has two columns {printable(twice)!r}; rename one of them.")
+        names = choose_columns(shown, schema.names, settings, {})
+        kind = schema.field(names[0]).type
+        if isinstance(kind, pyarrow.DictionaryType):
+            kind = kind.value_type
+        types = pyarrow.types
+        tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary,
+                 types.is_string_view, types.is_binary_view, types.is_null)  # fmt: skip
+        if not any(test(kind) for test in tests):
+            raise UsageError(
+                f"--input {shown}: its column {printable(names[0])!r} holds no paths but {str(kind)[:60]}; "
+                "say with --image_column which one does."
+            )
+        if types.is_binary(kind) or types.is_large_binary(kind):
+            _check_no_pictures(shown, file, names[0])
+        any_rows = file.metadata.num_rows > 0
+        return Table(PARQUET, names, any_rows=any_rows, header=names_shown(schema.names))
+
+
+def _check_no_pictures(shown: str, file: Any, name: str) -> None:
+    for batch in file.iter_batches(batch_size=1, columns=[name], use_threads=False):
+        first = batch.column(0)[0].as_py()
+        if first and kind_of(first[:64]) is not None:
+            raise UsageError(
+                f"--input {shown}: its column {printable(name)!r} holds pictures and not their paths; "
+                "write them to files, and their paths to the column."
+            )
+        return
+
+
+def parquet_parts(path: str, size: int, version: str) -> Iterator[tuple[int, int, int]]:
+    """Yields (first row group, row group after the last, number of the first row) of parts."""
+    with _open(path, size, version) as file:
+        begin, first, rows, groups = 0, 1, 0, file.metadata.num_row_groups
+        for group in range(groups):
+            rows += file.metadata.row_group(group).num_rows
+            if rows >= _ROWS_A_PART or group == groups - 1:
+                yield begin, group + 1, first
+                begin, first, rows = group + 1, first + rows, 0
+
+
+def parquet_rows(
+    path: str, size: int, version: str, groups: tuple[int, int], number: int, names: Sequence[str]
+) -> Iterator[Row]:
+    """Yields the values of the columns in each row of some row groups; None for no column.
+
+    Raises:
+      UsageError: if the file is damaged.
+      EngineError: if it is not as it was listed.
+    """
+    wanted = list(dict.fromkeys(name for name in names if name))
+    with _open(path, size, version) as file:
+        batches = file.iter_batches(
+            batch_size=_ROWS_AT_ONCE, row_groups=list(range(*groups)), columns=wanted, use_threads=False
+        )
+        for batch in batches:
+            columns = {name: _values(batch.column(batch.schema.get_field_index(name))) for name in wanted}
+            nothing = [None] * batch.num_rows
+            for values in zip(*(columns.get(name, nothing) for name in names)):
+                yield number, values
+                number += 1
+
+
+def _values(column: Any) -> list[Any]:
+    """Returns a column's values as Python's; text that is not UTF-8 has surrogate escapes."""
+    import pyarrow
+
+    types = pyarrow.types
+    if isinstance(column.type, pyarrow.DictionaryType):
+        column = column.dictionary_decode()
+    if types.is_temporal(column.type) or types.is_decimal(column.type):
+        with contextlib.suppress(pyarrow.ArrowException):  # such as one for a time zone that is unknown
+            column = column.cast(pyarrow.string())
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        if types.is_list(column.type) or types.is_large_list(column.type):
+            return [None if item.values is None else _values(item.values) for item in column]
+        return [None if item is None else item.decode("utf-8", "surrogateescape")
+                for item in column.cast(pyarrow.large_binary()).to_pylist()]  # fmt: skip

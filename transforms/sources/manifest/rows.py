@@ -1,0 +1,214 @@
+"""The rows of a manifest as references."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.columns import column_values, encode_extra
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
+from shardwright.schemas.labels import MAX_OWN_ID, ClassId
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.sources.manifest.columns import ROLES, SPLIT_WORDS
+from shardwright.transforms.sources.manifest.lines import Row
+from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, RowFault, state_of
+from shardwright.transforms.sources.split_names import split_name
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
+#: A number as it is written in one way only; others are names.
+_NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
+#: Between the values of a list in a cell, unless --label_separator says otherwise.
+_LIST_SEPARATOR = "|"
+#: Characters of a value that a message shows.
+_SHOWN = 200
+#: Labels and splits that are remembered with what they mean.
+_REMEMBERED = 50_000
+
+
+class Rows:
+    """Makes references of the rows of one manifest.
+
+    Args:
+      settings: the settings.
+      root: the folder at which relative paths begin; empty for the working directory.
+      prefix: what keys begin with.
+      manifest: the manifest's path.
+      shown: how messages and keys of rows without image call the manifest.
+      unit: what its rows are counted in: lines or rows.
+    """
+
+    def __init__(
+        self, settings: ConvertSettings, root: str, prefix: str, manifest: str, shown: str, unit: str
+    ) -> None:
+        self._root = ImageRoot(root)
+        self._prefix = prefix
+        self._manifest = manifest
+        self._shown = f"{printable(shown)}, {unit} "
+        self._own_key = prefix + key_from_bytes(shown.encode("utf-8", "surrogateescape"))
+        self._separator = settings.label_separator
+        self._extra = settings.parsed_extra_columns
+        self._labels: dict[str, str] = {}
+        self._splits: dict[str, str] = {}
+        self._ids: set[int] = set()
+        self._new_ids: list[int] = []
+
+    def refs(self, rows: Iterable[Row]) -> Iterator[ImageRef | ClassId]:
+        """Yields a reference for each row, and the classes that are numbers."""
+        for number, values in rows:
+            if isinstance(values, str):
+                yield self._without_image(number, values)
+                continue
+            yield self._ref(number, values)
+            if self._new_ids:
+                for own in self._new_ids:
+                    yield ClassId(str(own), own)
+                self._new_ids.clear()
+
+    def _without_image(self, number: int, problem: str) -> ImageRef:
+        ref = ImageRef(key=f"{self._own_key}:{number}", uri=self._manifest, split=NO_SPLIT)
+        return ref.quarantined(QuarantineReason.BAD_ROW, f"{self._shown}{number}: {problem}")
+
+    def _ref(self, number: int, values: Sequence[Any]) -> ImageRef:
+        image, label, split, group, sha256 = values[:5]
+        try:
+            key, uri = self._root.find(image if type(image) is str else _path(image))
+        except RowFault as fault:
+            return self._without_image(number, str(fault))
+        key = self._prefix + key
+        try:
+            known = self._labels.get(label) if type(label) is str else None
+            label = self._label(label) if known is None else known
+            split = self._split(split) if split else ""
+            group = _text(group, "group") if group is not None and group != "" else ""
+            sha256 = _sha256(sha256) if sha256 else ""
+            extra = self._extra_values(values) if self._extra else ""
+        except RowFault as fault:
+            bad = ImageRef(key=key, uri=uri)
+            return bad.quarantined(QuarantineReason.BAD_ROW, f"{self._shown}{number}: {fault}")
+        size, version = -1, ""
+        if not storage.is_remote(uri):
+            try:
+                uri, size, version = state_of(uri)
+            except FileFault as fault:
+                missing = ImageRef(key, uri, label, split, group, sha256=sha256, extra=extra)
+                return missing.quarantined(QuarantineReason.UNREADABLE, f"{self._shown}{number}: {fault}")
+        lacks = "" if label else " has no class"
+        return ImageRef(
+            key, uri, label, split, group, size, version, sha256,
+            message=f"{self._shown}{number}{lacks}", extra=extra,
+        )  # fmt: skip
+
+    def _label(self, value: Any) -> str:
+        """Returns the class names of a row, joined."""
+        if isinstance(value, list | tuple):
+            if any(isinstance(item, list | tuple | dict) for item in value):
+                raise RowFault("its class is no text, number or list of them")
+            names = [_text(item, "class") for item in value]
+        else:
+            text = _text(value, "class")
+            names = text.split(self._separator) if self._separator else [text]
+        names = list(dict.fromkeys(filter(None, (name.strip() for name in names))))
+        if len(names) > 1 and not self._separator:
+            raise RowFault(
+                f"it has several classes ({', '.join(names[:3])[:_SHOWN]}); "
+                "--label_separator '|' lets an image have several"
+            )
+        for name in names:
+            if LABEL_SEPARATOR in name:
+                raise RowFault("its class holds the control character 0x1F")
+            # 7.0 is no number of a class but a measurement that somebody made one.
+            if _NUMBER.match(name) and int(name) <= MAX_OWN_ID and int(name) not in self._ids:
+                self._ids.add(int(name))
+                self._new_ids.append(int(name))
+        joined = LABEL_SEPARATOR.join(names)
+        if type(value) is str and len(self._labels) < _REMEMBERED:
+            self._labels[value] = joined
+        return joined
+
+    def _split(self, value: Any) -> str:
+        known = self._splits.get(value) if type(value) is str else None
+        if known is None:
+            text = _text(value, "split")
+            if len(text) > _SHOWN:
+                raise RowFault("its split is too long for a name")
+            try:
+                known = split_name(text)
+            except ValueError as error:
+                raise RowFault(str(error)) from None
+            if type(value) is str and len(self._splits) < _REMEMBERED:
+                self._splits[value] = known
+        return known
+
+    def _extra_values(self, values: Sequence[Any]) -> str:
+        found = {}
+        try:
+            for column, value in zip(self._extra, values[len(ROLES) :]):
+                items = column_values(column, value, self._separator or _LIST_SEPARATOR)
+                for item in items:
+                    if isinstance(item, str):
+                        item.encode("utf-8", "surrogateescape")
+                found[column.name] = items
+        except UnicodeEncodeError:
+            raise RowFault("a value of its extra columns is not UTF-8") from None
+        except (TypeError, ValueError) as error:
+            raise RowFault(printable(str(error))[:_SHOWN]) from None
+        return encode_extra(found)
+
+
+def bare_rows(cells: Iterable[tuple[int, list[str] | str]], separator: str) -> Iterator[Row]:
+    """Yields the values of rows without header: `[split,]image[,label...]`."""
+    for number, row in cells:
+        if isinstance(row, str):
+            yield number, row
+            continue
+        has_split = len(row) > 1 and row[0].strip().upper() in ("", *SPLIT_WORDS)
+        image, *labels = row[has_split:]
+        split = row[0].strip().lower() if has_split else ""
+        names: list[str] = [name for name in labels if name.strip()]
+        if separator:
+            names = [name for text in names for name in text.split(separator)]
+        label = names[0] if len(names) == 1 else names
+        yield number, (image, label, "validation" if split == "validate" else split, "", "")
+
+
+def _path(value: Any) -> str:
+    if value is None or value == "":
+        raise RowFault("it names no image")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    raise RowFault(f"its image is no path but {type(value).__name__}")
+
+
+def _text(value: Any, what: str) -> str:
+    """Returns a value as text; empty where it is missing."""
+    if isinstance(value, str):
+        text = value.strip()
+    elif value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    elif isinstance(value, bool):
+        return str(value).lower()
+    elif isinstance(value, bytes):
+        text = value.decode("utf-8", "surrogateescape").strip()
+    elif isinstance(value, list | tuple | dict):
+        raise RowFault(f"its {what} is no text or number")
+    else:
+        text = str(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise RowFault(f"its {what} is not UTF-8; save the file as UTF-8") from None
+    return text
+
+
+def _sha256(value: Any) -> str:
+    text = _text(value, "sha256")
+    if text and not _SHA256.match(text):
+        raise RowFault(f"its sha256 is not 64 hexadecimal digits but {text[:80]!r}")
+    return text.lower()
