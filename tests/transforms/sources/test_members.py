@@ -1,0 +1,338 @@
+"""Members of archives: every kind of zip and tar, names, and whatever is wrong, unsafe or damaged."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import pytest
+from hostile import picture
+from packing import PACKERS, by_key, list_refs, listed, read_all, tar_info, tar_of, zip_of
+
+from shardwright.schemas.image_ref import NO_SPLIT
+from shardwright.transforms.sources.archives import files as archive_files
+from shardwright.transforms.sources.archives import members, unpacked_tar
+
+_CLASSES = ("ant", "bee", "ant", "bee", "cat", "cat")
+PICTURES = {
+    f"{name}/{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant", "bee", "cat", "cat"))
+}
+FORMS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+
+
+@pytest.mark.parametrize("method", [0, 8, 12, 14])
+def test_zips_of_every_method(tmp_path: Path, method: int) -> None:
+    assert listed(tmp_path, zip_of(PICTURES, method, b"a comment"), "a.zip") == PICTURES
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("form", FORMS)
+def test_tars_of_every_form(tmp_path: Path, suffix: str, form: int) -> None:
+    assert listed(tmp_path, PACKERS[suffix](tar_of(PICTURES, form)), f"a{suffix}") == PICTURES
+
+
+def test_the_kind_is_told_by_the_bytes(tmp_path: Path) -> None:
+    assert listed(tmp_path, zip_of(PICTURES), "a.tar.gz") == PICTURES
+    assert listed(tmp_path, tar_of(PICTURES), "b.zip") == PICTURES
+    assert listed(tmp_path, PACKERS[".tar.xz"](tar_of(PICTURES)), "c.tgz") == PICTURES
+
+
+def test_a_v7_tar(tmp_path: Path) -> None:
+    data = bytearray(tar_of(PICTURES, tarfile.USTAR_FORMAT))
+    position = 0
+    while any(data[position : position + 512]):
+        header = data[position : position + 512]
+        size = int(bytes(header[124:135]), 8)
+        header[257:512] = bytes(255)
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+        data[position : position + 512] = header
+        position += 512 + -(-size // 512) * 512
+    assert listed(tmp_path, bytes(data), "a.tar") == PICTURES
+
+
+@pytest.mark.skipif(not shutil.which("tar"), reason="there is no tar")
+@pytest.mark.parametrize("form", ["v7", "ustar", "gnu", "oldgnu", "pax"])
+def test_what_the_tar_program_writes(tmp_path: Path, form: str) -> None:
+    long = {"v7": "n" * 90, "ustar": "d" * 90 + "/" + "n" * 90}.get(form, "d" * 120 + "/" + "n" * 120)
+    members = {"ant/1.png": picture(1), f"b/{long}.png": picture(2)}
+    for name, data in members.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(data)
+    folders = sorted(path.name for path in (tmp_path / "in").iterdir())
+    command = ["tar", f"--format={form}", "-cf", tmp_path / "a.tar", "-C", tmp_path / "in", *folders]
+    subprocess.run(command, check=True)
+    listed_keys = read_all(by_key(list_refs(tmp_path / "a.tar")))
+    assert {key.removeprefix("a.tar!"): value for key, value in listed_keys.items()} == members
+
+
+@pytest.mark.parametrize("prefix", [b"", b"#!/bin/sh\nexit 0\n" * 300])
+def test_zip64_and_a_program_in_front(tmp_path: Path, prefix: bytes) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in PICTURES.items():
+            with archive.open(name, "w", force_zip64=True) as file:
+                file.write(data)
+    plain = buffer.getvalue()
+    assert listed(tmp_path, prefix + plain, "a.zip") == PICTURES
+    end = plain.rindex(b"PK\5\6")
+    entries, length, offset = struct.unpack_from("<HLL", plain, end + 10)
+    end64 = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, entries, entries, length, offset)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, end, 1)
+    full = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    assert listed(tmp_path, prefix + plain[:end] + end64 + locator + full, "b.zip") == PICTURES
+
+
+def test_a_zip_that_was_written_as_a_stream(tmp_path: Path) -> None:
+    class Stream(io.RawIOBase):
+        def __init__(self) -> None:
+            self.data = bytearray()
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: bytes) -> int:  # type: ignore[override]
+            self.data += data
+            return len(data)
+
+    stream = Stream()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in PICTURES.items():
+            archive.writestr(name, data)
+    data = bytes(stream.data)
+    assert listed(tmp_path, data, "a.zip") == PICTURES
+    # Without the directory the sizes behind the data still tell where each member ends.
+    found = listed(tmp_path, data[: data.index(b"PK\1\2")], "b.zip")
+    assert found.pop("b.zip") == "TRUNCATED" and found == PICTURES
+
+
+def test_names(tmp_path: Path) -> None:
+    data = picture(1)
+
+    def info(name: str, raw: bytes, flags: int, extra: bytes = b"") -> tuple[zipfile.ZipInfo, bytes]:
+        stand_in = chr(ord("A") + len(replaced)) * len(raw)
+        made = zipfile.ZipInfo(stand_in)
+        made.extra, made.create_system = extra, 3
+        replaced.append((stand_in.encode(), raw, flags))
+        return made, data
+
+    replaced: list[tuple[bytes, bytes, int]] = []
+    cp437 = "ä/é.png".encode("cp437")
+    unicode_path = "ж/1.png".encode()
+    odd = b"?/1.png\x81"
+    extra = struct.pack("<HHBL", 0x7075, 5 + len(unicode_path), 1, zlib.crc32(odd)) + unicode_path
+    archive = zip_of(
+        [
+            info("utf8 by flag", "ü/1.png".encode(), 0x800),
+            info("utf8 without a flag", "ñandú/2.png".encode(), 0),
+            info("code page 437", cp437 + b"", 0),
+            info("bytes that are no UTF-8, whatever the flag says", b"a\xff/five.png", 0x800),
+            info("Info-ZIP's own field", odd, 0, extra),
+            info("from DOS", b"dos\\cats\\image_1.png", 0),
+        ]
+    )
+    for old, new, _ in replaced:
+        assert archive.count(old) >= 2
+        archive = archive.replace(old, new)
+    patched = bytearray(archive)
+    for _, new, flags in replaced:
+        for sign, at in ((b"PK\3\4", 30), (b"PK\1\2", 46)):
+            place = patched.index(sign + b"", 0)
+            while patched[place + at : place + at + len(new)] != new:
+                place = patched.index(sign, place + 1)
+            struct.pack_into("<H", patched, place + (6 if at == 30 else 8), flags)
+            if at == 46 and b"\\" in new:
+                patched[place + 5] = 0  # made on FAT
+    found = listed(tmp_path, bytes(patched), "a.zip")
+    assert found == dict.fromkeys(
+        ["ü/1.png", "ñandú/2.png", "ä/é.png", "a%FF/five.png", "ж/1.png", "dos/cats/image_1.png"], data
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_names_in_tars_that_are_no_utf8(tmp_path: Path, form: int) -> None:
+    names = ["a\udcff/1.png", "50%/2.png", "e\u0301/3.png", "d" * 90 + "/" + "f" * 90 + "\udcfe.png"]
+    buffer = io.BytesIO()
+    options = {"encoding": "utf-8", "errors": "surrogateescape"}
+    with tarfile.open(fileobj=buffer, mode="w", format=form, **options) as archive:
+        for name in names:
+            archive.addfile(tar_info(name, 3), io.BytesIO(b"abc"))
+    found = listed(tmp_path, buffer.getvalue(), "a.tar")
+    assert list(found) == ["a%FF/1.png", "50%25/2.png", "é/3.png", "d" * 90 + "/" + "f" * 90 + "%FE.png"]
+
+
+UNSAFE = {
+    "../up.png": "%2E%2E/up.png",
+    "a/../../up.png": "a/%2E%2E/%2E%2E/up.png",
+    "/etc/abs.png": "%2Fetc/abs.png",
+    "C:/win.png": "C%3A/win.png",
+    "c:win.png": "c%3Awin.png",
+    "\\\\server\\share\\x.png": "%5C%5Cserver%5Cshare%5Cx.png",
+    "a\\..\\..\\x.png": "a%5C..%5C..%5Cx.png",
+    "//server/x.png": "%2Fserver/x.png",
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_names_that_lead_out(tmp_path: Path, name: str, kind: str) -> None:
+    members = {name: picture(1), "ant/ok.png": picture(2)}
+    found = listed(tmp_path, zip_of(members) if kind == "zip" else tar_of(members), f"a.{kind}")
+    assert found == {UNSAFE[name]: "UNSAFE_MEMBER", "ant/ok.png": picture(2)}
+
+
+def test_names_that_are_too_long_or_hold_a_nul(tmp_path: Path) -> None:
+    long = "n" * 5000 + ".png"
+    found = listed(tmp_path, tar_of({long: b"x", "ok.png": b"y"}), "a.tar")
+    assert sorted(found.values(), key=str) == sorted(["UNSAFE_MEMBER", b"y"], key=str)
+    assert max(map(len, found)) < 300
+    data = zip_of({"aXb.png": picture(1)}).replace(b"aXb.png", b"a\0b.png")
+    assert listed(tmp_path, data, "b.zip") == {"a%00b.png": "UNSAFE_MEMBER"}
+
+
+def test_links_and_devices(tmp_path: Path) -> None:
+    kinds = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
+    infos = [tar_info(f"a/{i}.png", type=kind, linkname="/etc/passwd") for i, kind in enumerate(kinds)]
+    found = listed(tmp_path, tar_of([*((info, b"") for info in infos), ("a/ok.png", b"fine")]), "a.tar")
+    assert found == {**dict.fromkeys([f"a/{i}.png" for i in range(5)], "UNSAFE_MEMBER"), "a/ok.png": b"fine"}
+    link = zipfile.ZipInfo("a/link.png")
+    link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+    assert listed(tmp_path, zip_of([(link, b"/etc/passwd")]), "a.zip") == {"a/link.png": "UNSAFE_MEMBER"}
+
+
+@pytest.mark.skipif(not shutil.which("tar"), reason="there is no tar")
+@pytest.mark.parametrize("form", ["gnu", "pax"])
+def test_sparse_files(tmp_path: Path, form: str) -> None:
+    with open(tmp_path / "sparse.png", "wb") as file:
+        for i in range(12):
+            file.seek(i * 300_000)
+            file.write(b"data")
+    (tmp_path / "z.png").write_bytes(picture(1))
+    command = ["tar", f"--format={form}", "-S", "-cf", "a.tar", "sparse.png", "z.png"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert set(read_all(by_key(list_refs(tmp_path / "a.tar"))).values()) == {"UNSAFE_MEMBER", picture(1)}
+
+
+def test_names_that_stand_twice(tmp_path: Path) -> None:
+    twice = [("a/x.png", b"one"), ("a/y.png", b"other"), ("a/x.png", b"two"), ("a/x.png#2", b"three")]
+    found = listed(tmp_path, tar_of(twice), "a.tar")
+    assert found["a/x.png"] == b"two" and found["a/x.png#3"] == "CORRUPT" and found["a/y.png"] == b"other"
+    with pytest.warns(UserWarning, match="Duplicate"):
+        data = zip_of(twice)
+    found = listed(tmp_path, data, "a.zip")
+    assert found["a/x.png"] == b"one" and found["a/x.png#3"] == "CORRUPT" and len(found) == 4
+
+
+def test_encrypted_and_unknown_methods(tmp_path: Path) -> None:
+    data = bytearray(zip_of({"a/1.png": b"one", "a/2.png": b"two", "a/3.png": b"three"}, 0))
+    first, second, _ = [i for i in range(len(data)) if data[i : i + 4] == b"PK\1\2"]
+    data[first + 8] |= 1
+    struct.pack_into("<H", data, second + 10, 9)
+    found = by_key(list_refs(_write(tmp_path / "a.zip", bytes(data))))
+    assert found["a.zip!a/1.png"].reason == "UNREADABLE" and "encrypted" in found["a.zip!a/1.png"].message
+    assert (
+        found["a.zip!a/2.png"].reason == "UNSUPPORTED_FORMAT"
+        and "Deflate64" in found["a.zip!a/2.png"].message
+    )
+    assert found["a.zip!a/3.png"].is_candidate
+
+
+def _write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def test_overlapping_members_are_a_bomb(tmp_path: Path) -> None:
+    kernel = zip_of({"a/1.png": bytes(100_000), "a/ok.png": picture(1)})
+    begin = kernel.index(b"PK\1\2")
+    end = kernel.index(b"PK\1\2", begin + 1)
+    second = bytearray(kernel[begin:end])  # the same bytes under another name
+    local = kernel[: kernel.index(b"PK\3\4", 4)]
+    quoted = bytearray(local.replace(b"a/1.png", b"a/2.png"))
+    # a/2.png takes a/1.png's whole entry for its own data, stored.
+    struct.pack_into("<H", quoted, 8, 0)
+    struct.pack_into("<LL", quoted, 18, len(local), len(local))
+    header = bytes(quoted[: 30 + 7])
+    second[46:53] = b"a/2.png"
+    struct.pack_into("<H", second, 10, 0)
+    struct.pack_into("<LL", second, 20, len(local), len(local))
+    struct.pack_into("<L", second, 42, 0)
+    rest = kernel[len(local) : begin]
+    entries = []
+    place = begin
+    for _ in range(2):
+        following = kernel.find(b"PK\1\2", place + 1)
+        following = following if following > 0 else kernel.index(b"PK\5\6")
+        entry = bytearray(kernel[place:following])
+        struct.pack_into("<L", entry, 42, struct.unpack_from("<L", entry, 42)[0] + len(header))
+        entries.append(bytes(entry))
+        place = following
+    directory = bytes(second) + b"".join(entries)
+    body = header + local + rest
+    tail = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 3, 3, len(directory), len(body), 0)
+    found = listed(tmp_path, body + directory + tail, "a.zip")
+    assert found == {"a/1.png": "UNSAFE_MEMBER", "a/2.png": "UNSAFE_MEMBER", "a/ok.png": picture(1)}
+
+
+def test_a_header_that_lies_about_the_size(tmp_path: Path) -> None:
+    for claimed in (10, 200_000, 2**31):
+        data = bytearray(zip_of({"a/1.png": bytes(100_000), "a/2.png": b"fine"}))
+        place = data.index(b"PK\1\2")
+        struct.pack_into("<L", data, place + 24, claimed)
+        found = listed(tmp_path, bytes(data), f"{claimed}.zip")
+        assert (
+            found["a/1.png"] == ("TOO_LARGE" if claimed == 10 else "CORRUPT") and found["a/2.png"] == b"fine"
+        )
+
+
+def test_caps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_files, "SMALL_BYTES", 300_000)
+    monkeypatch.setattr(unpacked_tar, "SMALL_BYTES", 300_000)
+    members = {f"a/{i}.png": bytes(100_000) for i in range(50)}
+    found = listed(tmp_path, zip_of(members), "a.zip")
+    assert found.pop("a.zip") == "TOO_LARGE" and 1 <= len(found) < 50
+    for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"):
+        found = listed(tmp_path, PACKERS[suffix](tar_of(members)), f"b{suffix}")
+        assert found.pop(f"b{suffix}") == "TOO_LARGE" and 1 <= len(found) < 50
+        assert set(found.values()) <= {bytes(100_000), "TRUNCATED"}
+
+
+def test_no_more_members_than_an_archive_may_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardwright.transforms.sources import tar_members, zip_members
+
+    monkeypatch.setattr(tar_members, "MAX_MEMBERS", 4)
+    monkeypatch.setattr(zip_members, "MAX_MEMBERS", 4)
+    for name, data in (("a.tar", tar_of(PICTURES)), ("a.zip", zip_of(PICTURES))):
+        found = listed(tmp_path, data, name)
+        assert found.pop(name) == "TOO_LARGE" and found == dict(list(PICTURES.items())[:4])
+
+
+def test_archives_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "ok.zip").write_bytes(zip_of(PICTURES))
+    for name in ("a.zip", "b.tar", "c.tar.gz", "d.tar.zst"):
+        (tmp_path / "in" / name).write_bytes(b"no archive at all " * 100)
+    (tmp_path / "in" / "empty.tgz").write_bytes(b"")
+    found = by_key(list_refs(tmp_path / "in"))
+    bad = {key: ref.reason for key, ref in found.items() if not ref.is_candidate}
+    none = dict.fromkeys(("a.zip", "b.tar", "c.tar.gz", "d.tar.zst"), "CORRUPT")
+    assert bad == {**none, "empty.tgz": "EMPTY_FILE"}
+    assert {found[key].split for key in bad} == {NO_SPLIT}
+
+
+def test_bombs_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacked_tar, "SMALL_BYTES", 1 << 20)
+    for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"):
+        data = PACKERS[suffix](tar_of({"a/1.png": bytes(200 << 20)}))
+        found = listed(tmp_path, data, f"a{suffix}")
+        assert found == {f"a{suffix}": "TOO_LARGE", "a/1.png": "TRUNCATED"}
+    spooled = sum(os.path.getsize(path) for path in (tmp_path / "spool-of-test").rglob("*") if path.is_file())
+    assert spooled < members.MAX_RATIO * 4 * 200_000

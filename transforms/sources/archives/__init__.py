@@ -1,0 +1,195 @@
+"""Archives: zip and tar, plain or compressed, with class folders inside as on a disk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+
+from shardwright.schemas.codes import FilterReason
+from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.place import decode_place
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.images.decode import check_kind
+from shardwright.transforms.images.parts import read_part_head
+from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image
+from shardwright.transforms.sources.archives.files import (
+    NOTHING,
+    OpenArchive,
+    archive_of,
+    damaged_archive,
+    is_listed_archive,
+    open_archive,
+    split_archives,
+)
+from shardwright.transforms.sources.archives.folders import MemberFolders
+from shardwright.transforms.sources.archives.kinds import (
+    COMPRESSED,
+    extension_kind,
+    first_archive,
+    is_archive_head,
+    is_archive_name,
+    kind_of_archive,
+)
+from shardwright.transforms.sources.archives.members import Damage, Member, member_key
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.name_patterns import take_apart
+from shardwright.transforms.sources.source import Context, Part, Source
+from shardwright.transforms.storage.ranges import open_ranges
+
+_NO_FOLDER = "it lies in no class folder"
+#: What computers leave in folders and archives.
+_LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"))
+#: Kinds of files that are never images by their name; those of other names are looked into.
+_OTHER_KINDS = frozenset(
+    """txt json jsonl xml csv tsv md html htm yaml yml toml ini cfg log py ipynb js css sh bat c h cpp java
+    pdf doc docx xls xlsx ppt pptx mp3 wav flac ogg mp4 avi mov mkv webm npy npz pkl pickle pt pth h5 hdf5
+    mat parquet tfrecord db sqlite cls caption sha256 md5""".split()  # noqa: SIM905
+)
+#: Files that are zips inside and no archives of images.
+_NOT_FOR_US = frozenset(("npz", "docx", "xlsx", "pptx", "odt", "jar", "apk", "whl", "pt", "pth", "keras"))
+#: Members that are looked into together, and at once where a network has them.
+_LOOKS_TOGETHER, _REQUESTS_AT_ONCE = 256, 16
+
+
+def _extension(name: str) -> str:
+    stem, dot, extension = name.rpartition(".")
+    return extension.lower() if stem and dot else ""
+
+
+def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+    if not glimpse.is_file:
+        return bool(first_archive(glimpse))
+    if extension_kind(glimpse.name):
+        return True
+    if (
+        _extension(glimpse.name) in _NOT_FOR_US
+        or claims_to_be_image(glimpse.name)
+        or not is_archive_head(glimpse.head)
+    ):
+        return False
+    with open_ranges(glimpse.path) as reader:
+        return bool(kind_of_archive(reader, glimpse.name))
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    if not glimpse.is_file:
+        if not first_archive(glimpse):
+            raise UsageError(
+                f"--input {printable(glimpse.path)} is no folder of archives (zip, tar, tar.gz, "
+                "tar.bz2, tar.xz, tar.zst); name an archive, or leave --source out."
+            )
+        return "a folder of archives"
+    with open_ranges(glimpse.path) as reader:
+        kind = kind_of_archive(reader, glimpse.name)
+    if not kind:
+        raise UsageError(
+            f"--input {printable(glimpse.path)} is no zip and no tar, whatever its name says; check the file."
+        )
+    return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+    """Yields a reference for every member of an archive, or for every file beside archives."""
+    regex = context.settings.label_regex
+    pattern = re.compile(regex) if regex else None
+    for ref in _list_archive(part, context) if part.detail else _list_others(part):
+        if pattern and ref.split != NO_SPLIT:
+            ref = take_apart(ref, pattern, part.item.prefix)
+        elif ref.is_candidate and not ref.label:
+            ref = ref._replace(message=_NO_FOLDER)
+        yield ref
+
+
+def _list_others(part: Part) -> Iterator[ImageRef]:
+    for ref in list_class_folders(part.item):
+        if not is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
+            yield ref
+
+
+def _list_archive(part: Part, context: Context) -> Iterator[ImageRef]:
+    archive = archive_of(part)
+    assert archive is not None
+    with open_archive(part, archive, context) as opened:
+        if isinstance(opened, Damage):
+            yield damaged_archive(part, archive, opened)
+            return
+        folders = MemberFolders(archive.above, archive.tops)
+        for item in opened.members:
+            if isinstance(item, Member) and not item.fault:
+                path = member_key(item.name.rstrip("/"))
+                if not _is_hidden(path):
+                    folders.add(path, item.is_folder)
+        folders.settle()
+        yield from _looked_into(opened, _references(opened, folders))
+
+
+def _references(opened: OpenArchive, folders: MemberFolders) -> Iterator[tuple[ImageRef, bool]]:
+    """Yields a reference for every member, and whether its bytes have to say what it is."""
+    for ref, member in opened.entries():
+        if member is NOTHING:
+            yield ref, False
+            continue
+        path = member_key(member.name)
+        split, label = folders.place(path)
+        ref = ref._replace(split=split, label=label)
+        if not ref.is_candidate:
+            yield ref, False
+            continue
+        reason = why_filtered(path)
+        look = not reason and not claims_to_be_image(path)
+        yield ref.filtered(reason) if reason else ref, look
+
+
+def why_filtered(path: str) -> str:
+    """Returns why a member is no candidate, as far as its name says that; empty if it does not."""
+    name = path.rpartition("/")[2]
+    if _is_hidden(path):
+        return FilterReason.DOTFILE
+    if claims_to_be_image(name):
+        return ""
+    if is_archive_name(name):
+        return FilterReason.NESTED_ARCHIVE
+    return FilterReason.NOT_AN_IMAGE if _extension(name) in _OTHER_KINDS else ""
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") or part in _LEFT_BEHIND for part in path.split("/"))
+
+
+def _looked_into(opened: OpenArchive, refs: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef]:
+    """Yields all references; those of members that do not claim to be images are looked into."""
+    remote = storage.is_remote(opened.reader.path)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        run = executor.map if remote else map
+        waiting = iter(refs)
+        while batch := list(islice(waiting, _LOOKS_TOGETHER)):
+            yield from run(lambda item: _look_into(item[0]) if item[1] else item[0], batch)
+
+
+def _look_into(ref: ImageRef) -> ImageRef:
+    try:
+        head = read_part_head(ref.uri, decode_place(ref.place), HEAD_BYTES)
+        if is_archive_head(head):
+            return ref.filtered(FilterReason.NESTED_ARCHIVE)
+        check_kind(head, ref.key)
+    except NotACandidate as filtered:
+        return ref.filtered(filtered.reason)
+    except ImageFault:
+        return ref.filtered(FilterReason.NOT_AN_IMAGE)
+    return ref
+
+
+SOURCE = Source(
+    name="archives",
+    provides=frozenset({Needs.LABEL}),
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    split=split_archives,
+)

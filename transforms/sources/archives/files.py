@@ -1,0 +1,328 @@
+"""Archives as inputs: finds them, opens them, and makes references of their members."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, key_from_bytes
+from shardwright.schemas.place import Place
+from shardwright.schemas.units import format_size
+from shardwright.transforms import storage
+from shardwright.transforms.sources.archives.kinds import (
+    COMPRESSED,
+    TAR,
+    ZIP,
+    extension_kind,
+    kind_of_archive,
+)
+from shardwright.transforms.sources.archives.members import (
+    MAX_RATIO,
+    SMALL_BYTES,
+    Damage,
+    Member,
+    MemberStore,
+    member_key,
+    why_unsafe,
+)
+from shardwright.transforms.sources.archives.tar_members import list_tar
+from shardwright.transforms.sources.archives.unique_names import UniqueNames
+from shardwright.transforms.sources.archives.unpacked_tar import read_footer, write_unpacked
+from shardwright.transforms.sources.archives.zip_members import list_zip
+from shardwright.transforms.sources.archives.zip_overlaps import find_overlaps
+from shardwright.transforms.sources.class_folders import walk
+from shardwright.transforms.sources.source import Context, Input, Part
+from shardwright.transforms.storage.ranges import RangeReader, open_ranges
+
+_SPOOL_FORMAT = "unpacked tar 1"
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
+#: Folders at the top of an input that are worth passing on: more cannot all be splits.
+_MOST_TOPS = 12
+
+
+class ArchiveFile(NamedTuple):
+    """An archive as it was listed, which `Part.detail` carries.
+
+    Attributes:
+      key: its path below the input.
+      size: its bytes.
+      version: the mark of its state.
+      tops: the folders at the top of the input; empty if the input is the archive.
+    """
+
+    key: str
+    size: int
+    version: str
+    tops: tuple[str, ...] = ()
+
+    @property
+    def above(self) -> tuple[str, ...]:
+        """The folders in which it lies, below the input."""
+        return tuple(self.key.split("/")[:-1])
+
+
+def archive_of(part: Part) -> ArchiveFile | None:
+    """Returns the archive that a part is, None for the part of the files beside archives."""
+    if not part.detail:
+        return None
+    key, size, version, tops = json.loads(part.detail)
+    return ArchiveFile(key, size, version, tuple(tops))
+
+
+def split_archives(item: Input, context: Context) -> Iterator[Part]:
+    """Yields a part for every archive, and one for what lies beside them.
+
+    Raises:
+      EngineError: if a folder cannot be listed.
+    """
+    found = None if not storage.is_remote(item.path) and os.path.isdir(item.path) else storage.stat(item.path)
+    if found is not None:
+        name = key_from_bytes(os.fsencode(item.path.rpartition("/")[2]))
+        yield _part(item, item.path, ArchiveFile(name, found.size, found.version))
+        return
+    archives, others = [], False
+    tops: set[str] = set()
+    for path, key, size, version in _files(item.path):
+        folders = key.split("/")[:-1]
+        if folders and len(tops) < _MOST_TOPS:
+            tops.add(folders[0])
+        if is_listed_archive(key, size):
+            archives.append((path, ArchiveFile(key, size, version)))
+        else:
+            others = True
+    for path, archive in archives:
+        yield _part(item, path, archive._replace(tops=tuple(sorted(tops))))
+    if others:
+        yield Part(item, item.path)
+
+
+def is_listed_archive(key: str, size: int) -> bool:
+    """Whether a file of a folder is listed as an archive, going by its name."""
+    parts = key.split("/")
+    return size >= 0 and bool(extension_kind(parts[-1])) and not any(part.startswith(".") for part in parts)
+
+
+def _part(item: Input, path: str, archive: ArchiveFile) -> Part:
+    return Part(item, path, detail=json.dumps(archive))
+
+
+def _files(folder: str) -> Iterator[tuple[str, str, int, str]]:
+    """Yields (path, key, size, version) of all files below a folder; the size of what is no file is -1."""
+    if storage.is_remote(folder):
+        base = folder.rstrip("/") + "/"
+        for item in storage.list_objects(base):
+            relative = item.path.removeprefix(base).encode("utf-8", "surrogateescape")
+            yield item.path, key_from_bytes(relative), item.size, item.version
+        return
+    for path, relative, entry in walk(os.fsencode(folder)):
+        size, version = -1, ""
+        with contextlib.suppress(OSError):
+            status = entry.stat()
+            if stat.S_ISREG(status.st_mode):
+                size, version = status.st_size, storage.local_version(status)
+        yield os.fsdecode(path), key_from_bytes(relative), size, version
+
+
+@dataclass
+class OpenArchive:
+    """An archive whose members are known.
+
+    Attributes:
+      part: what is listed.
+      archive: the archive as it was listed.
+      kind: what it is by its bytes.
+      file: the spool file with its tar, or empty.
+      reader: of the file that holds the members.
+      members: all of them, and what is damaged.
+    """
+
+    part: Part
+    archive: ArchiveFile
+    kind: str
+    file: str
+    reader: RangeReader
+    members: MemberStore
+
+    def place(self, member: Member) -> Place:
+        """Returns where a member's bytes are."""
+        return Place(
+            file=self.file,
+            offset=member.offset,
+            length=member.length,
+            method=member.method,
+            file_size=self.reader.size,
+            # The spool file may be written anew by a second run; it holds the same.
+            file_version="" if self.file else self.archive.version,
+            name=member.local_name,
+            crc32=member.crc32,
+        )
+
+    def entries(self) -> Iterator[tuple[ImageRef, Member]]:
+        """Yields a reference for every member that is no folder, in order, but for its class.
+
+        What is unsafe, damaged or stands twice is quarantined by then; so is the archive for
+        what it is itself damaged by, with an empty member.
+        """
+        names = UniqueNames()
+        overlaps = find_overlaps(self.reader, self.members) if self.kind == ZIP else {}
+        for item in self.members:
+            if not isinstance(item, Member):
+                names.add(_damage_name(item))
+            elif not item.is_folder or item.fault:
+                names.add(member_key(item.name, unsafe=_is_unsafe(item)))
+        names.settle(
+            member_key(item.name)
+            for number, item in enumerate(self.members)
+            if isinstance(item, Member) and not item.is_folder and not item.fault and number not in overlaps
+        )
+        damages = 0
+        for number, item in enumerate(self.members):
+            if isinstance(item, Damage):
+                yield self._damage_ref(item, names, damages), NOTHING
+                damages += item.offset < 0
+                continue
+            if number in overlaps:
+                item = item.at_fault(*overlaps[number])
+            if not item.is_folder or item.fault:
+                yield self._member_ref(item, names), item
+
+    def _damage_ref(self, damage: Damage, names: UniqueNames, before: int) -> ImageRef:
+        key = self.part.item.prefix + self.archive.key
+        if damage.offset >= 0:
+            key = f"{key}!{names.spare(_damage_name(damage))}"
+        elif before:
+            key = f"{key}#{before + 1}"
+        return damaged_archive(self.part, self.archive, damage)._replace(key=key)
+
+    def _member_ref(self, member: Member, names: UniqueNames) -> ImageRef:
+        key = member_key(member.name, unsafe=_is_unsafe(member))
+        if member.fault:
+            key = names.spare(key)
+        else:
+            which, total = names.place(key)
+            # A tar is written on to replace members; in a zip nothing says which one counts.
+            if which != (total if self.kind != ZIP else 1):
+                replaced = "a later member replaces it" if self.kind != ZIP else "an earlier one is taken"
+                member = member.at_fault(
+                    QuarantineReason.CORRUPT, f"its name stands {total} times in the archive; {replaced}"
+                )
+                key = names.other(key)
+        ref = ImageRef(
+            key=f"{self.part.item.prefix}{self.archive.key}!{key}",
+            uri=self.part.path,
+            size=member.size,
+            version=member.mark,
+            place=self.place(member).encode(),
+        )
+        return ref.quarantined(member.fault, member.message) if member.fault else ref
+
+
+#: What stands for the member where the archive itself is damaged.
+NOTHING = Member("", 0, 0, 0)
+
+
+def _damage_name(damage: Damage) -> str:
+    return f"@{damage.offset}"
+
+
+def _is_unsafe(member: Member) -> bool:
+    return member.fault == QuarantineReason.UNSAFE_MEMBER
+
+
+def damaged_archive(part: Part, archive: ArchiveFile, damage: Damage) -> ImageRef:
+    """Returns the reference under which the fault of an archive itself is booked."""
+    ref = ImageRef(
+        key=part.item.prefix + archive.key,
+        uri=part.path,
+        split=NO_SPLIT,
+        size=archive.size,
+        version=archive.version,
+    )
+    return ref.quarantined(damage.reason, damage.message)
+
+
+@contextlib.contextmanager
+def open_archive(part: Part, archive: ArchiveFile, context: Context) -> Iterator[OpenArchive | Damage]:
+    """Opens an archive and lists its members; yields the damage if it cannot be opened.
+
+    Raises:
+      EngineError: if it changed since it was listed, or the storage failed.
+    """
+    with contextlib.ExitStack() as stack:
+        with storage.faults("read", part.path):
+            try:
+                opened = _open(part, archive, context, stack)
+            except FileNotFoundError:
+                raise storage.changed(part.path) from None
+            except OSError as error:
+                if error.errno not in _FORBIDDEN:
+                    raise
+                opened = Damage(QuarantineReason.UNREADABLE, (error.strerror or str(error)).lower())
+        yield opened
+
+
+def _open(
+    part: Part, archive: ArchiveFile, context: Context, stack: contextlib.ExitStack
+) -> OpenArchive | Damage:
+    if not archive.size:
+        return Damage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
+    reader = stack.enter_context(RangeReader(part.path, archive.size, archive.version))
+    kind = kind_of_archive(reader, archive.key)
+    if not kind:
+        return Damage(QuarantineReason.CORRUPT, "its name is that of an archive, its bytes are those of none")
+    state = f"{archive.size}:{archive.version}"
+    members = MemberStore()
+    opened = OpenArchive(part, archive, kind, "", reader, members)
+    if kind in COMPRESSED:
+        identity = "\0".join((part.path, state, _SPOOL_FORMAT))
+        opened.file = context.spool.fill(identity, lambda out: write_unpacked(reader, kind, out))
+        reader.check_unchanged()
+        opened.reader = stack.enter_context(open_ranges(opened.file))
+        unpacked = read_footer(opened.reader)
+        for found in list_tar(opened.reader, unpacked.length, state):
+            if not (isinstance(found, Damage) and found.offset < 0 and unpacked.damage):
+                members.add(_checked(found))
+        if unpacked.damage:
+            members.add(unpacked.damage)
+    elif kind == TAR:
+        for found in list_tar(reader, archive.size, state):
+            members.add(_checked(found))
+    else:
+        _store_bounded(members, list_zip(reader), archive.size)
+    reader.check_unchanged()
+    return opened
+
+
+def _checked(found: Member | Damage) -> Member | Damage:
+    """Returns a member with the fault that its name is, if it is one."""
+    if isinstance(found, Member) and (problem := why_unsafe(found.name)):
+        return found._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=problem)
+    return found
+
+
+def _store_bounded(members: MemberStore, found: Iterator[Member | Damage], archive_size: int) -> None:
+    """Stores the members of a zip until they unpack to more than an archive may.
+
+    Reading holds each member to the size that is counted here.
+    """
+    most, total = max(SMALL_BYTES, MAX_RATIO * archive_size), 0
+    for item in map(_checked, found):
+        if isinstance(item, Member) and not item.fault:
+            total += max(item.size, 0)
+            if total > most:
+                members.add(
+                    Damage(
+                        QuarantineReason.TOO_LARGE,
+                        f"its members unpack to more than {format_size(most)}; those from "
+                        f"{member_key(item.name)[:200]} on are left out",
+                    )
+                )
+                return
+        members.add(item)

@@ -1,0 +1,67 @@
+"""Finds names that stand more than once in an archive, in a few bytes a name."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+
+class UniqueNames:
+    """Gives every entry of an archive a name of its own.
+
+    Names are `add`ed once in a first pass; `settle` then looks at those that may stand twice, so
+    that only these are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._hashes = array("q")
+        self._sorted = np.empty(0, np.int64)
+        self._twice: frozenset[int] = frozenset()
+        self._count: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+        self._given: set[str] = set()
+        self._number: dict[str, int] = {}
+
+    def add(self, name: str) -> None:
+        """Takes note of an entry's name."""
+        self._hashes.append(hash(name))
+
+    def settle(self, sound: Iterable[str]) -> None:
+        """Finds out which names stand more than once.
+
+        Args:
+          sound: the names of all entries that may have it; nothing else is wrong with them.
+        """
+        self._sorted = np.sort(np.frombuffer(self._hashes, np.int64))
+        self._twice = frozenset(self._sorted[1:][self._sorted[1:] == self._sorted[:-1]].tolist())
+        if self._twice:
+            self._count.update(name for name in sound if hash(name) in self._twice)
+
+    def place(self, name: str) -> tuple[int, int]:
+        """Returns which one of how many sound ones of a name this is, counted from 1, one after the other."""
+        total = self._count.get(name, 1)
+        if total == 1:
+            return 1, 1
+        self._seen[name] += 1
+        return self._seen[name], total
+
+    def spare(self, name: str) -> str:
+        """Returns a name for an entry that is not sound: its own, unless there are others of it."""
+        return self.other(name) if hash(name) in self._twice else name
+
+    def other(self, name: str) -> str:
+        """Returns a name like the one given that no other has."""
+        number = self._number.get(name, 2)
+        while self._is_taken(candidate := f"{name}#{number}"):
+            number += 1
+        self._number[name] = number + 1
+        self._given.add(candidate)
+        return candidate
+
+    def _is_taken(self, name: str) -> bool:
+        found = int(np.searchsorted(self._sorted, hash(name)))
+        same = found < len(self._sorted) and self._sorted[found] == hash(name)
+        return bool(same) or name in self._given

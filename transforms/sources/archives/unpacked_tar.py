@@ -1,0 +1,187 @@
+"""Unpacks a compressed tar into a spool file, counting what comes out."""
+
+from __future__ import annotations
+
+import bz2
+import json
+import lzma
+import struct
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from typing import IO, Any, NamedTuple
+
+import zstandard
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.units import format_size
+from shardwright.transforms.sources.archives.kinds import (
+    BZIP2,
+    GZIP,
+    MAX_DECODER_BYTES,
+    MAX_WINDOW_BYTES,
+    XZ,
+    ZSTD,
+)
+from shardwright.transforms.sources.archives.members import MAX_RATIO, MAX_UNPACKED_BYTES, SMALL_BYTES, Damage
+from shardwright.transforms.storage.ranges import RangeReader
+
+#: Compressed bytes that are unpacked at once: a decoder that meets damage gives nothing for its last
+#: bite (zlib's state can be copied), and a bite of zstd can unpack to 32,768 times as much.
+_BITES = {GZIP: 1 << 16, BZIP2: 1 << 12, XZ: 1 << 12, ZSTD: 1 << 10}
+#: Bytes that are unpacked at once, where a decoder lets itself be stopped.
+_PIECE = 1 << 20
+#: At the end of a spool file: the length of the JSON before it, and a sign that both are ours.
+_FOOTER = struct.Struct("<Q8s")
+_SIGN = b"SWspool1"
+
+
+class Unpacked(NamedTuple):
+    """What a spool file holds.
+
+    Attributes:
+      length: bytes of the tar at its beginning.
+      damage: why it is not all of the archive, if so.
+    """
+
+    length: int
+    damage: Damage | None
+
+
+class _Stop(Exception):
+    """Ends unpacking."""
+
+    def __init__(self, reason: QuarantineReason, message: str) -> None:
+        super().__init__(message)
+        self.damage = Damage(reason, message)
+
+
+def write_unpacked(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
+    """Writes what a compressed file unpacks to, as far as it can be, and what was wrong with it.
+
+    Args:
+      reader: of the compressed file.
+      kind: how it is compressed.
+      out: a spool file.
+
+    Raises:
+      EngineError: if the file changed while it was read.
+      OSError: if it cannot be read, or the spool file not be written.
+    """
+    length, damage = 0, None
+    try:
+        for piece, read in _pieces(reader, kind):
+            most = min(MAX_UNPACKED_BYTES, max(SMALL_BYTES, MAX_RATIO * read))
+            out.write(piece[: most - length])
+            length += len(piece)
+            if length > most:
+                length = most
+                raise _Stop(
+                    QuarantineReason.TOO_LARGE,
+                    f"its first {format_size(read)} unpack to more than {format_size(most)}; the rest is "
+                    "left out",
+                )
+    except _Stop as stop:
+        damage = stop.damage
+    note = json.dumps({"length": length, "damage": damage}).encode()
+    out.write(note + _FOOTER.pack(len(note), _SIGN))
+
+
+def read_footer(reader: RangeReader) -> Unpacked:
+    """Returns what a spool file says of itself."""
+    note_length, sign = _FOOTER.unpack(reader.read_at(reader.size - _FOOTER.size, _FOOTER.size))
+    if sign != _SIGN:
+        raise ValueError(f"{reader.path} is no spool file")
+    note = json.loads(reader.read_at(reader.size - _FOOTER.size - note_length, note_length))
+    return Unpacked(note["length"], Damage(*note["damage"]) if note["damage"] else None)
+
+
+def _pieces(reader: RangeReader, kind: str) -> Iterator[tuple[bytes, int]]:
+    """Yields (unpacked bytes, compressed bytes read so far); streams that were joined follow each other."""
+    position, begun = 0, False
+    while position < reader.size:
+        head = reader.read_at(position, _LONGEST_MAGIC)
+        if kind == ZSTD and head[1:4] == _SKIPPABLE and head[0] & 0xF0 == 0x50:
+            position += 8 + int.from_bytes(head[4:8], "little")
+            continue
+        if begun and not head.startswith(_MAGIC[kind]):
+            if head.startswith(b"\0"):  # padding
+                position += len(head) - len(head.lstrip(b"\0"))
+                continue
+            return  # rubbish behind the last stream is none of ours, as gzip itself has it
+        begun = True
+        position = yield from _stream_pieces(reader, kind, position)
+    if not begun:
+        raise _Stop(QuarantineReason.TRUNCATED, f"it holds no {kind} data")
+
+
+def _stream_pieces(reader: RangeReader, kind: str, position: int) -> Generator[tuple[bytes, int], None, int]:
+    """Yields the pieces of one stream; returns where it ends."""
+    decoder = _DECODERS[kind]()
+    while not decoder.eof:
+        data = reader.read_at(position, _BITES[kind])
+        if not data:
+            raise _Stop(QuarantineReason.TRUNCATED, f"its {kind} data ends early, at byte {position}")
+        position += len(data)
+        before = decoder.copy() if kind == GZIP else None
+        try:
+            yield decoder.decompress(data, _PIECE), position
+            while not decoder.eof and _has_more(decoder, kind):
+                before, data = (decoder.copy(), decoder.unconsumed_tail) if kind == GZIP else (None, b"")
+                yield decoder.decompress(data, _PIECE), position
+        except _FAULTS as error:
+            if before is not None:
+                yield from _up_to_fault(before, data, position)
+            text = " ".join(str(error).split()) or type(error).__name__
+            raise _Stop(
+                QuarantineReason.CORRUPT, f"its {kind} data is damaged near byte {position}: {text}"
+            ) from error
+    return position - len(decoder.unused_data)
+
+
+def _has_more(decoder: Any, kind: str) -> bool:
+    """Whether a decoder has not given all that it can for what it was given."""
+    return bool(decoder.unconsumed_tail) if kind == GZIP else not decoder.needs_input
+
+
+def _up_to_fault(decoder: Any, data: bytes, position: int) -> Iterator[tuple[bytes, int]]:
+    """Yields what can be unpacked of a damaged stretch, byte for byte."""
+    for place in range(len(data)):
+        try:
+            yield decoder.decompress(data[place : place + 1]), position
+        except zlib.error:
+            return
+
+
+class _ZstdDecoder:
+    """A zstd frame with the methods of the standard library's decoders."""
+
+    needs_input = True
+
+    def __init__(self) -> None:
+        self._decoder = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
+
+    def decompress(self, data: bytes, limit: int) -> bytes:
+        """Unpacks all that it is given; a small bite cannot unpack to much."""
+        return self._decoder.decompress(data)
+
+    @property
+    def eof(self) -> bool:
+        """Whether the frame is complete."""
+        return self._decoder.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came after it."""
+        return self._decoder.unused_data
+
+
+_FAULTS = (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, zstandard.ZstdError, MemoryError)
+_SKIPPABLE = b"\x2a\x4d\x18"
+_MAGIC = {GZIP: b"\x1f\x8b", BZIP2: b"BZh", XZ: b"\xfd7zXZ\0", ZSTD: b"\x28\xb5\x2f\xfd"}
+_LONGEST_MAGIC = 8
+_DECODERS: dict[str, Callable[[], Any]] = {
+    GZIP: lambda: zlib.decompressobj(31),
+    BZIP2: bz2.BZ2Decompressor,
+    XZ: lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_DECODER_BYTES),
+    ZSTD: _ZstdDecoder,
+}

@@ -1,0 +1,89 @@
+"""Finds members of a zip that share bytes, as those of zip bombs do."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.transforms.sources.archives.members import Damage, Member
+from shardwright.transforms.storage.ranges import RangeReader
+
+_LOCAL = struct.Struct("<4s5H3L2H")  # APPNOTE.TXT 4.3.7
+_LOCAL_SIGN = b"PK\3\4"
+_SIZES_FOLLOW = 1 << 3
+_FULL32 = 0xFFFFFFFF
+#: Members whose own headers are asked about; where more overlap, all are unsafe.
+_MOST_LOOKS = 1000
+
+Fault = tuple[QuarantineReason, str]
+
+
+def find_overlaps(reader: RangeReader, found: Iterable[Member | Damage]) -> Mapping[int, Fault]:
+    """Returns the faults of members that share bytes with others, by their place in the sequence.
+
+    One whose own header contradicts the directory is damaged, and whom it seems to cover is not.
+
+    Args:
+      reader: of the file.
+      found: all members, in one and the same order at every loop.
+    """
+    begins, ends = array("Q"), array("Q")
+    for item in found:
+        begin = end = 0
+        if isinstance(item, Member) and not item.fault:
+            begin, end = item.offset, item.offset + _least_bytes(item)
+        begins.append(begin)
+        ends.append(end)
+    starts, stops = np.frombuffer(begins, np.uint64), np.frombuffer(ends, np.uint64)
+    suspects = _overlapping(starts, stops)
+    if not len(suspects):
+        return {}
+    faults: dict[int, Fault] = {}
+    if len(suspects) <= _MOST_LOOKS:
+        asked = set(suspects.tolist())
+        for number, item in enumerate(found):
+            if number in asked and isinstance(item, Member) and _is_contradicted(reader, item):
+                faults[number] = (
+                    QuarantineReason.CORRUPT,
+                    "the archive's directory and its own header disagree",
+                )
+        stops = stops.copy()
+        stops[list(faults)] = starts[list(faults)]
+        suspects = _overlapping(starts, stops)
+    unsafe = (QuarantineReason.UNSAFE_MEMBER, "it shares bytes with another member")
+    return {**dict.fromkeys(suspects.tolist(), unsafe), **faults}
+
+
+def _least_bytes(member: Member) -> int:
+    """Returns how many bytes header, name and data take at least."""
+    return _LOCAL.size + len((member.local_name or "").encode("utf-8", "surrogateescape")) + member.length
+
+
+def _overlapping(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Returns the indices of stretches that share bytes with another one; empty ones share none."""
+    real = np.flatnonzero(stops > starts)
+    order = real[np.argsort(starts[real], kind="stable")]
+    first, last = starts[order], stops[order]
+    if len(order) < 2:
+        return np.empty(0, np.int64)
+    reached = np.maximum.accumulate(last)
+    covered = np.zeros(len(order), bool)
+    covered[1:] = first[1:] < reached[:-1]
+    covers = np.zeros(len(order), bool)
+    covers[:-1] = last[:-1] > first[1:]
+    return np.asarray(order[covered | covers])
+
+
+def _is_contradicted(reader: RangeReader, member: Member) -> bool:
+    fixed = reader.read_at(member.offset, _LOCAL.size)
+    if len(fixed) < _LOCAL.size or not fixed.startswith(_LOCAL_SIGN):
+        return True
+    _, _, flags, _, _, _, _, length, _, name_length, _ = _LOCAL.unpack(fixed)
+    name = reader.read_at(member.offset + _LOCAL.size, name_length)
+    if name != (member.local_name or "").encode("utf-8", "surrogateescape"):
+        return True
+    return not flags & _SIZES_FOLLOW and length not in (member.length, _FULL32)

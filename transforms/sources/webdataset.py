@@ -1,0 +1,316 @@
+"""WebDataset: tars whose members `KEY.jpg`, `KEY.cls`, `KEY.json` and `KEY.txt` make up samples."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.columns import column_values, encode_extra
+from shardwright.schemas.errors import ImageFault, UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.place import decode_place
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images.parts import read_part
+from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.sources.archives import why_filtered
+from shardwright.transforms.sources.archives.files import (
+    NOTHING,
+    OpenArchive,
+    archive_of,
+    damaged_archive,
+    is_listed_archive,
+    open_archive,
+    split_archives,
+)
+from shardwright.transforms.sources.archives.kinds import (
+    COMPRESSED,
+    TAR,
+    extension_kind,
+    first_archive,
+    kind_of_archive,
+    unpack_head,
+)
+from shardwright.transforms.sources.archives.members import Damage, Member, member_key
+from shardwright.transforms.sources.archives.tar_members import list_tar
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.glimpse import Glimpse, look_at
+from shardwright.transforms.sources.source import Context, Part, Source
+from shardwright.transforms.storage.ranges import RangeReader, open_ranges
+
+#: Bytes of a member that says something of an image.
+_MAX_SAID_BYTES = 16 << 20
+#: Members that are looked at to know a WebDataset, and compressed bytes that may be unpacked for it.
+_MEMBERS_LOOKED_AT, _PACKED_BYTES = 12, 4 << 20
+#: A whole number as a program writes it: 007 is a name.
+_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_LABEL_FIELDS = ("label", "class", "cls", "class_name")
+_SAYING = ("cls", "json", "txt")
+_UNLABELLED = "neither .cls nor .json says its class"
+
+
+class BadSample(ValueError):
+    """What a sample says cannot be understood."""
+
+
+def take_name_apart(name: str) -> tuple[str, str]:
+    """Returns a member's sample and what it is of it: all behind the first dot of its last part.
+
+    >>> take_name_apart("train/0001.seg.png")
+    ('train/0001', 'seg.png')
+    """
+    folder, slash, last = name.rpartition("/")
+    stem, _, field_name = last.partition(".")
+    return folder + slash + stem, field_name.lower()
+
+
+@dataclass
+class _Said:
+    """What a sample says of its images, as fields of a reference."""
+
+    label: str = ""
+    message: str = _UNLABELLED
+    annotations: str = ""
+    extra: str = ""
+
+
+@dataclass
+class _Sample:
+    """Members of one sample, which follow each other."""
+
+    name: str
+    images: list[ImageRef] = field(default_factory=list)
+    says: dict[str, ImageRef] = field(default_factory=dict)
+
+
+def _shows_samples(members: Iterator[Member | Damage]) -> bool:
+    """Whether the first members of an archive are those of samples, and lie in no folders."""
+    fields: dict[str, set[str]] = {}
+    for item in islice(members, _MEMBERS_LOOKED_AT):
+        if isinstance(item, Member) and not item.is_folder and not item.name.startswith("."):
+            sample, name = take_name_apart(item.name)
+            fields.setdefault(sample, set()).add(name)
+    flat = (names for sample, names in fields.items() if "/" not in sample)
+    return any(
+        names.intersection(_SAYING) and any(claims_to_be_image(f"x.{name}") for name in names)
+        for names in flat
+    )
+
+
+def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+    if settings.label_regex:
+        return False
+    if not glimpse.is_file:
+        path = first_archive(glimpse)
+        return bool(path) and _accepts(look_at(path), settings)
+    if not extension_kind(glimpse.name):
+        return False
+    with open_ranges(glimpse.path) as reader:
+        kind = kind_of_archive(reader, glimpse.name)
+        if kind in COMPRESSED:
+            head = unpack_head(reader.read_at(0, _PACKED_BYTES), kind, 4 * _PACKED_BYTES)
+            return _shows_samples(list_tar(_InMemory(head), len(head)))
+        return kind == TAR and _shows_samples(list_tar(reader, reader.size))
+
+
+class _InMemory(RangeReader):
+    """Bytes that are read as a file is."""
+
+    def __init__(self, data: bytes) -> None:
+        self.path, self.size, self.version = "", len(data), ""
+        self._data = data
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Returns a stretch; less of it at the end."""
+        return self._data[offset : offset + length]
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    if not glimpse.is_file:
+        if not first_archive(glimpse):
+            raise UsageError(
+                f"--input {printable(glimpse.path)} holds no tars; name the folder with the "
+                "shards of a WebDataset."
+            )
+        return "a folder with the shards of a WebDataset"
+    with open_ranges(glimpse.path) as reader:
+        if not kind_of_archive(reader, glimpse.name):
+            raise UsageError(f"--input {printable(glimpse.path)} is no tar; name a shard of a WebDataset.")
+    return "a shard of a WebDataset"
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every image, and for whatever else goes with none, and the ids of classes."""
+    archive = archive_of(part)
+    if archive is None:
+        for ref in list_class_folders(part.item):
+            if not is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
+                ref = ref._replace(label="", split="")
+                yield ref.filtered(FilterReason.NOT_AN_IMAGE) if ref.is_candidate else ref
+        return
+    with open_archive(part, archive, context) as opened:
+        if isinstance(opened, Damage):
+            yield damaged_archive(part, archive, opened)
+            return
+        numbers: set[ClassId] = set()
+        for found in _list_samples(opened, context.settings):
+            if isinstance(found, ImageRef):
+                yield found
+            elif found not in numbers:
+                numbers.add(found)
+                yield found
+
+
+def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
+    sample = _Sample("")
+    for ref, member in opened.entries():
+        if member is NOTHING:
+            yield ref
+            continue
+        name, field_name = take_name_apart(member_key(member.name))
+        if name != sample.name:
+            yield from _finish(sample, settings)
+            sample = _Sample(name)
+        if ref.is_candidate and field_name in _SAYING and field_name not in sample.says:
+            sample.says[field_name] = ref
+        elif not ref.is_candidate:
+            yield ref
+        elif reason := why_filtered(member_key(member.name)):
+            yield ref.filtered(reason)
+        elif claims_to_be_image(member.name):
+            sample.images.append(ref)
+        else:
+            yield ref.filtered(FilterReason.NOT_AN_IMAGE)
+    yield from _finish(sample, settings)
+
+
+def _finish(sample: _Sample, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
+    """Yields the images of a sample with what it says of them; what says something of none is filtered."""
+    if not sample.images:
+        for ref in sample.says.values():
+            yield ref.filtered(FilterReason.NOT_AN_IMAGE)
+        return
+    try:
+        said, numbers = _read_sample(sample, settings)
+    except BadSample as error:
+        for ref in sample.images:
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error))
+        return
+    yield from numbers
+    for ref in sample.images:
+        yield ref._replace(
+            label=said.label, message=said.message, annotations=said.annotations, extra=said.extra
+        )
+
+
+def _read_sample(sample: _Sample, settings: ConvertSettings) -> tuple[_Said, list[ClassId]]:
+    """Returns what a sample says of its images, and the ids of its classes.
+
+    Raises:
+      BadSample: if it cannot be understood.
+    """
+    texts = {name: _text(name, ref) for name, ref in sample.says.items()}
+    values = _parse_json(texts["json"]) if "json" in texts else {}
+    said = _Said()
+    numbers: list[ClassId] = []
+    value = _label_value(texts, values, settings)
+    if value is not None:
+        names = _class_names(value, settings.label_separator)
+        said.label = LABEL_SEPARATOR.join(dict.fromkeys(str(name) for name in names))
+        numbers = [ClassId(str(name), name) for name in names if isinstance(name, int)]
+        said.message = "" if names else "its class is empty"
+    if texts.get("txt", "").strip():
+        said.annotations = Annotations(captions=(_storable(texts["txt"].strip()),)).encode()
+    if settings.parsed_extra_columns:
+        try:
+            extra = {
+                column.name: column_values(column, values.get(column.name), settings.label_separator or ",")
+                for column in settings.parsed_extra_columns
+            }
+        except (ValueError, TypeError) as error:
+            raise BadSample(f"its .json does not say it all: {error}") from None
+        said.extra = _storable(encode_extra(extra))
+    return said, numbers
+
+
+def _text(name: str, ref: ImageRef) -> str:
+    if ref.size > _MAX_SAID_BYTES:
+        raise BadSample(f"its .{name} is too large")
+    try:
+        return read_part(ref.uri, decode_place(ref.place), ref.size, _MAX_SAID_BYTES).decode("utf-8-sig")
+    except ImageFault as fault:
+        raise BadSample(f"its .{name}: {fault.message}") from None
+    except UnicodeDecodeError:
+        raise BadSample(f"its .{name} is no UTF-8 text") from None
+
+
+def _parse_json(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadSample("its .json is no JSON") from None
+    return values if isinstance(values, dict) else {"label": values} if isinstance(values, int | str) else {}
+
+
+def _label_value(texts: dict[str, str], values: dict[str, Any], settings: ConvertSettings) -> Any:
+    """Returns what a sample says its class is; None if it says nothing."""
+    if settings.label_column:
+        return values.get(settings.label_column)
+    if "cls" in texts:
+        return texts["cls"].strip()
+    return next((values[name] for name in _LABEL_FIELDS if values.get(name) is not None), None)
+
+
+def _class_names(value: Any, separator: str) -> list[str | int]:
+    """Returns class names, numbers where they are numbers; none for negative ones."""
+    if isinstance(value, list):
+        if not separator and len(value) > 1:
+            raise BadSample("it has several classes; choose a --label_separator to store them all")
+        items = value
+    elif isinstance(value, str) and separator:
+        items = [piece.strip() for piece in value.split(separator)]
+    else:
+        items = [value]
+    return [name for name in map(_class_name, items) if name != ""]
+
+
+def _class_name(value: Any) -> str | int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str):
+        text = value.strip()
+        if not _NUMBER.fullmatch(text):
+            if LABEL_SEPARATOR in text:
+                raise BadSample("its class holds a control character")
+            return _storable(text)
+        value = int(text)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadSample(f"its class is {str(value)[:80]!r}, neither a name nor a number")
+    if not -(2**63) <= value < 2**63:
+        raise BadSample("its class is too large a number")
+    return value if value >= 0 else ""
+
+
+def _storable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadSample("it holds text that is no Unicode") from None
+    return text
+
+
+SOURCE = Source(
+    name="webdataset",
+    provides=frozenset({Needs.LABEL}),
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    split=split_archives,
+)
