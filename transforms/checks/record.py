@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.schemas.example import Feature, FeatureType, parse_example
+from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import FeatureSpec, Fill
+from shardwright.transforms.checks.contract import Contract, Problem
+from shardwright.transforms.checks.objects import check_class, check_masks, check_objects
 from shardwright.transforms.images.convert import channels_of
 from shardwright.transforms.images.decode import load, open_image
 from shardwright.transforms.images.encode import FORMAT_NAMES
@@ -20,26 +23,6 @@ from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 _SPELLINGS = {"jpeg": "jpg"}
 #: A stored picture may be as large as its writer chose; only absurd headers are refused.
 _MAX_PIXELS = 2**31 - 1
-
-Problem = tuple[FindingCode, str]
-
-
-class Contract(NamedTuple):
-    """What every record of a dataset promises.
-
-    Attributes:
-      features: the features that must be there.
-      labels: class names in id order; None if they are not known.
-      first_label: the id of the first class.
-    """
-
-    features: tuple[FeatureSpec, ...]
-    labels: tuple[str, ...] | None = None
-    first_label: int = 0
-
-    def spec(self, fill: Fill) -> FeatureSpec | None:
-        """Returns the feature that is filled by `fill`, if there is one."""
-        return next((spec for spec in self.features if spec.fill is fill), None)
 
 
 @dataclass(frozen=True)
@@ -66,9 +49,12 @@ def check_record(data: bytes, contract: Contract, decode: bool) -> CheckedRecord
     problems = list(_check_features(features, contract.features))
     values = _values(features, contract)
     if not problems:
-        problems += _check_label(values, contract)
+        problems += _check_labels(features, contract)
+        problems += check_objects(features, contract)
     if decode and isinstance(values.get(Fill.ENCODED), bytes):
         problems += _check_image(values)
+    if decode:
+        problems += check_masks(features, contract)
     key, sha256 = values.get(Fill.KEY), values.get(Fill.SOURCE_SHA256)
     encoded = values.get(Fill.ENCODED)
     if isinstance(sha256, bytes):
@@ -85,6 +71,8 @@ def check_record(data: bytes, contract: Contract, decode: bool) -> CheckedRecord
 def _check_features(features: Mapping[str, Feature], specs: Sequence[FeatureSpec]) -> Iterator[Problem]:
     for spec in specs:
         feature = features.get(spec.name)
+        if feature is None and spec.optional:
+            continue
         if feature is None or (feature.type is None and spec.length):
             yield FindingCode.MISSING_FEATURE, f"feature {spec.name!r} is missing"
         elif feature.type is not None and feature.type is not spec.type:
@@ -109,20 +97,24 @@ def _values(features: Mapping[str, Feature], contract: Contract) -> dict[Fill, b
     return values
 
 
-def _check_label(values: Mapping[Fill, bytes | int | float], contract: Contract) -> Iterator[Problem]:
-    label, text = values.get(Fill.LABEL), values.get(Fill.LABEL_TEXT)
-    if contract.labels is None or not isinstance(label, int):
+def _check_labels(features: Mapping[str, Feature], contract: Contract) -> Iterator[Problem]:
+    """Compares the classes of the image with the dataset's."""
+    label, text = (contract.spec(fill) for fill in (Fill.LABEL, Fill.LABEL_TEXT))
+    if label is None:
         return
-    place = label - contract.first_label
-    if not 0 <= place < len(contract.labels):
-        low, high = contract.first_label, contract.first_label + len(contract.labels) - 1
-        yield FindingCode.LABEL_RANGE, f"label {label} is not between {low} and {high}"
-    elif isinstance(text, bytes) and text.decode("utf-8", "replace") != contract.labels[place]:
+    ids = features[label.name].values
+    text_name = text.name if text else ""
+    names = features[text_name].values if text else None
+    if contract.unlabelled and (list(ids), list(names or ())) in (([UNLABELLED], []), ([UNLABELLED], [b""])):
+        return
+    if names is not None and len(names) != len(ids):
         yield (
-            FindingCode.LABEL_TEXT,
-            f"label {label} is {contract.labels[place]!r} but the record says "
-            f"{text.decode('utf-8', 'replace')!r}",
+            FindingCode.LENGTH_MISMATCH,
+            f"feature {label.name!r} has {len(ids)} values, {text_name!r} has {len(names)}",
         )
+        return
+    for number, name in zip(ids, names or [None] * len(ids)):
+        yield from check_class(number, name, contract)
 
 
 def _check_image(values: Mapping[Fill, bytes | int | float]) -> Iterator[Problem]:
@@ -131,10 +123,7 @@ def _check_image(values: Mapping[Fill, bytes | int | float]) -> Iterator[Problem
     claimed = stored.decode("utf-8", "replace") if isinstance(stored, bytes) else None
     sizes: dict[Fill, Any] = {fill: values.get(fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)}
     if claimed == "raw":
-        product = 1
-        for size in sizes.values():
-            product *= int(size or 0)
-        if product != len(encoded):
+        if not _fits_raw(len(encoded), *sizes.values()):
             yield (
                 FindingCode.SIZE_MISMATCH,
                 f"{len(encoded)} raw bytes are not {' x '.join(str(s) for s in sizes.values())}",
@@ -170,50 +159,9 @@ def _check_image(values: Mapping[Fill, bytes | int | float]) -> Iterator[Problem
             )
 
 
-#: Names under which layouts in wide use store what can be checked.
-_KNOWN_NAMES = {
-    "image/encoded": Fill.ENCODED,
-    "image/format": Fill.FORMAT,
-    "image/height": Fill.HEIGHT,
-    "image/width": Fill.WIDTH,
-    "image/channels": Fill.CHANNELS,
-    "image/key/sha256": Fill.SOURCE_SHA256,
-}
-
-
-def infer_contract(records: Sequence[bytes]) -> Contract:
-    """Infers from some records of unknown origin which features all of them have.
-
-    A feature is required if every one of the records has it, and of fixed length if they agree.
-    The encoded image is found by its name or, failing that, by its bytes.
-    """
-    examples = []
-    for data in records:
-        try:
-            examples.append(parse_example(data))
-        except ValueError:
-            continue
-    if not examples:
-        return Contract(())
-    shared = set.intersection(*(set(example) for example in examples))
-    specs = []
-    for name in sorted(shared):
-        features = [example[name] for example in examples]
-        types = {feature.type for feature in features if feature.type is not None}
-        if len(types) != 1:
-            continue
-        type_: FeatureType = types.pop()
-        lengths = {len(feature.values) for feature in features}
-        shape: tuple[int | None, ...] = (None,)
-        if len(lengths) == 1:
-            length = lengths.pop()
-            shape = () if length == 1 else (length,)
-        specs.append(FeatureSpec(name, type_, shape, _KNOWN_NAMES.get(name)))
-    if not any(spec.fill is Fill.ENCODED for spec in specs):
-        for i, spec in enumerate(specs):
-            if spec.type is FeatureType.BYTES and spec.shape == ():
-                value = examples[0][spec.name].values[0]
-                if isinstance(value, bytes) and kind_of(value[:HEAD_BYTES]):
-                    specs[i] = FeatureSpec(spec.name, spec.type, spec.shape, Fill.ENCODED)
-                    break
-    return Contract(tuple(specs))
+def _fits_raw(size: int, height: Any, width: Any, channels: Any) -> bool:
+    """Whether bare pixels can be of the sides that a record says; None for one that it does not."""
+    if height is None or width is None:
+        return True
+    pixels = int(height) * int(width)
+    return size in [pixels * count for count in ((1, 2, 3, 4) if channels is None else (int(channels),))]

@@ -14,7 +14,8 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding
 from shardwright.transforms import storage
-from shardwright.transforms.checks.record import CheckedRecord, Contract, check_record
+from shardwright.transforms.checks.contract import Contract
+from shardwright.transforms.checks.record import CheckedRecord, check_record
 from shardwright.transforms.records.framing import (
     Damage,
     Record,

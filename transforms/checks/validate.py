@@ -8,7 +8,7 @@ import apache_beam as beam
 
 from shardwright.schemas.findings import Finding, ValidationReport, summarise_findings
 from shardwright.transforms.checks.across import bucket_count, bucket_rows, compare_bucket
-from shardwright.transforms.checks.record import Contract
+from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.checks.shard import Depth, ShardCheck, ShardTask, check_shard
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.progress import PROGRESS

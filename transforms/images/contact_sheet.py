@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import colorsys
 import math
 import unicodedata
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from shardwright.schemas.codes import QuarantineReason, Stage
@@ -22,6 +24,8 @@ _CAPTION_HEIGHT = 20
 _WHITE, _INK, _FAINT = (255, 255, 255), (32, 32, 32), (214, 214, 214)
 #: A larger picture is not worth the memory; this is Pillow's own limit.
 _MAX_PIXELS = 89_478_485
+#: Multiples of it lie evenly on a circle, as leaves do on a stem.
+_GOLDEN = 0.618033988749895
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -58,6 +62,49 @@ def thumbnail(encoded: bytes) -> Image.Image:
     shorter = min(opened.image.size)
     reduce_jpeg(opened, next((factor for factor in (8, 4, 2) if shorter >= 2 * SIDE * factor), 1))
     return _fitted(upright(load(opened, _MAX_PIXELS), opened.orientation))
+
+
+def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequence[int]) -> Image.Image:
+    """Returns a thumbnail with boxes drawn on it.
+
+    Args:
+      image: of `thumbnail`.
+      boxes: xmin, ymin, xmax, ymax, as shares of width and height.
+      ids: the class of each, which decides its colour.
+    """
+    marked = image.copy()
+    draw = ImageDraw.Draw(marked)
+    for box, number in zip(boxes, ids):
+        if not all(map(math.isfinite, box)) or box[0] > box[2] or box[1] > box[3]:
+            continue
+        low, high = ((min(max(x, 0), 1), min(max(y, 0), 1)) for x, y in (box[:2], box[2:]))
+        right, lower = image.width - 1, image.height - 1
+        corners = (low[0] * right, low[1] * lower, high[0] * right, high[1] * lower)
+        draw.rectangle(corners, outline=_color_of(number), width=2)
+    return marked
+
+
+def with_mask(image: Image.Image, mask: bytes) -> Image.Image:
+    """Returns a thumbnail through which the classes or segments of its mask shine.
+
+    Raises:
+      ImageFault: if the mask cannot be decoded.
+    """
+    opened = open_image(mask, "mask.png", _MAX_PIXELS)
+    whole = load(opened, _MAX_PIXELS)
+    ids = np.asarray(whole if whole.mode in ("P", "1") or whole.mode.startswith("I") else whole.convert("L"))
+    small = Image.fromarray(ids.astype(np.int32)).resize(image.size, Image.Resampling.NEAREST)
+    present, places = np.unique(np.asarray(small), return_inverse=True)
+    colors = np.array([_color_of(int(number)) for number in present], np.uint8)
+    return Image.blend(image, Image.fromarray(colors[places].reshape(*image.size[::-1], 3)), 0.5)
+
+
+def _color_of(number: int) -> tuple[int, int, int]:
+    """Returns a colour that is far from those of the numbers nearby; black for nothing."""
+    if number == 0:
+        return (0, 0, 0)
+    red, green, blue = colorsys.hsv_to_rgb(number * _GOLDEN % 1, 1, 0.9 if number % 2 else 0.7)
+    return round(red * 255), round(green * 255), round(blue * 255)
 
 
 def raw_thumbnail(data: bytes, height: int, width: int, channels: int) -> Image.Image:

@@ -27,6 +27,21 @@ _WORKING_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """How the stored picture came out of the source's: what boxes and masks have to follow.
+
+    Attributes:
+      size: width and height of the source's picture as it is stored, before its EXIF orientation.
+      orientation: EXIF orientation, 1 to 8.
+      geometry: from the upright picture to the result.
+    """
+
+    size: tuple[int, int]
+    orientation: int
+    geometry: Geometry
+
+
+@dataclass(frozen=True, slots=True)
 class ConvertedImage:
     """An image as a record stores it.
 
@@ -38,6 +53,7 @@ class ConvertedImage:
       channels: 1 or 3 (what a decoder yields of kept bytes: up to 4).
       kept: whether the bytes are the source's own.
       animated: whether only the first of several frames was taken.
+      frame: how the picture came out of the source's.
       decode_seconds: what decoding the pixels took.
     """
 
@@ -48,6 +64,7 @@ class ConvertedImage:
     channels: int
     kept: bool
     animated: bool
+    frame: Frame
     decode_seconds: float = 0.0
 
 
@@ -80,6 +97,7 @@ def _convert(
 ) -> ConvertedImage:
     upright_size = opened.size
     geometry = plan_geometry(*upright_size, settings.target, settings.fit)
+    frame = Frame(opened.image.size, opened.orientation, geometry)
     keep = settings.stored_format == "keep" and _bytes_can_stay(opened, geometry, settings)
     # Kept bytes are decoded only to prove that they can be: at 1/8 the whole file is still read.
     factor = decode.reduce_jpeg(opened, 8 if keep else geometry.reduction())
@@ -89,7 +107,7 @@ def _convert(
         image = decode.load(opened, settings.max_pixels)
         decode_seconds = time.perf_counter() - begun
         if keep:
-            return _keep(data, opened, image, upright_size, settings, decode_seconds)
+            return _keep(data, opened, image, frame, settings, decode_seconds)
         image = decode.upright(image, opened.orientation)
         image = color.to_color(image, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, image.size, factor, opened.orientation)
@@ -107,6 +125,7 @@ def _convert(
         channels=3 if stored == "webp" else len(image.getbands()),  # WebP has no grey
         kept=False,
         animated=opened.animated,
+        frame=frame,
         decode_seconds=decode_seconds,
     )
 
@@ -137,7 +156,7 @@ def _keep(
     data: bytes,
     opened: decode.OpenedImage,
     image: Image.Image,
-    size: tuple[int, int],
+    frame: Frame,
     settings: ConvertSettings,
     decode_seconds: float,
 ) -> ConvertedImage:
@@ -145,11 +164,12 @@ def _keep(
     return ConvertedImage(
         encoded=stored,
         format=FORMAT_NAMES[opened.kind],
-        height=size[1],
-        width=size[0],
+        height=frame.size[1],
+        width=frame.size[0],
         channels=channels_of(image),
         kept=True,
         animated=False,
+        frame=frame,
         decode_seconds=decode_seconds,
     )
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.columns import decode_extra
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.layouts import Fill, Layout
+from shardwright.schemas.labels import UNLABELLED
+from shardwright.schemas.layouts import FeatureSpec, Fill, Layout, Needs
 from shardwright.transforms.images.convert import ConvertedImage
 
 
@@ -17,8 +20,28 @@ def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
     return {name: first_label + i for i, name in enumerate(labels)}
 
 
+def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
+    """Checks that the classes of an image are known ones.
+
+    Raises:
+      ImageFault: if they are not, and the layout is about them.
+    """
+    unknown = [name for name in ref.labels if name not in ids]
+    if unknown and layout.needs is Needs.LABEL:
+        raise ImageFault(
+            QuarantineReason.UNKNOWN_LABEL,
+            Stage.BUILD,
+            f"its class {unknown[0]!r} is not among the class names",
+        )
+
+
 def build_features(
-    ref: ImageRef, image: ConvertedImage, sha256: str, layout: Layout, ids: Mapping[str, int]
+    ref: ImageRef,
+    image: ConvertedImage,
+    sha256: str,
+    layout: Layout,
+    ids: Mapping[str, int],
+    annotated: Mapping[Fill, Sequence[Any]] | None = None,
 ) -> dict[str, Feature]:
     """Returns the features of one image's record.
 
@@ -28,36 +51,63 @@ def build_features(
       sha256: hex digest of the source bytes.
       layout: the record layout.
       ids: class name -> id.
+      annotated: the values that come from the image's annotations.
 
     Raises:
       ImageFault: if the label is not among the class names.
     """
-    if ref.label not in ids:
-        raise ImageFault(
-            QuarantineReason.UNKNOWN_LABEL, Stage.BUILD, f"class {ref.label!r} is not a known name"
-        )
-    values: dict[Fill, bytes | int] = {
-        Fill.ENCODED: image.encoded,
-        Fill.FORMAT: image.format.encode(),
-        Fill.HEIGHT: image.height,
-        Fill.WIDTH: image.width,
-        Fill.CHANNELS: image.channels,
-        Fill.LABEL: ids[ref.label],
-        Fill.LABEL_TEXT: ref.label.encode(),
-        Fill.KEY: ref.key.encode(),
-        Fill.SOURCE_SHA256: sha256.encode(),
+    check_labels(ref, layout, ids)
+    names = ref.labels
+    values: dict[Fill, Sequence[Any]] = {
+        Fill.ENCODED: [image.encoded],
+        Fill.FORMAT: [(layout.jpeg_name if image.format == "jpg" else image.format).encode()],
+        Fill.HEIGHT: [image.height],
+        Fill.WIDTH: [image.width],
+        Fill.CHANNELS: [image.channels],
+        Fill.LABEL: [ids[name] for name in names if name in ids],
+        Fill.LABEL_TEXT: [name.encode() for name in names],
+        Fill.KEY: [ref.key.encode()],
+        Fill.SOURCE_SHA256: [sha256.encode()],
+        **(annotated or {}),
     }
+    extra = decode_extra(ref.extra)
     features: dict[str, Feature] = {}
     for spec in layout.features:
+        if spec.fill is Fill.EXTRA:
+            features[spec.name] = _extra_feature(spec, extra.get(spec.name, []))
+            continue
         assert spec.fill is not None
-        value = values[spec.fill]
-        assert isinstance(value, bytes) == (spec.type is FeatureType.BYTES)
-        features[spec.name] = Feature(spec.type, [value])
+        found = values.get(spec.fill, ())
+        if not found and spec.optional:
+            continue
+        if not found and spec.shape == ():
+            found = [UNLABELLED] if spec.fill is Fill.LABEL else [b""]
+        features[spec.name] = Feature(spec.type, found)
     return features
 
 
+def _extra_feature(spec: FeatureSpec, found: Sequence[Any]) -> Feature:
+    """Returns an extra column's feature.
+
+    Raises:
+      ImageFault: if the source has no value and one is needed.
+    """
+    if spec.shape == () and not found:
+        raise ImageFault(
+            QuarantineReason.BAD_ROW, Stage.BUILD, f"its source has no value of the extra column {spec.name}"
+        )
+    if spec.type is FeatureType.BYTES:
+        found = [value.encode("utf-8", "surrogateescape") for value in found]
+    return Feature(spec.type, found)
+
+
 def build_example(
-    ref: ImageRef, image: ConvertedImage, sha256: str, layout: Layout, ids: Mapping[str, int]
+    ref: ImageRef,
+    image: ConvertedImage,
+    sha256: str,
+    layout: Layout,
+    ids: Mapping[str, int],
+    annotated: Mapping[Fill, Sequence[Any]] | None = None,
 ) -> bytes:
     """Returns `build_features` serialised as `tf.train.Example`."""
-    return encode_example(build_features(ref, image, sha256, layout, ids))
+    return encode_example(build_features(ref, image, sha256, layout, ids, annotated))

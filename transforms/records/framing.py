@@ -211,6 +211,18 @@ def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | No
       The file, as far as the data could be unpacked, and what went wrong (None if nothing did).
     """
     target = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
+    try:
+        error = decompress_into(target, source, compression)
+    except BaseException:
+        target.close()
+        raise
+    target.flush()
+    target.seek(0)
+    return target, error
+
+
+def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> str | None:
+    """Unpacks a compressed shard into a file, as far as it can be; returns what went wrong, if so."""
     error: str | None = None
     decompressor = zlib.decompressobj(_WBITS[compression])
     read = 0
@@ -236,12 +248,7 @@ def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | No
             error = f"the compressed stream ends early, after {read} bytes"
     except zlib.error as problem:
         error = f"the compressed stream is damaged near byte {read}: {problem}"
-    except BaseException:
-        target.close()
-        raise
-    target.flush()
-    target.seek(0)
-    return target, error
+    return error
 
 
 def compression_of(path: str, head: bytes) -> str:

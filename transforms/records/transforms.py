@@ -9,9 +9,10 @@ import apache_beam as beam
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.ledger import Entry
-from shardwright.transforms.images.transforms import ImageElement
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images.annotate import annotate, read_mask
+from shardwright.transforms.images.transforms import ImageElement, step_settings
 from shardwright.transforms.records.build import build_example, label_ids
 
 _QUARANTINED = "quarantined"
@@ -27,26 +28,34 @@ class BuildExamples(beam.PTransform):
       labels: class names in id order.
       layout: the record layout's name.
       as_proto: yield real `tf.train.Example` messages (TensorFlow is needed) instead of their bytes.
+      **settings: those of `shardwright convert` that concern a record: `bad_boxes`, `extra_columns`,
+        `label_separator`, `unlabelled`, ...
     """
 
-    def __init__(self, labels: Sequence[str], layout: str = "classification", as_proto: bool = False) -> None:
+    def __init__(
+        self,
+        labels: Sequence[str],
+        layout: str = "classification",
+        as_proto: bool = False,
+        **settings: Any,
+    ) -> None:
         super().__init__()
         self._labels = tuple(labels)
-        self._layout = layout_by_name(layout)
+        self._settings = step_settings({**settings, "layout": layout})
         self._as_proto = as_proto
 
     def expand(self, images: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
         """Applies the transform."""
         built = images | "BuildExample" >> beam.ParDo(
-            _BuildExample(self._labels, self._layout.name, self._as_proto)
+            _BuildExample(self._labels, self._settings, self._as_proto)
         ).with_outputs(_QUARANTINED, main="examples")  # bytes or tf.train.Example; Entry
         return built.examples, built[_QUARANTINED]
 
 
 class _BuildExample(beam.DoFn):
-    def __init__(self, labels: Sequence[str], layout: str, as_proto: bool) -> None:
-        self._layout = layout_by_name(layout)
-        self._ids = label_ids(labels, self._layout.first_label)
+    def __init__(self, labels: Sequence[str], settings: ConvertSettings, as_proto: bool) -> None:
+        self._settings = settings
+        self._ids = label_ids(labels, settings.record_layout.first_label)
         self._as_proto = as_proto
 
     def process(self, element: ImageElement) -> Iterator[Any]:
@@ -54,7 +63,12 @@ class _BuildExample(beam.DoFn):
         if fault is None:
             assert element.image is not None, "BuildExamples follows DecodeAndResize"
             try:
-                example = build_example(element.ref, element.image, element.sha256, self._layout, self._ids)
+                layout = self._settings.record_layout
+                mask = read_mask(element.ref, self._settings)
+                annotated = annotate(element.ref, element.image, self._settings, self._ids, mask)
+                example = build_example(
+                    element.ref, element.image, element.sha256, layout, self._ids, annotated.values
+                )
                 yield self._message(example) if self._as_proto else example
                 return
             except ImageFault as error:

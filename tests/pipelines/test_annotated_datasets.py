@@ -1,0 +1,212 @@
+"""Datasets with boxes, masks and several classes: converted, read by TensorFlow, inspected, validated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import PHOTOS
+from PIL import Image, ImageOps
+
+from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.inspect import inspect, print_inspection
+from shardwright.pipelines.summary import print_convert_summary
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.ledger import load_ledger
+
+#: Wide ones, tall ones, and a penguin that its EXIF orientation turns by a quarter.
+BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
+
+
+def examples(made: ConvertResult) -> dict[str, tf.train.Example]:
+    """Every record, by key, as TensorFlow reads it."""
+    files = sorted(str(path) for path in Path(made.path).glob("*.tfrecord"))
+    parsed = (tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(files))
+    return {
+        example.features.feature["image/filename"].bytes_list.value[0].decode(): example for example in parsed
+    }
+
+
+def floats(example: tf.train.Example, name: str) -> list[float]:
+    return list(example.features.feature[f"image/object/bbox/{name}"].float_list.value)
+
+
+@pytest.fixture
+def coco(tmp_path: Path) -> Path:
+    """A COCO file: in each picture a box in its middle, one at its left edge and one beyond it."""
+    pictures, annotations = [], []
+    for number, path in enumerate(BIRDS):
+        with Image.open(path) as image:
+            width, height = image.size
+        pictures.append({"id": number, "file_name": path.name, "width": width, "height": height})
+        boxes = {
+            "wing": [width / 4, height / 4, width / 2, height / 2],
+            "beak": [0, 0, 20, height],
+            "tail": [width - 5, 0, 20, 10],
+        }
+        for category, (name, box) in enumerate(boxes.items()):
+            x, y, w, h = box
+            outline = [[x, y, x + w, y, x + w, y + h, x, y + h]] if name == "wing" else []
+            annotations.append(
+                {"id": len(annotations), "image_id": number, "category_id": category + 1, "bbox": box,
+                 "area": w * h, "iscrowd": 0, "segmentation": outline}
+            )  # fmt: skip
+    categories = [{"id": i, "name": name} for i, name in enumerate(("wing", "beak", "tail"), 1)]
+    path = tmp_path / "instances.json"
+    path.write_text(json.dumps({"images": pictures, "annotations": annotations, "categories": categories}))
+    return path
+
+
+def detect(coco: Path, output: Path, **settings: Any) -> ConvertResult:
+    values = {"resize": "60x60", "fit": "fit", "verify": "full", "layout": "detection", **settings}
+    return convert(input=str(coco), image_root=str(BIRDS[0].parent), output=str(output), **values)
+
+
+def test_boxes_come_out_of_the_command_as_they_went_in(
+    coco: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = detect(coco, tmp_path / "out")
+    wide = 0
+    for key, example in examples(made).items():
+        with Image.open(BIRDS[0].parent / key) as image:
+            width, height = ImageOps.exif_transpose(image).size
+            wide += image.width >= image.height + 34
+        side = min(width, height)  # what the crop leaves
+        assert floats(example, "xmin")[0] == pytest.approx(0.5 - width / side / 4, abs=1e-6)
+        assert floats(example, "ymax")[0] == pytest.approx(0.5 + height / side / 4, abs=1e-6)
+        mask = tf.io.decode_png(example.features.feature["image/object/mask"].bytes_list.value[0]).numpy()
+        assert mask.shape == (60, 60, 1)
+        assert mask.max() == 1
+    boxes = made.outcome["boxes"]
+    assert boxes["dropped"] == len(BIRDS)
+    assert boxes["vanished"] == wide
+    assert boxes["written"] + boxes["vanished"] == 2 * len(BIRDS)
+    (warning,) = [text for text in made.outcome["warnings"] if "bad annotations" in text]
+    assert warning.startswith("5 bad annotations are left out, such as ")
+    assert warning.count("(object 2: its box (") == 3
+    assert made.dataset.class_counts["train"] == {"beak": len(BIRDS) - wide, "wing": len(BIRDS)}
+    print_convert_summary(made)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"boxes: {boxes['written']} written" in said
+    assert "5 bad ones dropped" in said
+
+
+def test_ledgers_say_what_became_of_the_boxes_of_each_image(coco: Path, tmp_path: Path) -> None:
+    detect(coco, tmp_path / "out", resize="", bad_boxes="clip")
+    (ledger,) = (tmp_path / "out" / "_shards").iterdir()
+    result, entries = load_ledger(ledger.read_bytes())
+    assert result.boxes == {"written": 15, "clipped": 5}
+    assert all(entry.boxes == {"written": 3, "clipped": 1} and not entry.message for entry in entries)
+
+
+def test_an_image_may_fail_for_its_boxes(coco: Path, tmp_path: Path) -> None:
+    document = json.loads(coco.read_text())
+    for annotation in document["annotations"][3:]:
+        annotation["bbox"][2] = 3
+    coco.write_text(json.dumps(document))
+    made = detect(coco, tmp_path / "out", bad_boxes="fail", max_bad_fraction=0.5)
+    (line,) = (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()
+    fault = json.loads(line)
+    assert (fault["key"], fault["reason"]) == (BIRDS[0].name, "BAD_ANNOTATION")
+    assert fault["message"].startswith("object 2: its box (")
+    assert made.dataset.ledger["written"] == len(BIRDS) - 1
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_detection_records_are_inspected_drawn_and_validated(
+    coco: Path, tmp_path: Path, foreign: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    detect(coco, tmp_path / "out")
+    place = str(tmp_path / "out" / "*.tfrecord") if foreign else str(tmp_path / "out")
+    sheet = tmp_path / "sheet.png"
+    found = inspect(place, records=1, contact_sheet=str(sheet))
+    assert found["contact_sheet"]["thumbnails"] == len(BIRDS)
+    assert found["records"][0]["features"]["image/object/class/text"][0] == "wing"
+    print_inspection(found)
+    assert "image/object/bbox/xmin" in capsys.readouterr().out
+    with Image.open(sheet) as drawn:
+        colors = {color for _, color in drawn.getcolors(1 << 20)}
+    assert (0, 67, 230) in colors  # of the boxes of class 1
+    assert validate(place).sound
+
+
+@pytest.fixture
+def masked(tmp_path: Path) -> Path:
+    """Pictures and masks of the same names."""
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "images").mkdir()
+    for path in BIRDS:
+        (tmp_path / "images" / path.name).write_bytes(path.read_bytes())
+        with Image.open(path) as image:
+            ids = np.zeros(image.size[::-1], np.uint8)
+        ids[ids.shape[0] // 2 :] = 3
+        Image.fromarray(ids).save(tmp_path / "masks" / f"{path.stem}.png")
+    return tmp_path
+
+
+def segment(masked: Path, **settings: Any) -> ConvertResult:
+    values = {"layout": "segmentation", "resize": "40x60", "fit": "pad", "verify": "full", **settings}
+    return convert(
+        input=str(masked / "images"), mask_dir=str(masked / "masks"), output=str(masked / "out"), **values
+    )
+
+
+def test_semantic_masks_go_with_their_pictures(masked: Path) -> None:
+    made = segment(masked)
+    for key, example in examples(made).items():
+        feature = example.features.feature
+        encoded = feature["image/segmentation/class/encoded"].bytes_list.value[0]
+        mask = tf.io.decode_png(encoded).numpy()[..., 0]
+        assert mask.shape == (60, 40)
+        assert set(np.unique(mask)) == {0, 3, 255}
+        assert feature["image/segmentation/class/format"].bytes_list.value[0] == b"png"
+        assert feature["image/format"].bytes_list.value[0] == b"jpeg"
+        if key == "penguin.jpg":  # what is stored below stands on the left
+            mask = np.rot90(mask)
+        rows = [np.flatnonzero((mask == number).any(axis=1)) for number in (0, 3)]
+        assert rows[0][-1] + 1 == rows[1][0]
+        assert abs(len(rows[0]) - len(rows[1])) <= 1
+    found = inspect(made.path, contact_sheet=str(masked / "sheet.png"))
+    assert found["contact_sheet"]["thumbnails"] == len(BIRDS)
+    assert validate(made.path).sound
+
+
+def test_one_bad_mask_is_one_bad_image(masked: Path) -> None:
+    (masked / "masks" / f"{BIRDS[2].stem}.png").write_bytes(b"no picture")
+    made = segment(masked, max_bad_fraction=0.5)
+    assert made.dataset.ledger["written"] == len(BIRDS) - 1
+    (line,) = (masked / "out" / "quarantine.jsonl").read_text().splitlines()
+    assert json.loads(line)["reason"] == "BAD_ANNOTATION"
+
+
+def test_images_with_several_classes_are_inspected_drawn_and_validated(tmp_path: Path) -> None:
+    rows = [f"{path.name},{'bird|big' if i % 2 else 'bird'}" for i, path in enumerate(BIRDS)]
+    table = tmp_path / "labels.csv"
+    table.write_text("\n".join(["file,label", *rows]))
+    made = convert(
+        input=str(table), image_root=str(BIRDS[0].parent), output=str(tmp_path / "out"), resize=32,
+        label_separator="|", verify="full",
+    )  # fmt: skip
+    assert made.dataset.class_counts["train"] == {"bird": 5, "big": 2}
+    sheet = str(tmp_path / "sheet.png")
+    for place in (made.path, f"{made.path}/*.tfrecord"):
+        assert inspect(place, contact_sheet=sheet)["contact_sheet"]["thumbnails"] == len(BIRDS)
+    assert validate(made.path).sound
+
+
+def test_images_without_a_class_are_inspected_drawn_and_validated(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for path in BIRDS:
+        (folder / path.name).write_bytes(path.read_bytes())
+    made = convert(
+        input=str(folder), output=str(tmp_path / "out"), resize=32, unlabelled="keep", verify="full"
+    )
+    found = inspect(made.path, contact_sheet=str(tmp_path / "sheet.png"))
+    assert found["contact_sheet"]["thumbnails"] == len(BIRDS)
+    print_inspection(found)
+    assert validate(made.path).sound

@@ -1,0 +1,65 @@
+"""Pictures with annotations for tests: converts them and hands back what their record would hold."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images.annotate import Annotated, annotate, read_mask
+from shardwright.transforms.images.convert import ConvertedImage, convert_image
+
+IDS = {"cat": 1, "dog": 2, "owl": 7}
+
+
+def settings_of(layout: str, **values: Any) -> ConvertSettings:
+    settings = replace(ConvertSettings(input=("in",), output="out", layout=layout), **values)
+    settings.check()
+    return settings
+
+
+def annotated(
+    data: bytes,
+    said: Annotations | None,
+    layout: str = "detection",
+    ids: Mapping[str, int] = IDS,
+    **values: Any,
+) -> tuple[ConvertedImage, Annotated]:
+    """Converts an image file and its annotations."""
+    settings = settings_of(layout, **values)
+    image = convert_image(data, "a.png", settings)
+    ref = ImageRef("a.png", "a.png", annotations=said.encode() if said else "")
+    return image, annotate(ref, image, settings, ids, read_mask(ref, settings))
+
+
+def cat(*box: float, **values: Any) -> ObjectAnnotation:
+    """A cat in a box."""
+    return ObjectAnnotation("cat", box or None, **values)  # type: ignore[arg-type]
+
+
+def boxes_of(image: ConvertedImage, result: Annotated) -> list[tuple[float, float, float, float]]:
+    """The boxes of a record in pixels: xmin, ymin, xmax, ymax."""
+    names = ("box_xmin", "box_ymin", "box_xmax", "box_ymax")
+    columns: Sequence[Sequence[float]] = [result.values[name] for name in names]  # type: ignore[index]
+    width, height = image.width, image.height
+    return [(a * width, b * height, c * width, d * height) for a, b, c, d in zip(*columns, strict=True)]
+
+
+def png_pixels(data: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.format == "PNG"
+        return np.asarray(image)
+
+
+def saved(path: Path, pixels: np.ndarray, **options: Any) -> str:
+    """Writes a picture of a mask; returns its path."""
+    Image.fromarray(pixels).save(path, **options)
+    return str(path)

@@ -1,0 +1,251 @@
+"""Boxes against the pixels that they stand around, through orientation, crop, resize and pad."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pictures
+import pytest
+from annotated import annotated, boxes_of, cat
+from hypothesis import assume, example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.settings import FITS
+from shardwright.transforms.images.boxes import TOLERANCE, normalised, turn
+from shardwright.transforms.images.geometry import plan_geometry
+
+WIDTH, HEIGHT = 40, 30
+SIDES = st.integers(1, 60)
+
+
+def grey_file(pixels: np.ndarray, orientation: int = 1) -> bytes:
+    return pictures.file_of(Image.fromarray(pixels), "PNG", orientation)
+
+
+def plain_file(width: int = WIDTH, height: int = HEIGHT, orientation: int = 1) -> bytes:
+    return grey_file(np.zeros((height, width), np.uint8), orientation)
+
+
+def hull_of(white: np.ndarray) -> tuple[int, int, int, int]:
+    rows, columns = np.flatnonzero(white.any(1)), np.flatnonzero(white.any(0))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+@st.composite
+def rectangles(draw: st.DrawFn) -> tuple[int, int, int, int, int, int]:
+    """A picture's size and a rectangle in it."""
+    width, height = draw(SIDES), draw(SIDES)
+    left, upper = draw(st.integers(0, width - 1)), draw(st.integers(0, height - 1))
+    return (
+        width,
+        height,
+        left,
+        upper,
+        draw(st.integers(left + 1, width)),
+        draw(st.integers(upper + 1, height)),
+    )
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("fit", ["none", *FITS])
+@given(drawn=rectangles(), target=st.tuples(SIDES, SIDES), relative=st.booleans())
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_a_box_stays_around_its_pixels(
+    orientation: int, fit: str, drawn: tuple[int, ...], target: tuple[int, int], relative: bool
+) -> None:
+    width, height, *box = drawn
+    pixels = np.zeros((height, width), np.uint8)
+    pixels[box[1] : box[3], box[0] : box[2]] = 255
+    wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
+    said = [box[0] / width, box[1] / height, box[2] / width, box[3] / height] if relative else box
+    image, result = annotated(
+        grey_file(pixels, orientation),
+        Annotations((cat(*said),), relative=relative),
+        resample="nearest", image_format="png", background="black", color="gray", **wanted,
+    )  # fmt: skip
+    shown = pictures.pixels_of(image) > 0
+    found = boxes_of(image, result)
+    if not found:
+        assert result.counts == {"vanished": 1}
+        assert not shown.any() or fit == "fit"
+        return
+    # A pixel shows what lies under its centre, so that it is white where its centre is in the box.
+    xmin, ymin, xmax, ymax = found[0]
+    columns, rows = np.arange(image.width) + 0.5, np.arange(image.height) + 0.5
+    for slack, least in [(-1e-3, True), (1e-3, False)]:
+        inside = np.outer(
+            (rows > ymin - slack) & (rows < ymax + slack), (columns > xmin - slack) & (columns < xmax + slack)
+        )
+        assert shown[inside].all() if least else not shown[~inside].any()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_turning_a_box_is_turning_its_pixels(orientation: int) -> None:
+    pixels = np.zeros((HEIGHT, WIDTH), np.uint8)
+    pixels[4:9, 2:19] = 1
+    turned = turn((2, 4, 19, 9), (WIDTH, HEIGHT), orientation)
+    assert turned == hull_of(pictures.UPRIGHT[orientation](pixels) > 0)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_boxes_of_the_upright_picture_are_told_by_its_size(orientation: int) -> None:
+    turned = orientation >= 5
+    for size in [(WIDTH, HEIGHT), (HEIGHT, WIDTH)]:
+        said = Annotations((cat(2, 4, 19, 9),), size=size)
+        if size != (WIDTH, HEIGHT) and not turned:
+            with pytest.raises(ImageFault, match="are for 30 x 40 pixels, the picture has 40 x 30"):
+                annotated(plain_file(orientation=orientation), said)
+            continue
+        expected = (2, 4, 19, 9)
+        if size == (WIDTH, HEIGHT):
+            expected = turn(expected, size, orientation)
+        assert boxes_of(*annotated(plain_file(orientation=orientation), said)) == [pytest.approx(expected)]
+
+
+def test_a_size_of_nothing_says_nothing() -> None:
+    said = Annotations((cat(2, 4, 19, 9),), size=(0, 0))
+    assert boxes_of(*annotated(plain_file(), said)) == [pytest.approx((2, 4, 19, 9))]
+
+
+NAN, INF = math.nan, math.inf
+#: What is wrong with a box, the box, and what is left of it when it is clipped.
+BAD = {
+    "leaves the picture": ((30, 10, 45, 20), (30, 10, 40, 20)),
+    "leaves the picture of": ((-3, -4, 5, 6), (0, 0, 5, 6)),
+    "leaves the picture of 40": ((50, 10, 60, 20), None),
+    "leaves the picture of 40 x 30": ((40, 10, 40.4, 20), None),
+    "is inverted": ((20, 10, 10, 20), None),
+    "has no area": ((20, 10, 20, 20), None),
+    "is no box of numbers": ((NAN, 10, 30, 20), None),
+    "no box of numbers": ((0, 10, INF, 20), None),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("relative", [False, True])
+def test_bad_boxes_are_dropped_clipped_or_fail_the_image(what: str, relative: bool) -> None:
+    box, clipped = BAD[what]
+    scale = (WIDTH, HEIGHT, WIDTH, HEIGHT) if relative else (1, 1, 1, 1)
+    bad = cat(*(side / factor for side, factor in zip(box, scale)))
+    good = cat(*(side / factor for side, factor in zip((1, 2, 3, 4), scale)))
+    said = Annotations((good, bad), relative=relative)
+    image, result = annotated(plain_file(), said)
+    assert boxes_of(image, result) == [pytest.approx((1, 2, 3, 4))]
+    assert result.counts == {"written": 1, "dropped": 1}
+    image, result = annotated(plain_file(), said, bad_boxes="clip")
+    if clipped:
+        assert boxes_of(image, result)[1] == pytest.approx(clipped)
+        assert result.counts == {"written": 2, "clipped": 1}
+    else:
+        assert result.counts == {"written": 1, "dropped": 1}
+    with pytest.raises(ImageFault, match=rf"object 1: its box \(.*{what}") as raised:
+        annotated(plain_file(), said, bad_boxes="fail")
+    assert raised.value.reason is QuarantineReason.BAD_ANNOTATION
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (ObjectAnnotation("", (1, 2, 3, 4)), "it has no category"),
+        (ObjectAnnotation("cow", (1, 2, 3, 4)), "its category 'cow' is not among the class names"),
+        (ObjectAnnotation("cat"), "it has no box"),
+        (ObjectAnnotation("cat", ("a", 2, 3, 4)), "not of four numbers"),  # type: ignore[arg-type]
+        (ObjectAnnotation("cat", (1, 2, 3)), "not of four numbers"),  # type: ignore[arg-type]
+        (ObjectAnnotation("cat", (1, 2, 3, 10**400)), "not of four numbers"),
+    ],
+)
+def test_objects_that_lack_something_are_bad_too(bad: ObjectAnnotation, why: str) -> None:
+    for policy in ("drop", "clip"):
+        _, result = annotated(plain_file(), Annotations((bad,)), bad_boxes=policy)
+        assert result.counts == {"dropped": 1}
+        assert result.values["box_xmin"] == result.values["object_label"] == []
+    with pytest.raises(ImageFault, match=why):
+        annotated(plain_file(), Annotations((bad,)), bad_boxes="fail")
+
+
+def test_half_a_pixel_beyond_the_picture_is_rounding() -> None:
+    said = Annotations((cat(-TOLERANCE, 3, WIDTH + TOLERANCE, 9),))
+    image, result = annotated(plain_file(), said, bad_boxes="fail")
+    assert boxes_of(image, result) == [(0, pytest.approx(3), WIDTH, pytest.approx(9))]
+    assert result.counts == {"written": 1}
+
+
+def test_a_crop_clips_boxes_and_leaves_out_those_beyond_it() -> None:
+    said = Annotations((cat(0, 0, 4, 30), cat(0, 0, 10, 30), cat(0, 0, 5.04, 30), cat(5, 0, 35, 30)))
+    image, result = annotated(plain_file(), said, resize="30x30", fit="fit")  # columns 5 to 35
+    assert boxes_of(image, result) == [pytest.approx((0, 0, 5, 30)), pytest.approx((0, 0, 30, 30))]
+    assert result.counts == {"written": 2, "clipped": 1, "vanished": 2}
+
+
+@given(
+    st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0, 1e5),
+    st.integers(1, 10**5), st.integers(1, 10**5),
+)  # fmt: skip
+@example(0.0, 0.0, 5e-324, 1e-300, 7, 7)
+@example(6.999999999999999, 6.999999999999999, 7.0, 7.0, 7, 7)
+def test_shares_are_floats_of_32_bits_in_order(
+    left: float, upper: float, right: float, lower: float, width: int, height: int
+) -> None:
+    xs, ys = sorted((left, right)), sorted((upper, lower))
+    box = (min(xs[0], width), min(ys[0], height), min(xs[1], width), min(ys[1], height))
+    assume(box[0] < box[2] and box[1] < box[3])
+    shares = normalised(box, (width, height))
+    assert all(float(np.float32(share)) == share for share in shares)
+    assert 0 <= shares[0] < shares[2] <= 1
+    assert 0 <= shares[1] < shares[3] <= 1
+    for share, side, size in zip(shares, box, (width, height, width, height)):
+        assert share == pytest.approx(np.float32(side / size), rel=2e-7, abs=1e-37)
+
+
+def test_objects_keep_their_order_and_what_the_source_says_of_them() -> None:
+    said = Annotations(
+        (
+            ObjectAnnotation("owl", (0, 0, 10, 10), area=50, difficult=True, view="Left"),
+            ObjectAnnotation("cow", (0, 0, 10, 10), truncated=True),
+            ObjectAnnotation("cat", (5, 5, 15, 20), crowd=True, truncated=False),
+        ),
+        captions=("An owl.", "Zwei Tiere \u00fc"),
+    )
+    _, result = annotated(plain_file(), said, resize="20x60")
+    values = result.values
+    assert values["object_label"] == [7, 1]
+    assert values["object_text"] == [b"owl", b"cat"]
+    assert values["object_crowd"] == [0, 1]
+    assert values["object_area"] == pytest.approx([50, 150])  # half as wide, twice as high
+    assert values["object_difficult"] == [1, 0]
+    assert values["object_truncated"] == [0, 0]
+    assert values["object_view"] == [b"Left", b""]
+    assert values["caption"] == [b"An owl.", "Zwei Tiere \u00fc".encode()]
+    absent = {"object_occluded", "object_group_of", "object_depiction", "object_mask"}
+    assert not absent & {fill.value for fill in values}
+
+
+def test_a_clipped_object_keeps_its_share_of_the_area() -> None:
+    said = Annotations((cat(0, 0, 10, 30, area=200), cat(0, 0, 10, 30), cat(0, 0, 10, 30, area=NAN)))
+    _, result = annotated(plain_file(), said, resize="60x60", fit="fit")  # columns 5 to 35, doubled
+    assert result.values["object_area"] == pytest.approx([400, 600, 600])
+
+
+@pytest.mark.parametrize("said", [None, Annotations(), Annotations(())])
+def test_an_image_without_objects_has_empty_lists(said: Annotations | None) -> None:
+    _, result = annotated(plain_file(), said)
+    assert result.counts is None
+    assert all(list(values) == [] for values in result.values.values())
+
+
+def test_classification_takes_no_notice_of_objects() -> None:
+    _, result = annotated(plain_file(), Annotations((cat(1, 2, 3, 4),)), "classification")
+    assert not result.values
+
+
+def test_plans_of_large_pictures_move_boxes_by_less_than_a_thousandth_of_a_pixel() -> None:
+    """What the shares of 32 bits cost: far less than a pixel even at the largest sides."""
+    geometry = plan_geometry(60_000, 50_000, None, "stretch")
+    shares = normalised((59_998.25, 1.5, 59_999.5, 49_999.75), geometry.canvas)
+    assert shares[0] * 60_000 == pytest.approx(59_998.25, abs=4e-3)

@@ -1,0 +1,267 @@
+"""Masks against the picture itself, resampled with nearest; their files in all kinds that people have."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pictures
+import pytest
+from annotated import annotated, png_pixels, saved
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from shardwright.schemas.annotations import Annotations, PanopticSegment
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.place import Place
+from shardwright.schemas.settings import FITS
+
+SIDES = st.integers(1, 40)
+
+
+def random_ids(width: int, height: int, seed: int, high: int = 255) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, high, (height, width)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("fit", ["none", *FITS])
+@given(
+    size=st.tuples(SIDES, SIDES),
+    target=st.tuples(SIDES, SIDES),
+    seed=st.integers(0, 99),
+    turned=st.booleans(),
+)
+@hypothesis_settings(max_examples=20, deadline=None)
+def test_a_mask_goes_the_way_of_its_picture(
+    tmp_path_factory: pytest.TempPathFactory, orientation: int, fit: str, size: tuple[int, int],
+    target: tuple[int, int], seed: int, turned: bool,
+) -> None:  # fmt: skip
+    ids = random_ids(*size, seed)
+    data = pictures.file_of(Image.fromarray(ids), "PNG", orientation)
+    drawn = pictures.UPRIGHT[orientation](ids) if turned else ids
+    if drawn.shape == ids.shape:  # nothing tells such a mask from one of the stored picture
+        drawn = ids
+    path = saved(tmp_path_factory.mktemp("mask") / "a.png", np.ascontiguousarray(drawn))
+    wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
+    image, result = annotated(
+        data, Annotations(semantic_mask=path), "segmentation",
+        resample="nearest", image_format="png", color="gray", **wanted,
+    )  # fmt: skip
+    assert np.array_equal(png_pixels(result.values["semantic_mask"][0]), pictures.pixels_of(image))
+    assert result.values["semantic_format"] == [b"png"]
+
+
+WIDTH, HEIGHT = 12, 9
+
+
+def picture(orientation: int = 1, width: int = WIDTH, height: int = HEIGHT) -> bytes:
+    return pictures.file_of(Image.new("L", (width, height), 90), "PNG", orientation)
+
+
+def stored_mask(path: Path | str, **values: object) -> np.ndarray:
+    _, result = annotated(picture(), Annotations(semantic_mask=str(path)), "segmentation", **values)
+    return png_pixels(result.values["semantic_mask"][0])
+
+
+def refused(path: Path | str, why: str) -> None:
+    with pytest.raises(ImageFault, match=why) as raised:
+        stored_mask(path)
+    assert raised.value.reason is QuarantineReason.BAD_ANNOTATION
+
+
+def test_the_entries_of_a_palette_are_the_ids(tmp_path: Path) -> None:
+    ids = random_ids(WIDTH, HEIGHT, 1)
+    image = Image.fromarray(ids, "P")
+    image.putpalette([(i * 37) % 256 for i in range(768)])
+    image.save(tmp_path / "a.png", transparency=3)
+    assert np.array_equal(stored_mask(tmp_path / "a.png"), ids)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+@pytest.mark.parametrize("palette", [False, True])
+def test_ids_of_few_bits_are_not_spread_over_eight(tmp_path: Path, bits: int, palette: bool) -> None:
+    ids = random_ids(WIDTH, HEIGHT, 2, 1 << bits)
+    packed = [np.packbits((row[:, None] >> np.arange(bits)[::-1] & 1).ravel()).tobytes() for row in ids]
+    colors = pictures.png_chunk(b"PLTE", bytes(range(0, 3 * 5 * (1 << bits), 5)))
+    extra = [colors] if palette else []
+    data = pictures.raw_png((WIDTH, HEIGHT), bits, 3 if palette else 0, packed, *extra)
+    (tmp_path / "a.png").write_bytes(data)
+    assert np.array_equal(stored_mask(tmp_path / "a.png"), ids)
+
+
+@pytest.mark.parametrize("kind", ["tif", "bmp", "gif", "webp"])
+def test_other_lossless_files_hold_ids_too(tmp_path: Path, kind: str) -> None:
+    ids = random_ids(WIDTH, HEIGHT, 3, 100)
+    path = tmp_path / f"a.{kind}"
+    image = Image.fromarray(ids)
+    if kind == "gif":
+        image = image.convert("P")  # else the encoder sorts its palette anew
+    image.save(path, **({"lossless": True} if kind == "webp" else {"optimize": False}))
+    assert np.array_equal(stored_mask(path), ids)
+
+
+def test_black_and_white_is_zero_and_one(tmp_path: Path) -> None:
+    ids = random_ids(WIDTH, HEIGHT, 4, 2)
+    Image.fromarray(ids * 255).convert("1").save(tmp_path / "a.tif")
+    assert np.array_equal(stored_mask(tmp_path / "a.tif"), ids)
+
+
+def test_grey_in_three_channels_is_read_and_colours_are_not_guessed(tmp_path: Path) -> None:
+    ids = random_ids(WIDTH, HEIGHT, 5)
+    opaque = np.full_like(ids, 255)
+    for name, channels in {"rgb": [ids] * 3, "rgba": [ids, ids, ids, opaque]}.items():
+        path = saved(tmp_path / f"{name}.png", np.dstack(channels))
+        assert np.array_equal(stored_mask(path), ids)
+    colored = saved(tmp_path / "colored.png", np.dstack([ids, ids, ids + 1]))
+    refused(colored, "its mask colored.png: it holds colours, not class ids; save it as a grey")
+    refused(saved(tmp_path / "alpha.png", np.dstack([ids] * 4)), "transparent in parts")
+
+
+@pytest.mark.parametrize("kind", ["png", "tif"])
+@pytest.mark.parametrize("fit", ["stretch", "pad"])
+def test_ids_above_255_are_stored_in_16_bits(tmp_path: Path, kind: str, fit: str) -> None:
+    ids = np.arange(WIDTH * HEIGHT, dtype=np.uint16).reshape(HEIGHT, WIDTH) * 600
+    path = saved(tmp_path / f"a.{kind}", ids)
+    assert np.array_equal(stored_mask(path), ids)
+    shown = stored_mask(path, resize="24x24", fit=fit)
+    if fit == "pad":
+        assert set(shown[:3].ravel()) == set(shown[-3:].ravel()) == {65535}
+        shown = shown[3:-3]
+        assert np.array_equal(shown, np.kron(ids, np.ones((2, 2), np.uint16)))
+    assert shown.dtype == np.int32 or shown.dtype == np.uint16
+    assert set(shown.ravel()) == set(ids.ravel())
+
+
+def test_small_ids_of_16_bits_are_stored_in_8(tmp_path: Path) -> None:
+    ids = random_ids(WIDTH, HEIGHT, 6)
+    shown = stored_mask(saved(tmp_path / "a.png", ids.astype(np.uint16)))
+    assert shown.dtype == np.uint8
+    assert np.array_equal(shown, ids)
+
+
+def test_padding_is_ignored_by_training(tmp_path: Path) -> None:
+    ids = random_ids(WIDTH, HEIGHT, 7, 20)
+    shown = stored_mask(saved(tmp_path / "a.png", ids), resize="12x12", fit="pad")
+    assert (shown[[0, 1, 11]] == 255).all()
+    assert np.array_equal(shown[2:11], ids)
+
+
+def test_masks_that_cannot_be_used_are_the_images_fault(tmp_path: Path) -> None:
+    ids = random_ids(WIDTH, HEIGHT, 8)
+    refused(tmp_path / "none.png", "its mask none.png: no such file")
+    refused(saved(tmp_path / "small.png", ids[1:]), "it has 12 x 8 pixels, the picture has 12 x 9")
+    refused(saved(tmp_path / "turned.png", ids.T.copy()), "it has 9 x 12 pixels, the picture has 12 x 9")
+    refused(saved(tmp_path / "a.jpg", ids), "it is jpeg, which changes values")
+    (tmp_path / "text.png").write_text("nothing but text")
+    refused(tmp_path / "text.png", "no known image format")
+    (tmp_path / "empty.png").write_bytes(b"")
+    refused(tmp_path / "empty.png", "has no bytes")
+    sound = Path(saved(tmp_path / "sound.png", ids)).read_bytes()
+    (tmp_path / "cut.png").write_bytes(sound[: len(sound) // 2])
+    refused(tmp_path / "cut.png", "its mask cut.png: png: ")
+    refused(saved(tmp_path / "float.tif", ids.astype(np.float32)), "pixels of mode F, not class ids")
+    refused(saved(tmp_path / "wide.tif", ids.astype(np.int32) * 600), "between 0 and 65535")
+    refused(saved(tmp_path / "below.tif", ids.astype(np.int32) - 9), "ids run from -6 to 243")
+    refused(tmp_path, "is a directory|no regular file")
+
+
+def test_a_mask_may_not_be_larger_than_images_may(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.png", np.zeros((300, 300), np.uint8))
+    with pytest.raises(ImageFault, match=r"90000 are more than|300 x 300 pixels are more than 200"):
+        stored_mask(path, max_pixels=200)
+
+
+def test_an_image_without_a_mask_is_left_out_unless_such_are_kept() -> None:
+    for layout in ("segmentation", "panoptic"):
+        with pytest.raises(ImageFault, match="there is no mask for it"):
+            annotated(picture(), None, layout)
+        _, result = annotated(picture(), None, layout, unlabelled="keep")
+        assert not result.values
+
+
+def part_of(path: Path, pixels: np.ndarray) -> str:
+    """Appends a mask to a file; returns the place of that part."""
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    before = path.read_bytes() if path.exists() else b""
+    path.write_bytes(before + out.getvalue())
+    return Place(offset=len(before), length=len(out.getvalue()), file=str(path)).encode()
+
+
+def test_masks_may_be_parts_of_files(tmp_path: Path) -> None:
+    ids, instances = random_ids(WIDTH, HEIGHT, 9), random_ids(WIDTH, HEIGHT, 10).astype(np.uint16) * 9
+    path = tmp_path / "spool"
+    said = Annotations(
+        semantic_place=part_of(path, ids),
+        category_place=part_of(path, ids + 1),
+        instance_place=part_of(path, instances),
+    )
+    _, result = annotated(picture(), said, "segmentation")
+    assert np.array_equal(png_pixels(result.values["semantic_mask"][0]), ids)
+    _, result = annotated(picture(), said, "panoptic")
+    assert np.array_equal(png_pixels(result.values["panoptic_category"][0]), ids + 1)
+    assert np.array_equal(png_pixels(result.values["panoptic_instance"][0]), instances)
+
+
+def panoptic_file(path: Path, segments: np.ndarray) -> str:
+    channels = [segments & 255, segments >> 8 & 255, segments >> 16]
+    return saved(path, np.dstack(channels).astype(np.uint8))
+
+
+SEGMENTS = (
+    PanopticSegment(5, "owl"),
+    PanopticSegment(70_000, "cat", crowd=True),
+    PanopticSegment(300, "dog", thing=False),
+    PanopticSegment(9, "cow"),
+    PanopticSegment(10, "cat"),
+    PanopticSegment(-1, "cat"),
+    PanopticSegment(10**30, "cat"),
+)
+
+
+def test_a_panoptic_mask_becomes_classes_and_instances(tmp_path: Path) -> None:
+    found = np.array([5, 70_000, 300, 9, 77, 0])
+    columns = np.repeat(found, 2)
+    path = panoptic_file(tmp_path / "a.png", np.tile(columns, (HEIGHT, 1)))
+    said = Annotations(panoptic_mask=path, segments=SEGMENTS)
+    _, result = annotated(picture(), said, "panoptic")
+    category = png_pixels(result.values["panoptic_category"][0])
+    instance = png_pixels(result.values["panoptic_instance"][0])
+    assert category.dtype == instance.dtype == np.uint8
+    assert (category == np.repeat([7, 1, 2, 0, 0, 0], 2)).all()
+    assert (instance == np.repeat([1, 2, 0, 0, 0, 0], 2)).all()
+    assert result.counts == {"written": 3, "dropped": 3, "unlisted": 1, "vanished": 1}
+    with pytest.raises(ImageFault, match="segment 9: its category 'cow' is not among the class names"):
+        annotated(picture(), said, "panoptic", bad_boxes="fail")
+    _, result = annotated(picture(), said, "panoptic", resize="12x12", fit="pad")
+    padded = png_pixels(result.values["panoptic_category"][0])
+    assert np.array_equal(padded[2:11], category)
+    assert not padded[[0, 1, 11]].any()
+
+
+def test_more_than_255_instances_take_16_bits(tmp_path: Path) -> None:
+    numbers = np.arange(1, 401).reshape(20, 20)
+    said = Annotations(
+        panoptic_mask=panoptic_file(tmp_path / "a.png", numbers * 50),
+        segments=tuple(PanopticSegment(int(number) * 50, "cat") for number in numbers.ravel()),
+    )
+    _, result = annotated(picture(width=20, height=20), said, "panoptic")
+    assert np.array_equal(png_pixels(result.values["panoptic_instance"][0]), numbers)
+    assert png_pixels(result.values["panoptic_category"][0]).dtype == np.uint8
+
+
+def test_class_ids_that_no_mask_can_hold_are_not_cut_off(tmp_path: Path) -> None:
+    path = panoptic_file(tmp_path / "a.png", np.full((HEIGHT, WIDTH), 5))
+    said = Annotations(panoptic_mask=path, segments=SEGMENTS)
+    with pytest.raises(ImageFault, match="the id 70000 is above 65535"):
+        annotated(picture(), said, "panoptic", ids={"owl": 70_000})
+
+
+def test_a_panoptic_mask_of_palette_entries_is_refused(tmp_path: Path) -> None:
+    Image.new("P", (WIDTH, HEIGHT)).save(tmp_path / "a.png")
+    with pytest.raises(ImageFault, match="mode P, not segment ids in red, green and blue"):
+        annotated(picture(), Annotations(panoptic_mask=str(tmp_path / "a.png")), "panoptic")

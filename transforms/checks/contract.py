@@ -1,0 +1,100 @@
+"""What every record of a dataset promises, and how that is inferred from records of unknown origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.example import FeatureType, parse_example
+from shardwright.schemas.layouts import DETECTION, PANOPTIC, SEGMENTATION, FeatureSpec, Fill
+from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+
+Problem = tuple[FindingCode, str]
+
+
+class Contract(NamedTuple):
+    """What every record of a dataset promises.
+
+    Attributes:
+      features: the features that must be there.
+      labels: class names in id order; None if they are not known.
+      first_label: the id of the first class.
+      unlabelled: whether records may say that their image has no class.
+    """
+
+    features: tuple[FeatureSpec, ...]
+    labels: tuple[str, ...] | None = None
+    first_label: int = 0
+    unlabelled: bool = False
+
+    def spec(self, fill: Fill) -> FeatureSpec | None:
+        """Returns the feature that is filled by `fill`, if there is one."""
+        return next((spec for spec in self.features if spec.fill is fill), None)
+
+
+#: Names under which layouts in wide use store what can be checked.
+_KNOWN_NAMES = {
+    "image/encoded": Fill.ENCODED,
+    "image/format": Fill.FORMAT,
+    "image/height": Fill.HEIGHT,
+    "image/width": Fill.WIDTH,
+    "image/channels": Fill.CHANNELS,
+    "image/key/sha256": Fill.SOURCE_SHA256,
+}
+
+
+#: What holds something for each object.
+OBJECT_FILLS = tuple(
+    spec.fill for spec in DETECTION.features if spec.fill and spec.name.startswith("image/object/")
+)
+#: Features with objects and masks of the layouts in wide use, by name.
+_KNOWN_SPECS: Mapping[str, FeatureSpec] = {
+    spec.name: spec
+    for layout in (DETECTION, SEGMENTATION, PANOPTIC)
+    for spec in layout.features
+    if spec.fill in (*OBJECT_FILLS, Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+}
+
+
+def infer_contract(records: Sequence[bytes]) -> Contract:
+    """Infers from some records of unknown origin which features all of them have.
+
+    A feature is required if every one of the records has it, and of fixed length if they agree; those
+    with something for each object are neither. The encoded image is found by its name or, failing
+    that, by its bytes.
+    """
+    examples = []
+    for data in records:
+        try:
+            examples.append(parse_example(data))
+        except ValueError:
+            continue
+    if not examples:
+        return Contract(())
+    shared = set.intersection(*(set(example) for example in examples))
+    specs = []
+    for name in sorted(set().union(*examples)):
+        features = [example[name] for example in examples if name in example]
+        types = {feature.type for feature in features if feature.type is not None}
+        known = _KNOWN_SPECS.get(name)
+        if known is not None and types <= {known.type}:
+            specs.append(replace(known, optional=True))
+        if len(types) != 1 or name not in shared or name in _KNOWN_SPECS:
+            continue
+        type_: FeatureType = types.pop()
+        lengths = {len(feature.values) for feature in features}
+        shape: tuple[int | None, ...] = (None,)
+        if len(lengths) == 1:
+            length = lengths.pop()
+            shape = () if length == 1 else (length,)
+        specs.append(FeatureSpec(name, type_, shape, _KNOWN_NAMES.get(name)))
+    if not any(spec.fill is Fill.ENCODED for spec in specs):
+        for i, spec in enumerate(specs):
+            if spec.type is FeatureType.BYTES and spec.shape == () and spec.fill is None:
+                value = examples[0][spec.name].values[0]
+                if isinstance(value, bytes) and kind_of(value[:HEAD_BYTES]):
+                    specs[i] = FeatureSpec(spec.name, spec.type, spec.shape, Fill.ENCODED)
+                    break
+    return Contract(tuple(specs))

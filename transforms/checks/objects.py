@@ -1,0 +1,142 @@
+"""Checks what a record says of objects and pixels: boxes, their classes, masks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.example import Feature
+from shardwright.schemas.layouts import Fill
+from shardwright.transforms.checks.contract import OBJECT_FILLS, Contract, Problem
+from shardwright.transforms.images.decode import load, open_image
+
+#: By how much a side may leave the picture: writers reckon in floats of 32 bits.
+_TOLERANCE = 1e-6
+_SIDES = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
+#: What holds masks, and what such a mask is called.
+_MASKS: Mapping[Fill, str] = {
+    Fill.OBJECT_MASK: "the mask of object",
+    Fill.SEMANTIC_MASK: "its semantic mask",
+    Fill.PANOPTIC_CATEGORY: "its mask of categories",
+    Fill.PANOPTIC_INSTANCE: "its mask of instances",
+}
+_MAX_PIXELS = 2**31 - 1
+
+
+def check_class(number: Any, text: Any, contract: Contract) -> Iterator[Problem]:
+    """Compares a class id, and the name that stands with it, with the dataset's classes.
+
+    Args:
+      number: the id.
+      text: the name; None where there is none.
+      contract: what the records promise.
+    """
+    if contract.labels is None or not isinstance(number, int):
+        return
+    place = number - contract.first_label
+    if not 0 <= place < len(contract.labels):
+        low, high = contract.first_label, contract.first_label + len(contract.labels) - 1
+        yield FindingCode.LABEL_RANGE, f"label {number} is not between {low} and {high}"
+    elif isinstance(text, bytes) and text.decode("utf-8", "replace") != contract.labels[place]:
+        yield (
+            FindingCode.LABEL_TEXT,
+            f"label {number} is {contract.labels[place]!r} but the record says "
+            f"{text.decode('utf-8', 'replace')!r}",
+        )
+
+
+def check_objects(features: Mapping[str, Feature], contract: Contract) -> Iterator[Problem]:
+    """Checks that all features of objects have as many values, that boxes are such, and classes known.
+
+    Of each kind of problem only the first is described, with how many objects have it.
+    """
+    values = _lists(features, contract, OBJECT_FILLS)
+    if not values:
+        return
+    lengths = {fill: len(found) for fill, found in values.items()}
+    if len(set(lengths.values())) > 1:
+        names = {spec.fill: spec.name for spec in contract.features}
+        listed = ", ".join(f"{names[fill]!r} {length}" for fill, length in lengths.items())
+        yield FindingCode.LENGTH_MISMATCH, f"its objects' features have unequal numbers of values: {listed}"
+        return
+    problems: dict[FindingCode, list[str]] = {}
+    for i in range(next(iter(lengths.values()))):
+        for code, message in _object_problems({fill: found[i] for fill, found in values.items()}, contract):
+            problems.setdefault(code, []).append(f"object {i}: {message}")
+    for code, messages in problems.items():
+        more = f" (and {len(messages) - 1} more objects)" if len(messages) > 1 else ""
+        yield code, messages[0] + more
+
+
+def _lists(
+    features: Mapping[str, Feature], contract: Contract, fills: Sequence[Fill]
+) -> dict[Fill, Sequence[Any]]:
+    """Returns the values of the features that are there and of the right type."""
+    values: dict[Fill, Sequence[Any]] = {}
+    for spec in contract.features:
+        feature = features.get(spec.name)
+        if (
+            spec.fill is not None
+            and spec.fill in fills
+            and feature is not None
+            and feature.type in (spec.type, None)
+        ):
+            values[spec.fill] = feature.values
+    return values
+
+
+def _object_problems(values: Mapping[Fill, Any], contract: Contract) -> Iterator[Problem]:
+    if all(fill in values for fill in _SIDES):
+        xmin, ymin, xmax, ymax = box = tuple(float(values[fill]) for fill in _SIDES)
+        shown = ", ".join(f"{side:.6g}" for side in box)
+        if not all(math.isfinite(side) and -_TOLERANCE <= side <= 1 + _TOLERANCE for side in box):
+            yield FindingCode.BOX_RANGE, f"its box ({shown}) does not lie between 0 and 1"
+        elif xmin > xmax or ymin > ymax:
+            yield FindingCode.BOX_ORDER, f"its box ({shown}) is inverted"
+        elif xmin == xmax or ymin == ymax:
+            yield FindingCode.BOX_ORDER, f"its box ({shown}) has no area"
+    yield from check_class(values.get(Fill.OBJECT_LABEL), values.get(Fill.OBJECT_TEXT), contract)
+
+
+def check_masks(features: Mapping[str, Feature], contract: Contract) -> Iterator[Problem]:
+    """Decodes the masks and compares their sizes with the picture's.
+
+    Of each feature only the first problem of a kind is described.
+    """
+    width, height = (_single(features, contract, fill) for fill in (Fill.WIDTH, Fill.HEIGHT))
+    size = (width, height) if isinstance(width, int) and isinstance(height, int) else None
+    for fill, masks in _lists(features, contract, tuple(_MASKS)).items():
+        of_objects = fill is Fill.OBJECT_MASK
+        seen: set[FindingCode] = set()
+        for i, mask in enumerate(masks):
+            if not mask and contract.unlabelled and not of_objects:
+                continue  # of an image that has none
+            for code, message in _mask_problems(mask, size):
+                if code not in seen:
+                    yield code, f"{_MASKS[fill]}{f' {i}' if of_objects else ''}: {message}"
+                seen.add(code)
+
+
+def _single(features: Mapping[str, Feature], contract: Contract, fill: Fill) -> Any:
+    values = _lists(features, contract, (fill,)).get(fill, ())
+    return values[0] if len(values) == 1 else None
+
+
+def _mask_problems(mask: bytes, size: tuple[int, int] | None) -> Iterator[Problem]:
+    try:
+        opened = open_image(mask, "mask.png", _MAX_PIXELS)
+        width, height = opened.image.size
+        if size is not None and (width, height) != size:
+            yield (
+                FindingCode.SIZE_MISMATCH,
+                f"it has {width} x {height} pixels but the record says {size[0]} x {size[1]}",
+            )
+        else:
+            load(opened, _MAX_PIXELS)
+    except NotACandidate:
+        yield FindingCode.UNDECODABLE, "its bytes are those of no image format that can be decoded"
+    except ImageFault as fault:
+        yield FindingCode.UNDECODABLE, fault.message

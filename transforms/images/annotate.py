@@ -1,0 +1,251 @@
+"""Brings boxes and masks from the source's picture to the stored one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from shardwright.schemas.annotations import Annotations, PanopticSegment, decode_annotations
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.layouts import Fill, Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images import masks
+from shardwright.transforms.images.boxes import bad_annotation
+from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve
+from shardwright.transforms.images.objects import Tally, object_values
+
+_PANOPTIC = (Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """What an image's annotations come to in its record.
+
+    Attributes:
+      values: of the features that they fill; those that the source says nothing of are absent.
+      counts: of boxes (or segments) that were written, clipped by a crop, vanished in it, or dropped as
+        bad, and of segments that the mask has and the source does not list.
+      message: what is wrong with the first that was dropped; empty if none was.
+      label: the class names of the objects that were written (as `ImageRef.label`); None without objects.
+    """
+
+    values: Mapping[Fill, Sequence[Any]] = field(default_factory=dict)
+    counts: Mapping[str, int] | None = None
+    message: str = ""
+    label: str | None = None
+
+
+#: The largest segment id that three channels of 8 bits can hold.
+_MAX_SEGMENT = 0xFFFFFF
+#: Bytes a pixel takes while a mask is decoded, turned and brought to ids.
+_WORKING_BYTES = 12
+_NOTHING = Annotated()
+#: Class id and number of the instance of a segment of which nothing is known.
+_NOT_KNOWN = (0, 0)
+
+
+def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
+    """Reads the mask that the layout wants of an image; None where it wants none or the source names none.
+
+    Raises:
+      ImageFault: if it is absent, forbidden or too large.
+      EngineError: if it changed since it was listed, or the storage failed.
+    """
+    needs = settings.record_layout.needs
+    if needs not in (Needs.SEMANTIC, Needs.PANOPTIC) or not ref.annotations:
+        return None
+    said = decode_annotations(ref.annotations)
+    uri, place = _mask_of(said, ref, needs)
+    if not uri:
+        return None
+    try:
+        return masks.mask_bytes(uri, place, settings, said.mask_size, said.mask_version)
+    except ImageFault as fault:
+        raise masks.about(uri, fault) from None
+
+
+def _mask_of(said: Annotations, ref: ImageRef, needs: Needs) -> tuple[str, str]:
+    """Returns the file of a mask, empty without one, and which part of it that is."""
+    if needs is Needs.PANOPTIC:
+        return said.panoptic_mask, ""
+    return said.semantic_mask or (ref.uri if said.semantic_place else ""), said.semantic_place
+
+
+def annotate(
+    ref: ImageRef,
+    image: ConvertedImage,
+    settings: ConvertSettings,
+    ids: Mapping[str, int],
+    mask: bytes | None = None,
+    reserve: Reserve | None = None,
+) -> Annotated:
+    """Returns what the annotations of an image come to, after all that was done to its picture.
+
+    Args:
+      ref: with the annotations.
+      image: the stored picture, and how it came out of the source's.
+      settings: checked settings.
+      ids: class name -> id.
+      mask: what `read_mask` returned.
+      reserve: called with the working memory that masks need, in bytes.
+
+    Raises:
+      ImageFault: if they are bad and `bad_boxes` says that the image fails then, or a mask cannot be used.
+      EngineError: if the storage failed while a mask was read.
+    """
+    layout = settings.record_layout
+    if layout.needs is Needs.LABEL:
+        return _NOTHING
+    said = decode_annotations(ref.annotations) if ref.annotations else Annotations()
+    if reserve is None or not _has_masks(said):
+        return _annotate(said, ref, image.frame, settings, ids, mask)
+    width, height = image.frame.size
+    with reserve(width * height * _WORKING_BYTES):
+        return _annotate(said, ref, image.frame, settings, ids, mask)
+
+
+def _has_masks(said: Annotations) -> bool:
+    if said.semantic_mask or said.semantic_place or said.panoptic_mask or said.category_place:
+        return True
+    return any(item.segmentation is not None or item.mask_place for item in said.objects or ())
+
+
+def _annotate(
+    said: Annotations,
+    ref: ImageRef,
+    frame: Frame,
+    settings: ConvertSettings,
+    ids: Mapping[str, int],
+    mask: bytes | None,
+) -> Annotated:
+    wanted = set(settings.record_layout.by_fill())
+    values: dict[Fill, Sequence[Any]] = {}
+    tally = Tally()
+    if Fill.BOX_XMIN in wanted:
+        values |= object_values(said, ref, frame, settings, ids, tally)
+    if said.captions:
+        values[Fill.CAPTION] = [caption.encode("utf-8", "replace") for caption in said.captions]
+    if Fill.SEMANTIC_MASK in wanted:
+        values |= _semantic_values(said, ref, frame, settings, mask)
+    if not wanted.isdisjoint(_PANOPTIC):
+        values |= _panoptic_values(said, ref, frame, settings, ids, tally, mask)
+    kept = {fill: found for fill, found in values.items() if fill in wanted}
+    counts = {name: count for name, count in tally.counts.items() if count}
+    label = None
+    if Fill.OBJECT_TEXT in kept:
+        label = LABEL_SEPARATOR.join(sorted({text.decode() for text in kept[Fill.OBJECT_TEXT]}))
+    return Annotated(kept, counts or None, tally.message, label)
+
+
+def _no_mask(settings: ConvertSettings) -> dict[Fill, Sequence[Any]]:
+    """Returns the values of an image without a mask.
+
+    Raises:
+      ImageFault: if such images are not to be kept.
+    """
+    if settings.unlabelled == "keep":
+        return {}
+    raise bad_annotation("there is no mask for it")
+
+
+def _semantic_values(
+    said: Annotations, ref: ImageRef, frame: Frame, settings: ConvertSettings, data: bytes | None
+) -> dict[Fill, Sequence[Any]]:
+    if data is None:
+        return _no_mask(settings)
+    uri, _ = _mask_of(said, ref, Needs.SEMANTIC)
+    mask = _class_ids(data, uri, frame, settings)
+    encoded = masks.encode_mask(masks.place_class_ids(mask, frame))
+    return {Fill.SEMANTIC_MASK: [encoded], Fill.SEMANTIC_FORMAT: [b"png"]}
+
+
+def _class_ids(data: bytes, uri: str, frame: Frame, settings: ConvertSettings) -> Image.Image:
+    try:
+        return masks.read_class_ids(data, frame, settings)
+    except ImageFault as fault:
+        raise masks.about(uri, fault) from None
+
+
+def _panoptic_values(
+    said: Annotations,
+    ref: ImageRef,
+    frame: Frame,
+    settings: ConvertSettings,
+    ids: Mapping[str, int],
+    tally: Tally,
+    data: bytes | None,
+) -> dict[Fill, Sequence[Any]]:
+    if said.category_place and said.instance_place:
+        return {
+            Fill.PANOPTIC_CATEGORY: [_placed_part(said.category_place, ref, frame, settings)],
+            Fill.PANOPTIC_INSTANCE: [_placed_part(said.instance_place, ref, frame, settings)],
+        }
+    if data is None:
+        return _no_mask(settings)
+    try:
+        mask = masks.read_segments(data, frame, settings)
+    except ImageFault as fault:
+        raise masks.about(said.panoptic_mask, fault) from None
+    known = _known_segments(said.segments, settings, ids, tally)
+    category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), known, tally)
+    return {
+        Fill.PANOPTIC_CATEGORY: [masks.encode_mask(masks.narrow(category))],
+        Fill.PANOPTIC_INSTANCE: [masks.encode_mask(masks.narrow(instance))],
+    }
+
+
+def _placed_part(place: str, ref: ImageRef, frame: Frame, settings: ConvertSettings) -> bytes:
+    """Returns a mask that is a part of a file, brought to the stored picture."""
+    try:
+        data = masks.mask_bytes(ref.uri, place, settings)
+    except ImageFault as fault:
+        raise masks.about(ref.uri, fault) from None
+    return masks.encode_mask(masks.place_mask(_class_ids(data, ref.uri, frame, settings), frame))
+
+
+def _known_segments(
+    segments: Sequence[PanopticSegment],
+    settings: ConvertSettings,
+    ids: Mapping[str, int],
+    tally: Tally,
+) -> dict[int, tuple[int, int]]:
+    """Returns segment id -> (class id, number of the instance: the segment's place, from 1, or 0 for stuff).
+
+    Raises:
+      ImageFault: if one has no category and such images are to fail.
+    """
+    known: dict[int, tuple[int, int]] = {}
+    for number, segment in enumerate(segments, 1):
+        if segment.label in ids and 0 <= segment.id <= _MAX_SEGMENT:
+            known.setdefault(segment.id, (ids[segment.label], number if segment.thing else 0))
+            continue
+        message = f"segment {segment.id}: its category {segment.label!r} is not among the class names"
+        if settings.bad_boxes == "fail":
+            raise bad_annotation(message)
+        tally.drop(message)
+        if 0 <= segment.id <= _MAX_SEGMENT:
+            known.setdefault(segment.id, _NOT_KNOWN)
+    return known
+
+
+def _paint(
+    found: np.ndarray, known: Mapping[int, tuple[int, int]], tally: Tally
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the class id and the number of the instance of every pixel."""
+    listed = np.array(sorted({0, *known}), np.int64)
+    table = np.array([known.get(int(segment), _NOT_KNOWN) for segment in listed], np.int32)
+    places = np.searchsorted(listed, found).clip(max=len(listed) - 1)
+    strange = listed[places] != found
+    tally.counts["unlisted"] += len(np.unique(found[strange]))
+    pixels = np.bincount(places[~strange], minlength=len(listed))
+    for place, segment in enumerate(listed):
+        if known.get(int(segment), _NOT_KNOWN) != _NOT_KNOWN:
+            tally.counts["written" if pixels[place] else "vanished"] += 1
+    category, instance = table[:, 0][places], table[:, 1][places]
+    category[strange], instance[strange] = _NOT_KNOWN
+    return category, instance

@@ -1,0 +1,172 @@
+"""Where a box of the source's picture lies in the stored one. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import NamedTuple
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.convert import Frame
+from shardwright.transforms.images.geometry import Geometry
+
+#: xmin, ymin, xmax, ymax.
+Box = tuple[float, float, float, float]
+#: By how many pixels a box may leave its picture: tools round.
+TOLERANCE = 0.5
+
+
+class BoxFault(NamedTuple):
+    """What is wrong with a box.
+
+    Attributes:
+      message: in a few words.
+      clipped: what is left of it inside of the picture; None if nothing or not known.
+    """
+
+    message: str
+    clipped: Box | None = None
+
+
+class PlacedBox(NamedTuple):
+    """A box of the stored picture.
+
+    Attributes:
+      box: in pixels of the stored picture.
+      share: of the box's area that the crop has left, 0 to 1.
+    """
+
+    box: Box
+    share: float = 1.0
+
+
+def bad_annotation(message: str) -> ImageFault:
+    """Returns the fault of an image whose annotations cannot be used."""
+    return ImageFault(QuarantineReason.BAD_ANNOTATION, Stage.BUILD, message)
+
+
+def upright_size(frame: Frame) -> tuple[int, int]:
+    """Returns the size of the source's picture after its EXIF orientation is applied."""
+    width, height = frame.size
+    return (height, width) if frame.orientation >= 5 else (width, height)
+
+
+def is_upright(size: tuple[int, int], frame: Frame, what: str) -> bool:
+    """Whether something of a size is drawn for the upright picture instead of the one that is stored.
+
+    Args:
+      size: width and height of what is drawn.
+      frame: of the picture.
+      what: it is, for the message.
+
+    Raises:
+      ImageFault: if it fits neither.
+    """
+    if size == frame.size:
+        return False
+    if size == upright_size(frame):
+        return True
+    raise bad_annotation(
+        f"{what} {size[0]} x {size[1]} pixels, the picture has {frame.size[0]} x {frame.size[1]}"
+    )
+
+
+def check_box(box: Box, size: tuple[int, int]) -> Box | BoxFault:
+    """Returns a box inside of its picture, or what is wrong with it.
+
+    Args:
+      box: in pixels.
+      size: width and height of the picture that it is drawn for.
+    """
+    xmin, ymin, xmax, ymax = box
+    width, height = size
+    shown = ", ".join(f"{side:.6g}" for side in box)
+    if not all(map(math.isfinite, box)):
+        return BoxFault(f"its box ({shown}) is no box of numbers")
+    if xmax < xmin or ymax < ymin:
+        return BoxFault(f"its box ({shown}) is inverted")
+    if xmax == xmin or ymax == ymin:
+        return BoxFault(f"its box ({shown}) has no area")
+    inside = (max(xmin, 0.0), max(ymin, 0.0), min(xmax, float(width)), min(ymax, float(height)))
+    has_area = inside[2] > inside[0] and inside[3] > inside[1]
+    outside = max(-xmin, -ymin, xmax - width, ymax - height)
+    if outside > TOLERANCE or not has_area:
+        message = f"its box ({shown}) leaves the picture of {width} x {height} pixels"
+        return BoxFault(message, inside if has_area else None)
+    return inside
+
+
+def turn(box: Box, size: tuple[int, int], orientation: int) -> Box:
+    """Returns a box of the picture as it is stored as one of the upright picture.
+
+    Args:
+      box: in pixels.
+      size: width and height of the picture as it is stored.
+      orientation: EXIF orientation, 1 to 8.
+    """
+    xmin, ymin, xmax, ymax = box
+    if orientation in (2, 3, 7, 8):  # the stored right side comes first
+        xmin, xmax = size[0] - xmax, size[0] - xmin
+    if orientation in (3, 4, 6, 7):  # the stored lower side comes first
+        ymin, ymax = size[1] - ymax, size[1] - ymin
+    return (ymin, xmin, ymax, xmax) if orientation >= 5 else (xmin, ymin, xmax, ymax)
+
+
+def place_box(box: Box, geometry: Geometry) -> PlacedBox | None:
+    """Returns where a box of the upright picture lies in the stored one.
+
+    None where the crop leaves nothing of it, or less than half a stored pixel of a side that it cuts:
+    that is rounding and shows nothing.
+    """
+    xs = _place_side(box[0], box[2], geometry, 0)
+    ys = _place_side(box[1], box[3], geometry, 1)
+    if xs is None or ys is None:
+        return None
+    return PlacedBox((xs[0], ys[0], xs[1], ys[1]), xs[2] * ys[2])
+
+
+def _place_side(low: float, high: float, geometry: Geometry, axis: int) -> tuple[float, float, float] | None:
+    """Returns begin, end and the share that is left of a box's side."""
+    begin, end = geometry.box[axis], geometry.box[axis + 2]
+    left, right = max(low, begin), min(high, end)
+    scale = geometry.size[axis] / (end - begin)
+    share = 1.0 if (left, right) == (low, high) else (right - left) / (high - low)
+    if right <= left or (share < 1 and (right - left) * scale < TOLERANCE):
+        return None
+    offset = geometry.offset[axis]
+    return offset + (left - begin) * scale, offset + (right - begin) * scale, share
+
+
+def normalised(box: Box, canvas: tuple[int, int]) -> Box:
+    """Returns a box as shares of the stored picture, as the floats of 32 bits that a record stores.
+
+    They lie in [0, 1], and a box that has an area keeps one.
+    """
+    xmin, xmax = _shares(box[0], box[2], canvas[0])
+    ymin, ymax = _shares(box[1], box[3], canvas[1])
+    return xmin, ymin, xmax, ymax
+
+
+def _shares(low: float, high: float, size: int) -> tuple[float, float]:
+    first, last = (_float32(min(max(side / size, 0.0), 1.0)) for side in (low, high))
+    if first < last:
+        return first, last
+    return (first, _after(first)) if first < 1 else (_before(first), last)
+
+
+def _float32(value: float) -> float:
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def _after(value: float) -> float:
+    """Returns the next larger float of 32 bits; of zero, one that no reader takes for zero."""
+    return float(struct.unpack("<f", struct.pack("<I", max(_bits(value) + 1, _bits(2.0**-126))))[0])
+
+
+def _before(value: float) -> float:
+    return float(struct.unpack("<f", struct.pack("<I", _bits(value) - 1))[0])

@@ -1,0 +1,199 @@
+"""Masks with a class or a segment for every pixel: reads their files, brings them to the stored picture."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images import decode
+from shardwright.transforms.images.boxes import bad_annotation, is_upright
+from shardwright.transforms.images.convert import Frame
+from shardwright.transforms.images.read import read_image
+from shardwright.transforms.images.resize import resize
+
+#: The largest id of a mask of 8 and of 16 bits: what was padded has it, as DeepLab's "ignore".
+_HIGHEST = (0xFF, 0xFFFF)
+_LOSSY = ("jpeg",)
+#: Bits of a TIFF's channel (TIFF 6.0, tag 258).
+_TIFF_BITS = 258
+
+
+def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Image.Image:
+    """Returns a mask of class ids, as it is stored: mode L, or I where an id is above 255.
+
+    The entries of a palette are the ids, never their colours. Grey values are ids as they stand in
+    the file, in any number of bits.
+
+    Args:
+      data: the mask's file.
+      frame: of the picture that it is a mask of.
+      settings: checked settings.
+
+    Raises:
+      ImageFault: if the file is no such mask.
+    """
+    opened = _open(data, frame, settings)
+    image = decode.load(opened, settings.max_pixels)
+    values = np.asarray(image)
+    depth = opened.depth
+    if opened.kind == "tiff":
+        depth = getattr(image, "tag_v2", {}).get(_TIFF_BITS, (8,))[0]
+    if image.mode in ("RGB", "RGBA", "LA"):
+        values = _equal_channels(values, image.mode, depth)
+    elif image.mode == "1":
+        values = values.astype(np.uint8)
+    elif image.mode == "L" and depth in (2, 4):
+        values = values // (255 // ((1 << depth) - 1))  # the decoder spreads them over 8 bits
+    elif image.mode not in ("L", "P") and not image.mode.startswith("I"):
+        raise bad_annotation(f"it holds pixels of mode {image.mode}, not class ids")
+    if values.dtype == np.uint8:
+        return Image.fromarray(values)
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high > _HIGHEST[1]:
+        raise bad_annotation(f"its ids run from {low} to {high}; they have to lie between 0 and 65535")
+    return narrow(values)
+
+
+def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image.Image:
+    """Returns a panoptic mask as it is stored: mode RGB, the segment ids being R + 256 G + 65536 B.
+
+    Args:
+      data: the mask's file.
+      frame: of the picture that it is a mask of.
+      settings: checked settings.
+
+    Raises:
+      ImageFault: if the file is no such mask.
+    """
+    opened = _open(data, frame, settings)
+    image = decode.load(opened, settings.max_pixels)
+    if opened.depth == 16:
+        raise bad_annotation("it has 16 bits a channel; segment ids stand in a PNG of 8 bits a channel")
+    if image.mode == "RGBA":
+        return image.convert("RGB")  # drops alpha, the colours stay
+    if image.mode == "L":  # ids below 256 leave two channels empty, and some tools such channels out
+        empty = Image.new("L", image.size)
+        return Image.merge("RGB", (image, empty, empty))
+    if image.mode != "RGB":
+        raise bad_annotation(f"it holds pixels of mode {image.mode}, not segment ids in red, green and blue")
+    return image
+
+
+def segment_ids(mask: Image.Image) -> np.ndarray:
+    """Returns the segment id of every pixel of what `read_segments` returned."""
+    red, green, blue = (np.asarray(channel, np.int32) for channel in mask.split())
+    return np.asarray(red | green << 8 | blue << 16)
+
+
+def mask_bytes(uri: str, place: str, settings: ConvertSettings, size: int = -1, version: str = "") -> bytes:
+    """Reads a mask's file.
+
+    Args:
+      uri: the file.
+      place: which part of it; empty for all.
+      settings: checked settings.
+      size: its bytes when it was listed; -1 when unknown.
+      version: the storage's mark of its state then; empty when unknown.
+
+    Raises:
+      ImageFault: if it is absent, forbidden or too large.
+      EngineError: if it changed since it was listed, or the storage failed.
+    """
+    ref = ImageRef(key=uri, uri=uri, place=place, size=-1 if place else size, version=version)
+    return read_image(ref, settings.max_source_bytes)
+
+
+def about(uri: str, fault: ImageFault) -> ImageFault:
+    """Returns the fault of a mask as one of its image."""
+    return bad_annotation(f"its mask {printable(uri.rpartition('/')[2])}: {fault.message}")
+
+
+def place_mask(mask: Image.Image, frame: Frame, fill: int = 0, upright: bool | None = None) -> Image.Image:
+    """Brings a mask the way that the picture went: turned, cropped, resampled (nearest) and padded.
+
+    Args:
+      mask: any mode.
+      frame: how the picture came out of the source's.
+      fill: of what is padded.
+      upright: whether it is drawn for the upright picture; None to tell it from its size.
+
+    Raises:
+      ImageFault: if its size is not that of the picture.
+    """
+    mask = turned(mask, frame, upright)
+    geometry = frame.geometry
+    mask = resize(mask, geometry.size, "nearest", geometry.box)
+    if geometry.canvas == geometry.size:
+        return mask
+    padded = Image.new(mask.mode, geometry.canvas, fill)
+    padded.paste(mask, geometry.offset)
+    return padded
+
+
+def turned(mask: Image.Image, frame: Frame, upright: bool | None = None) -> Image.Image:
+    """Brings a mask upright, unless it is drawn so.
+
+    Raises:
+      ImageFault: if its size is not that of the picture.
+    """
+    if upright is None:
+        upright = is_upright(mask.size, frame, "it has")
+    return mask if upright else decode.upright(mask, frame.orientation)
+
+
+def place_class_ids(mask: Image.Image, frame: Frame) -> Image.Image:
+    """Returns `place_mask` of class ids; what is padded has the highest id that its bits can hold."""
+    return place_mask(mask, frame, _HIGHEST[mask.mode != "L"])
+
+
+def narrow(values: np.ndarray) -> Image.Image:
+    """Returns numbers as a picture: mode L, or I where one is above 255.
+
+    Raises:
+      ImageFault: if one does not fit into 16 bits.
+    """
+    high = int(values.max())
+    if high > _HIGHEST[1]:
+        raise bad_annotation(f"the id {high} is above 65535 and does not fit into a mask of 16 bits")
+    return Image.fromarray(values.astype(np.uint8 if high <= _HIGHEST[0] else np.int32))
+
+
+def encode_mask(mask: Image.Image) -> bytes:
+    """Returns a grey PNG: of 8 bits for mode L, of 16 bits for mode I."""
+    if mask.mode == "I":
+        mask = Image.fromarray(np.asarray(mask).astype(np.uint16))
+    out = io.BytesIO()
+    mask.save(out, "PNG")
+    return out.getvalue()
+
+
+def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> decode.OpenedImage:
+    """Reads a mask's header; nothing is decoded that cannot be a mask of the picture."""
+    try:
+        opened = decode.open_image(data, "mask.png", settings.max_pixels)
+    except NotACandidate as error:  # never, for a mask claims to be an image
+        raise bad_annotation(f"it is no image ({error.reason})") from error
+    if opened.kind in _LOSSY:
+        raise bad_annotation(f"it is {opened.kind}, which changes values; save masks as PNG")
+    is_upright(opened.image.size, frame, "it has")
+    return opened
+
+
+def _equal_channels(values: np.ndarray, mode: str, depth: int) -> np.ndarray:
+    """Returns the one channel of a grey picture that is stored as colours."""
+    if depth == 16:
+        raise bad_annotation("it has several channels of 16 bits; save ids as a grey PNG")
+    colors = values if mode == "RGB" else values[..., :-1]
+    first = np.ascontiguousarray(colors[..., 0])
+    if mode != "RGB" and not (values[..., -1] == 255).all():
+        raise bad_annotation("it is transparent in parts; save ids as a grey or palette PNG without alpha")
+    if not (colors == first[..., None]).all():
+        raise bad_annotation(
+            "it holds colours, not class ids; save it as a grey or palette PNG whose values are the ids"
+        )
+    return first

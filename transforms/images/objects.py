@@ -1,0 +1,289 @@
+"""Brings objects, with boxes and outlines, from the source's picture to the stored one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.layouts import Fill
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images import masks, outlines
+from shardwright.transforms.images.boxes import (
+    Box,
+    BoxFault,
+    bad_annotation,
+    check_box,
+    is_upright,
+    normalised,
+    place_box,
+    turn,
+    upright_size,
+)
+from shardwright.transforms.images.convert import Frame
+
+#: What features an object's flag fills, and what stands for an object of which the source says nothing.
+_FLAGS: Mapping[Fill, str] = {
+    Fill.OBJECT_DIFFICULT: "difficult",
+    Fill.OBJECT_TRUNCATED: "truncated",
+    Fill.OBJECT_OCCLUDED: "occluded",
+    Fill.OBJECT_GROUP_OF: "group_of",
+    Fill.OBJECT_DEPICTION: "depiction",
+}
+
+
+@dataclass
+class Tally:
+    """What became of an image's objects or segments.
+
+    Attributes:
+      counts: how many were written, clipped, vanished, dropped as bad, or not listed.
+      message: what is wrong with the first that was dropped.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    message: str = ""
+
+    def drop(self, message: str) -> None:
+        """Counts one that is bad."""
+        self.counts["dropped"] += 1
+        self.message = self.message or message
+
+
+class _Bad(Exception):
+    """An object that cannot be used; its message says why."""
+
+
+class _Object(NamedTuple):
+    """An object as a record holds it.
+
+    Attributes:
+      said: what the source says of it.
+      box: as shares of the stored picture.
+      area: in square pixels of the stored picture.
+      mask: of the stored picture, PNG; None where the source has none.
+    """
+
+    said: ObjectAnnotation
+    box: Box
+    area: float
+    mask: bytes | None
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What the objects of an image have in common.
+
+    Attributes:
+      ref: of the image.
+      frame: how its picture came out of the source's.
+      relative: whether boxes and outlines are shares of width and height.
+      upright: whether they are drawn for the upright picture.
+      settings: checked settings.
+      ids: class name -> id.
+      wants_masks: whether a feature holds the objects' masks.
+    """
+
+    ref: ImageRef
+    frame: Frame
+    relative: bool
+    upright: bool
+    settings: ConvertSettings
+    ids: Mapping[str, int]
+    wants_masks: bool
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the picture that the annotations are drawn for."""
+        return upright_size(self.frame) if self.upright else self.frame.size
+
+
+def _text(value: str) -> bytes:
+    return value.encode("utf-8", "replace")
+
+
+def object_values(
+    said: Annotations,
+    ref: ImageRef,
+    frame: Frame,
+    settings: ConvertSettings,
+    ids: Mapping[str, int],
+    tally: Tally,
+) -> dict[Fill, Sequence[Any]]:
+    """Returns the values of the features that hold something for each object.
+
+    Args:
+      said: the annotations.
+      ref: of the image.
+      frame: how its picture came out of the source's.
+      settings: checked settings.
+      ids: class name -> id.
+      tally: is added to.
+
+    Raises:
+      ImageFault: if an object is bad and such images are to fail, or all are for another picture.
+      EngineError: if the storage failed while a mask was read.
+    """
+    wants_masks = Fill.OBJECT_MASK in settings.record_layout.by_fill()
+    upright = False
+    if said.size and min(said.size) > 0 and not said.relative:
+        upright = is_upright(said.size, frame, "its annotations are for")
+    task = _Task(ref, frame, said.relative, upright, settings, ids, wants_masks)
+    objects = [found for i, item in enumerate(said.objects or ()) if (found := _object(i, item, task, tally))]
+    tally.counts["written"] += len(objects)
+    values: dict[Fill, Sequence[Any]] = {
+        Fill.BOX_XMIN: [item.box[0] for item in objects],
+        Fill.BOX_YMIN: [item.box[1] for item in objects],
+        Fill.BOX_XMAX: [item.box[2] for item in objects],
+        Fill.BOX_YMAX: [item.box[3] for item in objects],
+        Fill.OBJECT_LABEL: [ids[item.said.label] for item in objects],
+        Fill.OBJECT_TEXT: [_text(item.said.label) for item in objects],
+        Fill.OBJECT_CROWD: [int(bool(item.said.crowd)) for item in objects],
+        Fill.OBJECT_AREA: [item.area for item in objects],
+    }
+    for fill, name in _FLAGS.items():
+        flags = [getattr(item.said, name) for item in objects]
+        if any(flag is not None for flag in flags):
+            values[fill] = [int(bool(flag)) for flag in flags]
+    if any(item.said.view is not None for item in objects):
+        values[Fill.OBJECT_VIEW] = [_text(item.said.view or "") for item in objects]
+    found_masks = [item.mask for item in objects]
+    if any(found_masks):
+        empty = b"" if all(found_masks) else masks.encode_mask(Image.new("L", frame.geometry.canvas))
+        values[Fill.OBJECT_MASK] = [mask or empty for mask in found_masks]
+    return values
+
+
+def _object(number: int, said: ObjectAnnotation, task: _Task, tally: Tally) -> _Object | None:
+    """Returns an object of the stored picture; None, and counts it, where nothing is left of it.
+
+    Raises:
+      ImageFault: if it is bad and such images are to fail.
+    """
+    policy = task.settings.bad_boxes
+    try:
+        if not said.label:
+            raise _Bad("it has no category")
+        if said.label not in task.ids:
+            raise _Bad(f"its category {said.label!r} is not among the class names")
+        outline = _outline(said, task)
+        box = check_box(_box_of(said, outline, task), task.size)
+        if isinstance(box, BoxFault):
+            if policy != "clip" or box.clipped is None:
+                raise _Bad(box.message)
+            return _placed(said, box.clipped, outline, task, tally, was_clipped=True)
+        return _placed(said, box, outline, task, tally)
+    except _Bad as bad:
+        if policy == "fail":
+            raise bad_annotation(f"object {number}: {bad}") from None
+        tally.drop(f"object {number}: {bad}")
+        return None
+
+
+def _outline(said: ObjectAnnotation, task: _Task) -> Segmentation | None:
+    """Returns an object's outline in pixels, if one is needed."""
+    if not said.segmentation or (said.box is not None and not task.wants_masks):
+        return None
+    try:
+        return outlines.scaled(said.segmentation, task.size) if task.relative else said.segmentation
+    except ValueError as error:
+        raise _Bad(str(error)) from None
+
+
+def _box_of(said: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Box:
+    """Returns an object's box in pixels: its own, or the one around its outline."""
+    width, height = task.size
+    if said.box is not None:
+        scale = (width, height, width, height) if task.relative else (1, 1, 1, 1)
+        return _four(side * factor for side, factor in zip(said.box, scale))
+    try:
+        hull = outlines.hull(outline, task.size) if outline is not None else None
+    except ValueError as error:
+        raise _Bad(str(error)) from None
+    if hull is None:
+        raise _Bad("it has no box")
+    return hull
+
+
+def _four(sides: Iterable[float]) -> Box:
+    try:
+        xmin, ymin, xmax, ymax = (float(side) for side in sides)
+    except (TypeError, ValueError, OverflowError):
+        raise _Bad("its box is not of four numbers") from None
+    return xmin, ymin, xmax, ymax
+
+
+def _placed(
+    said: ObjectAnnotation,
+    box: Box,
+    outline: Segmentation | None,
+    task: _Task,
+    tally: Tally,
+    was_clipped: bool = False,
+) -> _Object | None:
+    """Returns an object whose box is sound, or None where the crop leaves nothing of it.
+
+    Its area is the source's, scaled as the picture is, and by the share that the crop leaves: of its
+    mask where it has one, else of its box. Where the source says none, it is the area of the box.
+    """
+    geometry = task.frame.geometry
+    turned = box if task.upright else turn(box, task.frame.size, task.frame.orientation)
+    placed = place_box(turned, geometry)
+    if placed is None:
+        tally.counts["vanished"] += 1
+        return None
+    share = placed.share
+    drawn = _drawn(said, outline, task)
+    tally.counts["clipped"] += was_clipped or share < 1
+    mask = None
+    if drawn is not None:
+        upright = task.upright if outline is not None else None
+        mask = masks.encode_mask(_place_drawn(drawn, task, upright))
+        if share < 1:
+            share = _share_in_crop(drawn, task, upright)
+    x_scale = geometry.size[0] / (geometry.box[2] - geometry.box[0])
+    y_scale = geometry.size[1] / (geometry.box[3] - geometry.box[1])
+    xmin, ymin, xmax, ymax = placed.box
+    area = (xmax - xmin) * (ymax - ymin)
+    if said.area is not None and said.area >= 0:
+        width, height = task.size
+        area = min(said.area, width * height) * x_scale * y_scale * share
+    return _Object(said, normalised(placed.box, geometry.canvas), area, mask)
+
+
+def _drawn(said: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Image.Image | None:
+    """Returns an object's mask as the source has it, 1 inside and 0 outside; None without one."""
+    if not task.wants_masks:
+        return None
+    try:
+        if outline is not None:
+            return outlines.draw(outline, task.size)
+        if said.mask_place:
+            data = masks.mask_bytes(task.ref.uri, said.mask_place, task.settings)
+            found = masks.read_class_ids(data, task.frame, task.settings)
+            return Image.fromarray((np.asarray(found) != 0).astype(np.uint8))
+    except ValueError as error:
+        raise _Bad(str(error)) from None
+    except ImageFault as fault:
+        raise _Bad(f"its mask: {fault.message}") from None
+    return None
+
+
+def _place_drawn(drawn: Image.Image, task: _Task, upright: bool | None) -> Image.Image:
+    return masks.place_mask(drawn, task.frame, 0, upright)
+
+
+def _share_in_crop(drawn: Image.Image, task: _Task, upright: bool | None) -> float:
+    """Returns the share of a mask's pixels that lie in the part of the picture that is used."""
+    whole = masks.turned(drawn, task.frame, upright)
+    left, upper, right, lower = (round(side) for side in task.frame.geometry.box)
+    pixels = np.asarray(whole)
+    inside = int(np.count_nonzero(pixels[upper:lower, left:right]))
+    return inside / max(int(np.count_nonzero(pixels)), 1)

@@ -1,0 +1,157 @@
+"""Outlines of objects: COCO's polygons and run lengths, drawn as COCO's own tools draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from shardwright.schemas.annotations import Segmentation
+
+#: Fewer numbers are no polygon: two points have no area.
+_MIN_NUMBERS = 6
+#: Beyond how many sides of its picture a corner may lie: what draws polygons takes time for each pixel.
+_MAX_SIDES = 4
+#: What no corner is, nor infinity.
+_NO_CORNER = 1e300
+#: Pixels that the sides of an outline may run through in all; ten million take half a second.
+_MAX_LENGTH = 10**7
+
+
+def hull(segmentation: Segmentation, size: tuple[int, int]) -> tuple[float, float, float, float] | None:
+    """Returns the box around an outline: xmin, ymin, xmax, ymax; None where it encloses nothing.
+
+    Args:
+      segmentation: in pixels.
+      size: width and height of the picture that it is drawn for.
+
+    Raises:
+      ValueError: if it is damaged.
+    """
+    if isinstance(segmentation, Mapping):
+        mask = _decode(segmentation, size)
+        columns, rows = np.flatnonzero(mask.any(axis=0)), np.flatnonzero(mask.any(axis=1))
+        if not columns.size:
+            return None
+        return float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1)
+    polygons = _polygons(segmentation, size)
+    xs = [x for polygon in polygons for x in polygon[0::2]]
+    ys = [y for polygon in polygons for y in polygon[1::2]]
+    return (min(xs), min(ys), max(xs), max(ys)) if xs else None
+
+
+def scaled(segmentation: Segmentation, size: tuple[int, int]) -> Segmentation:
+    """Returns an outline whose corners are shares of width and height in pixels; run lengths are in pixels.
+
+    Raises:
+      ValueError: if it is damaged.
+    """
+    if isinstance(segmentation, Mapping):
+        return segmentation
+    return [
+        [number * size[i % 2] for i, number in enumerate(_numbers(polygon))]
+        for polygon in _list(segmentation)
+    ]
+
+
+def draw(segmentation: Segmentation, size: tuple[int, int]) -> Image.Image:
+    """Draws an outline: mode L, 1 inside and 0 outside.
+
+    Args:
+      segmentation: in pixels.
+      size: width and height of the picture that it is drawn for.
+
+    Raises:
+      ValueError: if it is damaged.
+    """
+    width, height = size
+    if isinstance(segmentation, Mapping):
+        return Image.fromarray(_decode(segmentation, size))
+    polygons = _polygons(segmentation, size)
+    if not polygons:
+        return Image.new("L", size)
+    from pycocotools import mask as coco  # type: ignore[import-untyped,unused-ignore]
+
+    drawn = coco.decode(coco.merge(coco.frPyObjects(polygons, height, width)))
+    return Image.fromarray(np.ascontiguousarray(drawn))
+
+
+def _polygons(segmentation: Any, size: tuple[int, int]) -> list[list[float]]:
+    """Returns the polygons that have an area to enclose."""
+    farthest = _MAX_SIDES * max(size)
+    polygons = []
+    for polygon in _list(segmentation):
+        numbers = _numbers(polygon)
+        if len(numbers) % 2:
+            raise ValueError(f"its outline has {len(numbers)} numbers, which are no pairs")
+        if any(not abs(number) <= farthest for number in numbers):
+            raise ValueError("its outline lies far outside of the picture")
+        if len(numbers) >= _MIN_NUMBERS:
+            polygons.append(numbers)
+    if sum(map(_length, polygons)) > _MAX_LENGTH:
+        raise ValueError("its outline is too long to be drawn")
+    return polygons
+
+
+def _length(polygon: Sequence[float]) -> float:
+    """Returns through how many pixels the sides of a polygon run."""
+    corners = np.array(polygon).reshape(-1, 2)
+    return float(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
+
+
+def _list(value: Any) -> Sequence[Any]:
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        raise ValueError("its outline is no list of polygons")
+    return value
+
+
+def _numbers(polygon: Any) -> list[float]:
+    numbers = []
+    for number in _list(polygon):
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not abs(number) < _NO_CORNER:
+            raise ValueError("its outline holds something that is no number")
+        numbers.append(float(number))
+    return numbers
+
+
+def _decode(value: Mapping[str, Any], size: tuple[int, int]) -> np.ndarray:
+    """Returns run lengths as rows of 0 and 1; they run down the columns (COCO's maskApi)."""
+    width, height = size
+    found = value.get("size")
+    if not isinstance(found, Sequence) or list(found) != [height, width]:
+        raise ValueError(f"its mask is for {found} (height, width), the picture has [{height}, {width}]")
+    counts = value.get("counts")
+    runs = _unpack(counts) if isinstance(counts, (str, bytes)) else _list(counts)
+    if not all(isinstance(run, int) and 0 <= run <= width * height for run in runs):
+        raise ValueError("its run lengths are damaged")
+    if sum(runs) != width * height:
+        raise ValueError(f"its run lengths make {sum(runs)} pixels instead of {width * height}")
+    ones = np.arange(len(runs), dtype=np.int64) % 2
+    return np.ascontiguousarray(np.repeat(ones.astype(np.uint8), runs).reshape(width, height).T)
+
+
+def _unpack(text: str | bytes) -> list[int]:
+    """Returns the run lengths that COCO packs as text: five bits a character, low ones first.
+
+    From the fourth on they are differences to the one before last (cocoapi, maskApi.c, rleFrString).
+    """
+    codes = text if isinstance(text, bytes) else text.encode("ascii", "replace")
+    runs: list[int] = []
+    position = 0
+    while position < len(codes):
+        value = shift = 0
+        more = True
+        while more:
+            if position == len(codes) or not 48 <= codes[position] < 112 or shift > 60:
+                raise ValueError("its run lengths are damaged")
+            code = codes[position] - 48
+            value |= (code & 0x1F) << shift
+            more = bool(code & 0x20)
+            position += 1
+            shift += 5
+            if not more and code & 0x10:
+                value |= -1 << shift
+        runs.append(value + runs[-2] if len(runs) > 2 else value)
+    return runs
