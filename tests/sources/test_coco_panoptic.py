@@ -1,0 +1,78 @@
+"""COCO's panoptic segments: masks beside the JSON, and what is wrong with them."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from listing import Photo, listed, put_photos
+from PIL import Image
+from records import examples
+from test_coco import coco_of, save
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Photo]:
+    return put_photos(tmp_path / "val2017")
+
+
+def _bytes(record: Any, name: str) -> bytes:
+    return bytes(record.features.feature[name].bytes_list.value[0])
+
+
+def panoptic_of(photos: list[Photo], masks: Path) -> dict[str, Any]:
+    masks.mkdir(parents=True)
+    annotations = []
+    for number, photo in enumerate(photos):
+        ids = np.zeros(photo.size[::-1], np.uint32)
+        ids[:, : photo.size[0] // 2] = 300 + number
+        ids[: photo.size[1] // 2, photo.size[0] // 2 :] = 70_000
+        pixels = np.stack([ids % 256, ids // 256 % 256, ids // 65536], -1).astype(np.uint8)
+        name = photo.name.rpartition(".")[0] + ".png"
+        Image.fromarray(pixels).save(masks / name)
+        segments = [{"id": 300 + number, "category_id": 3, "iscrowd": 0}, {"id": 70_000, "category_id": 16}]
+        annotations.append({"image_id": 100 + 7 * number, "file_name": name, "segments_info": segments})
+    return {**coco_of(photos), "annotations": annotations}
+
+
+def test_panoptic(tmp_path: Path, photos: list[Photo]) -> None:
+    folder = tmp_path / "annotations"
+    document = panoptic_of(photos, folder / "panoptic_val2017")
+    path = save(folder / "panoptic_val2017.json", document)
+    save(folder / "instances_val2017.json", coco_of(photos))
+    made = convert(input=tmp_path, output=tmp_path.parent / "out", layout="panoptic", verify="full")
+    assert made.dataset.ledger["written"] == len(photos)
+    (records,) = examples(tmp_path.parent / "out").values()
+    for record in records:
+        category = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/category_mask"))))
+        assert (category[:, 0] == 3).all() and category[0, -1] == 16 and category[-1, -1] == 0
+        instance = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/instance_mask"))))
+        assert (instance[0, 0], instance[0, -1], instance[-1, -1]) == (1, 2, 0)
+    with pytest.raises(UsageError, match="panoptic segments only"):
+        listed(path)
+    shutil.move(folder / "panoptic_val2017", tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="--mask_dir"):
+        listed(path, layout="panoptic")
+    assert not listed(path, layout="panoptic", mask_dir=tmp_path / "elsewhere").reasons()
+
+
+def test_bad_panoptic_annotations(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "val2017", ("eagle", "apple", "house", "seagull", "rose"))
+    document = panoptic_of(photos, tmp_path / "panoptic_val2017")
+    first, second, third, fourth, _ = document["annotations"]
+    first["file_name"] = "../../x.png"
+    second["segments_info"][0]["id"] = "x"
+    third["segments_info"] = None
+    fourth["file_name"] = "gone.png"
+    path = save(tmp_path / "panoptic_val2017.json", document)
+    found = listed(path, layout="panoptic")
+    assert set(found.reasons()) == {photo.name for photo in photos[:3]}
+    made = convert(input=path, output=tmp_path / "out", layout="panoptic", max_bad_fraction=1, source="coco")
+    assert made.dataset.ledger["reasons"]["quarantined"] == {"BAD_ANNOTATION": 4}

@@ -1,0 +1,106 @@
+"""Images whose annotations lie in a bucket give the dataset that they give on a local disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import shard_hashes
+from hostile import outcomes
+from listing import put_photos
+from test_coco import coco_of, save
+from test_coco_panoptic import panoptic_of
+from test_open_images import put_csv, rows_of
+from test_semantic_masks import put_set as put_mask_set
+from test_voc import put_list, put_voc
+from test_yolo import SPLITS, YAML
+from test_yolo import put_set as put_yolo_set
+
+from shardwright.pipelines.convert import convert
+from storage.buckets import Bucket
+
+
+def _coco(root: Path) -> str:
+    for split, names in SPLITS.items():
+        photos = put_photos(root / f"{split}2017", names)
+        save(root / "annotations" / f"instances_{split}2017.json", coco_of(photos))
+    return ""
+
+
+def _coco_file(root: Path) -> str:
+    document = coco_of(put_photos(root / "val2017"))
+    document["annotations"].append({"image_id": -1})
+    save(root / "annotations" / "instances_val2017.json", document)
+    return "annotations/instances_val2017.json"
+
+
+def _panoptic(root: Path) -> str:
+    photos = put_photos(root / "val2017")
+    masks = root / "annotations" / "panoptic_val2017"
+    save(root / "annotations" / "panoptic_val2017.json", panoptic_of(photos, masks))
+    return "annotations/panoptic_val2017.json"
+
+
+def _yolo(root: Path) -> str:
+    put_yolo_set(root, SPLITS, YAML)
+    (root / "labels" / "train" / "gone.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    (root / "labels" / "train" / "eagle.txt").write_text("")
+    return "data.yaml"
+
+
+def _voc(root: Path) -> str:
+    put_voc(root)
+    put_list(root, "Main", train=("eagle", "apple"), val=("house", "gone"))
+    return ""
+
+
+def _open_images(root: Path) -> str:
+    photos = put_photos(root / "images")
+    put_csv(root / "boxes.csv", [*rows_of(photos)[::-1], "bad\n"])
+    return "boxes.csv"
+
+
+def _masks(root: Path) -> str:
+    put_mask_set(root / "images" / "train", root / "masks" / "train")
+    put_mask_set(root / "images" / "test", root / "masks" / "test")
+    (root / "masks" / "test" / "eagle.png").unlink()
+    return "images"
+
+
+SETS = {
+    "coco": (_coco, "detection"),
+    "coco file": (_coco_file, "detection"),
+    "panoptic": (_panoptic, "panoptic"),
+    "yolo": (_yolo, "detection"),
+    "voc": (_voc, "detection"),
+    "open_images": (_open_images, "detection"),
+    "semantic_masks": (_masks, "segmentation"),
+}
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_as_on_a_local_disk(bucket: Bucket, tmp_path: Path, kind: str) -> None:
+    put, layout = SETS[kind]
+    name = put(tmp_path / "in")
+    bucket.put_tree(tmp_path / "in", "in/")
+    settings: dict[str, Any] = {"layout": layout, "max_bad_fraction": 1, "splits": "train=0.5,test=0.5"}
+
+    def made(root: str, output: Path) -> Path:
+        masks = {"mask_dir": f"{root}/masks"} if kind == "semantic_masks" else {}
+        convert(input=f"{root}/{name}".rstrip("/"), output=output, **settings, **masks)
+        return output
+
+    local = made(str(tmp_path / "in"), tmp_path / "local")
+    remote = made(f"{bucket.url}/in", tmp_path / "remote")
+    assert shard_hashes(remote) == shard_hashes(local)
+    assert outcomes(remote) == outcomes(local)
+
+
+def test_an_image_that_is_missing_is_an_annotation_fault(bucket: Bucket, tmp_path: Path) -> None:
+    name = _coco_file(tmp_path / "in")
+    bucket.put_tree(tmp_path / "in", "in/")
+    bucket.delete("in/val2017/apple.jpg")
+    convert(input=f"{bucket.url}/in/{name}", output=tmp_path / "out", layout="detection", max_bad_fraction=1)
+    found = outcomes(tmp_path / "out")
+    assert found["apple.jpg"] == "BAD_ANNOTATION" and found["eagle.jpg"] == "written"

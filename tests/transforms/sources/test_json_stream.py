@@ -1,0 +1,76 @@
+"""JSON read item by item: the same values as all at once, and where a file is cut off or wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.transforms.sources.coco.json_stream import JsonFault, parse_item, stream_object
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(st.text(), _VALUES, max_size=5), st.booleans(), st.sampled_from([None, 0, 2]), st.binary()
+)
+def test_streaming_agrees_with_the_standard_parser(
+    document: dict[str, Any], ascii_only: bool, indent: int | None, behind: bytes
+) -> None:
+    data = json.dumps(document, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")
+    items = list(stream_object(io.BytesIO(data + b" " + behind)))
+    rebuilt: dict[str, Any] = {}
+    for item in items:
+        assert not item.length or repr(parse_item(data[item.begin : item.begin + item.length])) == repr(
+            item.value
+        )
+        if not isinstance(document[item.name], list):
+            rebuilt[item.name] = item.value
+        elif item.length:
+            rebuilt.setdefault(item.name, []).append(item.value)
+        else:
+            rebuilt.setdefault(item.name, [])
+    expected = parse_item(data)
+    assert repr(rebuilt) == repr(expected)
+    for cut in {0, len(data) // 2, len(data) - 1}:
+        with pytest.raises(JsonFault):
+            list(stream_object(io.BytesIO(data[:cut])))
+
+
+def test_streaming_across_chunks() -> None:
+    rows = [{"id": i, "text": "ä" * (i % 50), "n": i} for i in range(40_000)]
+    text = '{"images": [' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "]}"
+    text = text.replace('"n": 7}', '"n": ' + "9" * 5000 + "}")
+    found = [item.value for item in stream_object(io.BytesIO(text.encode())) if item.length]
+    assert len(found) == len(rows) and found[8:] == rows[8:]
+    assert found[:7] == rows[:7] and found[7]["n"] == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "byte"),
+    [
+        (b"", "it ends unfinished", 0),
+        (b'{"a": [1, 2', "it ends unfinished", 11),
+        (b'{"a": "b', "it ends unfinished", 8),
+        (b'{"a": tru', "it ends unfinished", 9),
+        (b'{"a": [1, oops]}', "it is no JSON", 10),
+        (b'{"a" 1}', "'1' stands where : belongs", 5),
+        (b"[1]", "'[' stands where { belongs", 0),
+        (b"{1: 2}", "an object has a name that is no string", 2),
+        (b'\xef\xbb\xbf{"a": [1}', "'}' stands where , or ] belongs", 11),
+        (b'{"a": ' + b"[" * 100_000, "its values are nested too deeply", 7),
+    ],
+)
+def test_what_is_wrong_and_where(data: bytes, message: str, byte: int) -> None:
+    with pytest.raises(JsonFault) as raised:
+        list(stream_object(io.BytesIO(data)))
+    assert (raised.value.message, raised.value.byte) == (message, byte)

@@ -1,0 +1,393 @@
+"""COCO's JSON: instances, captions and panoptic segments, alone or as a folder of them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.sources.coco.files import (
+    CocoFile,
+    coco_files,
+    decode_files,
+    encode_files,
+    find_files,
+    is_coco,
+    key_prefix,
+    mask_folder,
+    names_show,
+    root_candidates,
+)
+from shardwright.transforms.sources.coco.index import CocoIndex, Id, id_of, index_coco
+from shardwright.transforms.sources.coco.json_stream import JsonFault
+from shardwright.transforms.sources.glimpse import Glimpse, look_at
+from shardwright.transforms.sources.image_files import (
+    annotated,
+    bad_entry,
+    check_folder,
+    find_root,
+    inner_path,
+    is_text,
+    join,
+    key_of,
+    number,
+    with_state,
+)
+from shardwright.transforms.sources.source import Context, Input, Part, Source
+
+#: Keys by which an annotation shows that it is of an object.
+_OBJECT_KEYS = {"category_id", "bbox"}
+_NO_BOX = (math.nan, math.nan, math.nan, math.nan)
+#: Images whose files are looked for where a file's beginning shows none.
+_NAMES_TRIED = 20
+
+
+class _Bad(Exception):
+    """What a file says of an image cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A JSON file that has been read through once."""
+
+    said: CocoFile
+    file: IO[bytes]
+    index: CocoIndex
+    masks: str
+
+    @property
+    def key(self) -> str:
+        return key_of(self.said.key)
+
+
+@dataclass
+class _Found:
+    """What the annotations of an image say."""
+
+    objects: list[ObjectAnnotation] | None = None
+    captions: list[str] = field(default_factory=list)
+    mask: str = ""
+    segments: tuple[PanopticSegment, ...] = ()
+
+
+# An image's entry: number of the file, and of the entry in it.
+_Entry = tuple[int, int]
+
+
+def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+    if glimpse.is_file:
+        return is_coco(glimpse.head)
+    return next(coco_files(glimpse), None) is not None
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    for option in ("image_root", "mask_dir"):
+        if getattr(settings, option):
+            check_folder(f"--{option}", getattr(settings, option))
+    files = find_files(glimpse, settings)
+    if not files:
+        raise UsageError(
+            f"--input {printable(glimpse.path)} holds no COCO JSON; name the JSON file, or a folder with "
+            "it, with annotations/ or with train/ and valid/ in which it lies."
+        )
+    places = []
+    for file in files:
+        if not file.root and names_show(file.path):
+            if settings.image_root:
+                file = file._replace(root=settings.image_root)
+            else:
+                raise _no_images(file.path)
+        where = f"images in {printable(file.root)}" if file.root else "images beside it"
+        split = f", split {file.split}" if file.split else ""
+        if settings.record_layout.needs is Needs.PANOPTIC:
+            where += f", masks in {printable(_masks_of(file, settings))}"
+        places.append(f"{printable(file.key)} ({where}{split})")
+    return "COCO: " + "; ".join(places)
+
+
+def _no_images(path: str) -> UsageError:
+    return UsageError(
+        f"--input {printable(path)}: its images lie neither beside it nor in a folder that is named after "
+        "it; say with --image_root where their names begin."
+    )
+
+
+def _masks_of(file: CocoFile, settings: ConvertSettings) -> str:
+    found = mask_folder(file.path, settings)
+    if not found:
+        stem = printable(file.path.rpartition("/")[2].rpartition(".")[0])
+        raise UsageError(
+            f"--input {printable(file.path)}: there is no folder {stem} with its masks beside it; say with "
+            "--mask_dir where they are."
+        )
+    return found
+
+
+def split(item: Input, context: Context) -> Iterator[Part]:
+    """Yields the files of an input whose images lie in the same folder and split, together."""
+    groups: dict[tuple[str, str], list[CocoFile]] = {}
+    for file in find_files(look_at(item.path), context.settings):
+        groups.setdefault((file.root or file.path, file.split), []).append(file)
+    for files in groups.values():
+        yield Part(item, files[0].path, detail=encode_files(files))
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every image that the files of a part list, and for what leads to none."""
+    settings = context.settings
+    with contextlib.ExitStack() as stack:
+        files = [_open(file, settings, stack) for file in decode_files(part.detail)]
+        _check_kinds(files, settings)
+        root = files[0].said.root or _look_for_images(files[0], part, settings)
+        folder = "" if part.path == part.item.path else part.item.path.rstrip("/")
+        prefix = part.item.prefix + key_of(key_prefix(root, files[0].said, folder, settings))
+        for opened in files:
+            index = opened.index
+            for number_of, name in index.categories.items():
+                if isinstance(number_of, int):
+                    yield ClassId(name, number_of)
+            for place, why in index.orphans():
+                key = f"{part.item.prefix}{opened.key}:annotation {place}"
+                yield bad_entry(key, opened.said.path, why)
+        entries: dict[str, list[_Entry]] = {}
+        for number_of_file, opened in enumerate(files):
+            for count in range(len(opened.index.images) // 2):
+                name, why = _name_of(opened, count)
+                if why:
+                    key = f"{part.item.prefix}{opened.key}:image {count + 1}"
+                    yield bad_entry(key, opened.said.path, why)
+                else:
+                    entries.setdefault(name, []).append((number_of_file, count))
+        for name, found in entries.items():
+            yield from _refer(name, found, files, root, prefix, part, settings)
+
+
+def _open(file: CocoFile, settings: ConvertSettings, stack: contextlib.ExitStack) -> _Opened:
+    shown = printable(file.path)
+    with storage.faults("read", file.path):
+        opened = stack.enter_context(storage.open_local(file.path))
+        try:
+            index = index_coco(opened)
+        except JsonFault as fault:
+            raise UsageError(
+                f"--input {shown} is no JSON object, or not all of it: {fault}; fetch it again or mend it."
+            ) from None
+    if not index.has_images:
+        raise UsageError(f"--input {shown} is no COCO JSON: it has no array of images; name another file.")
+    if index.contradictory is not None:
+        raise UsageError(
+            f"--input {shown}: the category id {index.contradictory!r} stands for two names; "
+            "mend its categories."
+        )
+    wants_names = settings.record_layout.needs is Needs.OBJECTS and "category_id" in index.kinds
+    if wants_names and not index.categories:
+        raise UsageError(f"--input {shown} names no categories; add an array of categories with id and name.")
+    masks = _masks_of(file, settings) if settings.record_layout.needs is Needs.PANOPTIC else ""
+    return _Opened(file, opened, index, masks)
+
+
+def _check_kinds(files: list[_Opened], settings: ConvertSettings) -> None:
+    """Checks that the annotations are of the kind that the layout is about.
+
+    Raises:
+      UsageError: if there are some, and none of them is.
+    """
+    kinds = set().union(*(opened.index.kinds for opened in files))
+    shown = printable(files[0].said.path)
+    panoptic = "segments_info" in kinds
+    if settings.record_layout.needs is Needs.PANOPTIC:
+        if not panoptic:
+            raise UsageError(
+                f"--layout {settings.layout}: {shown} has no panoptic segments (segments_info); "
+                "choose --layout detection."
+            )
+    elif panoptic and not kinds & {*_OBJECT_KEYS, "caption"}:
+        raise UsageError(
+            f"--layout {settings.layout}: {shown} has panoptic segments only; choose --layout panoptic."
+        )
+
+
+def _look_for_images(opened: _Opened, part: Part, settings: ConvertSettings) -> str:
+    """Returns the folder of the images of a file whose beginning names none.
+
+    Raises:
+      UsageError: if no folder has them.
+    """
+    count = min(len(opened.index.images) // 2, _NAMES_TRIED)
+    named = (_name_of(opened, entry)[0] for entry in range(count))
+    names = [name for name in named if name]
+    candidates = root_candidates(opened.said.path, settings, alone=part.path == part.item.path)
+    found = find_root(candidates, names)
+    if not found and names and not settings.image_root:
+        raise _no_images(opened.said.path)
+    return found or candidates[-1 if settings.image_root else 0]
+
+
+def _name_of(opened: _Opened, count: int) -> tuple[str, str]:
+    """Returns the relative path of an image by the number of its entry; else why it has none."""
+    value = opened.index.image(opened.file, count)
+    if not isinstance(value, dict):
+        return "", "its entry is no object"
+    if opened.index.image_id(value) is None:
+        return "", "its entry has no id"
+    name = value.get("file_name")
+    if not isinstance(name, str) or not name:
+        return "", "its entry has no file_name"
+    path = inner_path(name)
+    return path, "" if path else f"its file_name {name!r} leads out of the folder of the images"
+
+
+def _refer(
+    name: str,
+    entries: list[_Entry],
+    files: list[_Opened],
+    root: str,
+    prefix: str,
+    part: Part,
+    settings: ConvertSettings,
+) -> Iterator[ImageRef]:
+    """Yields the reference of an image, and of the entries that name it once more."""
+    first = files[entries[0][0]]
+    said = first.index.image(first.file, entries[0][1])
+    ref = ImageRef(
+        key=prefix + key_of(name),
+        uri=join(root, name),
+        split=first.said.split,
+        message=f"image {first.index.image_id(said)} of {first.key}",
+    )
+    seen = set()
+    for number_of_file, count in entries:
+        if number_of_file in seen:
+            key = f"{part.item.prefix}{files[number_of_file].key}:image {count + 1}"
+            yield bad_entry(key, files[number_of_file].said.path, f"{name!r} is listed before")
+        seen.add(number_of_file)
+    try:
+        if len(seen) < len(entries):
+            raise _Bad("it is listed twice, so that its annotations may be those of another image")
+        found = _Found()
+        size = _size_of(said)
+        for number_of_file, count in entries:
+            _gather(found, files[number_of_file], count, name, settings)
+    except _Bad as bad:
+        yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(bad))
+        return
+    annotations = Annotations(
+        objects=None if found.objects is None else tuple(found.objects),
+        size=size,
+        captions=tuple(found.captions),
+        panoptic_mask=found.mask,
+        segments=found.segments,
+    )
+    yield with_state(annotated(ref, annotations))
+
+
+def _size_of(said: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Returns the width and height of an image's entry; None where it says none, or 0."""
+    sides = []
+    for side in ("width", "height"):
+        value = said.get(side)
+        found = 0.0 if value is None else number(value)
+        if found is None or found != int(found):
+            raise _Bad(f"its {side} is {value!r}")
+        sides.append(int(found))
+    return (sides[0], sides[1]) if min(sides) > 0 else None
+
+
+def _gather(found: _Found, opened: _Opened, count: int, name: str, settings: ConvertSettings) -> None:
+    """Adds what one file says of an image to what others have said of it.
+
+    Raises:
+      _Bad: if it cannot be used.
+      UsageError: if two files describe the same objects.
+    """
+    index = opened.index
+    if count in index.twice:
+        raise _Bad("another image has its id too, so that its annotations may be those of the other")
+    image = index.image_id(index.image(opened.file, count))
+    assert image is not None
+    wants_objects = settings.record_layout.needs is Needs.OBJECTS
+    of_objects = bool(index.kinds & _OBJECT_KEYS) or not index.kinds
+    if wants_objects and of_objects and found.objects and index.kinds:
+        raise UsageError(
+            f"--input {printable(opened.said.path)} and another JSON file both list the objects of "
+            f"{printable(name)}; name one of them as --input."
+        )
+    if wants_objects and of_objects and found.objects is None:
+        found.objects = []
+    for value in index.annotations(opened.file, image):
+        if "segments_info" in value:
+            if not wants_objects:
+                _take_segments(found, value, opened)
+        elif "caption" in value and not _OBJECT_KEYS & value.keys():
+            if not is_text(value["caption"]):
+                raise _Bad("one of its captions is no text")
+            found.captions.append(value["caption"].strip())
+        elif wants_objects and found.objects is not None:
+            found.objects.append(_object(value, index.categories))
+
+
+def _object(value: Mapping[str, Any], categories: Mapping[Id, str]) -> ObjectAnnotation:
+    """Returns an object; a box that is none becomes one that the settings know how to deal with."""
+    outline = value.get("segmentation")
+    return ObjectAnnotation(
+        label=_category(value, categories),
+        box=_box(value.get("bbox")),
+        crowd=bool(number(value.get("iscrowd"))) or value.get("iscrowd") is True,
+        area=number(value.get("area")),
+        segmentation=outline if outline and isinstance(outline, list | dict) else None,
+    )
+
+
+def _category(value: Mapping[str, Any], categories: Mapping[Id, str]) -> str:
+    found = id_of(value.get("category_id"))
+    return "" if found is None else categories.get(found, "")
+
+
+def _box(value: Any) -> tuple[float, float, float, float] | None:
+    """Returns xmin, ymin, xmax, ymax of COCO's x, y, width, height."""
+    if value is None or value == []:
+        return None
+    sides = [number(side) for side in value] if isinstance(value, list) else []
+    if len(sides) != 4 or None in sides:
+        return _NO_BOX
+    left, upper, width, height = (float(side) for side in sides if side is not None)
+    return left, upper, left + width, upper + height
+
+
+def _take_segments(found: _Found, value: Mapping[str, Any], opened: _Opened) -> None:
+    if found.mask:
+        raise _Bad("it has two panoptic masks")
+    name = value.get("file_name")
+    mask = inner_path(name) if isinstance(name, str) else ""
+    if not mask:
+        raise _Bad(f"the file_name {name!r} of its mask is that of no file in the folder of the masks")
+    said = value["segments_info"]
+    segments = []
+    for segment in said if isinstance(said, list) else [None]:
+        found_id = id_of(segment.get("id")) if isinstance(segment, dict) else None
+        if not isinstance(segment, dict) or not isinstance(found_id, int):
+            raise _Bad("one of its segments has no id")
+        crowd = bool(number(segment.get("iscrowd")))
+        segments.append(PanopticSegment(found_id, _category(segment, opened.index.categories), crowd))
+    found.mask = join(opened.masks, mask)
+    found.segments = tuple(segments)
+
+
+SOURCE = Source(
+    name="coco",
+    provides=frozenset({Needs.OBJECTS, Needs.PANOPTIC}),
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    split=split,
+)

@@ -1,0 +1,222 @@
+"""Finds COCO's JSON files in an input, and the folders of their images and masks."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.sources.coco.json_stream import JsonFault, stream_object
+from shardwright.transforms.sources.glimpse import Glimpse, read_head
+from shardwright.transforms.sources.image_files import (
+    below,
+    find_root,
+    folder_of,
+    inner_path,
+    is_folder,
+    join,
+    parent_of,
+    split_token,
+)
+
+#: What is read of a file to see the names of a few images; annotations may stand before them.
+_HEAD_BYTES = 1 << 20
+#: Image names that are tried in each folder.
+_NAMES_TRIED = 5
+#: JSON files of a folder that are looked into.
+_MOST_FILES = 50
+_ROBOFLOW = "_annotations.coco.json"
+
+
+class CocoFile(NamedTuple):
+    """A JSON file.
+
+    Attributes:
+      path: where it is.
+      key: relative to the input.
+      root: the folder of its images; empty if that shows only when all of it is read.
+      split: what its name or its folder says; empty if it is the only one.
+    """
+
+    path: str
+    key: str
+    root: str
+    split: str
+
+
+def is_coco(head: bytes) -> bool:
+    """Whether a file that begins like this is COCO's JSON: an object with images or annotations of such."""
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return False
+    arrays = set()
+    try:
+        for item in stream_object(io.BytesIO(head)):
+            value = item.value if isinstance(item.value, dict) else {}
+            if item.name == "images" and {"id", "file_name"} <= value.keys():
+                return True
+            if item.name == "annotations" and "image_id" in value:
+                return True
+            if not item.length:
+                arrays.add(item.name)
+    except JsonFault:
+        return False
+    return {"images", "annotations"} <= arrays
+
+
+def _names_in(head: bytes) -> list[str]:
+    """Returns the paths of the first images that show."""
+    names: list[str] = []
+    try:
+        for item in stream_object(io.BytesIO(head)):
+            if item.name == "images" and isinstance(item.value, dict):
+                path = item.value.get("file_name")
+                if isinstance(path, str) and inner_path(path):
+                    names.append(inner_path(path))
+            if len(names) == _NAMES_TRIED:
+                break
+    except JsonFault:
+        pass
+    return names
+
+
+def _json_files(glimpse: Glimpse) -> Iterator[str]:
+    """Yields the paths of JSON files where COCO's lie, relative to the folder."""
+    folders = ["", "annotations", *(name for name in glimpse.folders if split_token(name))]
+    for folder in folders:
+        if folder and folder not in glimpse.folders:
+            continue
+        inner = glimpse.inside(folder) if folder else glimpse
+        names = {name for name in inner.files if name.lower().endswith(".json")}
+        if len(inner.files) >= 2000 and storage.exists(storage.join(inner.path, _ROBOFLOW)):
+            names.add(_ROBOFLOW)  # a look shows the first names only
+        yield from (f"{folder}/{name}" if folder else name for name in sorted(names))
+
+
+def coco_files(glimpse: Glimpse) -> Iterator[str]:
+    """Yields the paths of COCO's JSON files in a folder, relative to it."""
+    for count, name in enumerate(_json_files(glimpse)):
+        if count == _MOST_FILES:
+            return
+        if is_coco(read_head(storage.join(glimpse.path, name), 1 << 16)):
+            yield name
+
+
+def _used(names: Sequence[str], needs: Needs) -> list[str]:
+    """Returns the files of a folder that a layout is about, as COCO's own names tell."""
+    panoptic = [name for name in names if "panoptic" in name]
+    if needs is Needs.PANOPTIC and panoptic:
+        return panoptic
+    others = [name for name in names if name not in panoptic] or list(names)
+    # The same objects stand in the files of keypoints and of stuff again, which know less of them.
+    again = {
+        name.replace("instances_", f"{kind}_")
+        for name in others
+        for kind in ("person_keypoints", "stuff")
+        if "instances_" in name
+    }
+    return [name for name in others if name not in again]
+
+
+def find_files(glimpse: Glimpse, settings: ConvertSettings) -> list[CocoFile]:
+    """Returns the JSON files of an input that the layout is about, with their images' folders."""
+    if glimpse.is_file:
+        return [CocoFile(glimpse.path, glimpse.name, _root_of(glimpse.path, settings, alone=True), "")]
+    names = _used(list(coco_files(glimpse)), settings.record_layout.needs)
+    splits = {name: _split_of(name) for name in names}
+    several = len(set(splits.values()) - {""}) > 1
+    return [
+        CocoFile(
+            path := storage.join(glimpse.path, name),
+            name,
+            _root_of(path, settings, alone=False),
+            splits[name] if several else "",
+        )
+        for name in names
+    ]
+
+
+def _split_of(name: str) -> str:
+    folder, _, file = name.rpartition("/")
+    return split_token(file) or split_token(folder)
+
+
+def _suffix(path: str) -> str:
+    """Returns `val2017` of `.../instances_val2017.json`."""
+    return path.rpartition("/")[2].rpartition(".")[0].rpartition("_")[2]
+
+
+def root_candidates(path: str, settings: ConvertSettings, alone: bool) -> list[str]:
+    """Returns the folders in which a JSON file's images may lie, the likeliest first.
+
+    Args:
+      path: of the JSON file.
+      settings: with `image_root`, which counts as it stands for a single file.
+      alone: whether the input is this single file.
+    """
+    suffix, token = _suffix(path), split_token(path.rpartition("/")[2])
+    inner = [name for name in (suffix, token) if name]
+    if settings.image_root:
+        named = settings.image_root.rstrip("/") or "/"
+        return [named] if alone else [*(join(named, name) for name in inner), named]
+    here = folder_of(path)
+    above = parent_of(here)
+    places = [here, join(here, "images"), join(above, "images")]
+    for name in inner:
+        places += [join(here, name), join(above, name)]
+        places += [join(join(here, "images"), name), join(join(above, "images"), name)]
+    return [*places, above]
+
+
+def _root_of(path: str, settings: ConvertSettings, alone: bool) -> str:
+    candidates = root_candidates(path, settings, alone)
+    if settings.image_root and alone:
+        return candidates[0]
+    return find_root(candidates, _names_in(read_head(path, _HEAD_BYTES)))
+
+
+def names_show(path: str) -> bool:
+    """Whether the beginning of a file names images."""
+    return bool(_names_in(read_head(path, _HEAD_BYTES)))
+
+
+def mask_folder(path: str, settings: ConvertSettings) -> str:
+    """Returns the folder with the panoptic masks of a JSON file; empty if there is none."""
+    stem = path.rpartition("/")[2].rpartition(".")[0]
+    if settings.mask_dir:
+        inner = join(settings.mask_dir.rstrip("/"), stem)
+        return inner if is_folder(inner) else settings.mask_dir.rstrip("/")
+    here = folder_of(path)
+    places = (join(here, stem), join(parent_of(here), stem))
+    return next((place for place in places if is_folder(place)), "")
+
+
+def key_prefix(root: str, file: CocoFile, folder: str, settings: ConvertSettings) -> str:
+    """Returns what the keys of a file's images begin with: their folder, if the input is one.
+
+    Args:
+      root: the folder of the images.
+      file: the JSON file.
+      folder: the input, if it is a folder, else empty.
+      settings: with `image_root`.
+    """
+    if not folder:
+        return ""
+    named = settings.image_root.rstrip("/")
+    inner = below(f"{root}/", folder)
+    if inner is None and named:
+        inner = below(f"{root}/", named)
+    return f"{root.rpartition('/')[2]}/" if inner is None else inner
+
+
+def encode_files(files: Sequence[CocoFile]) -> str:
+    """Packs files for the `detail` of a part."""
+    return json.dumps(files)
+
+
+def decode_files(text: str) -> list[CocoFile]:
+    """Reads what `encode_files` wrote."""
+    return [CocoFile(*item) for item in json.loads(text)]

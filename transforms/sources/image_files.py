@@ -1,0 +1,196 @@
+"""Finds the image files that annotations name, and makes references of them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
+from shardwright.transforms import storage
+from shardwright.transforms.sources.class_folders import walk
+
+#: What names of files and folders call splits, and what other letters must not stand beside.
+_SPLIT_TOKEN = re.compile(r"(?:\A|[^a-z])(train|training|val|valid|validation|dev|test|testing)(?![a-z])")
+MISSING = "its image is missing"
+
+
+def split_token(name: str) -> str:
+    """Returns the split that a file's or folder's name speaks of; empty if it speaks of none.
+
+    >>> split_token("instances_train2017.json")
+    'train'
+    """
+    found = _SPLIT_TOKEN.findall(name.lower())
+    return found[-1] if found else ""
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a string that UTF-8 can hold and that says something."""
+    return isinstance(value, str) and bool(value.strip()) and _is_utf8(value)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def class_name(value: Any) -> str:
+    """Returns a class name from a file as objects carry it; empty if it cannot be one."""
+    return value.strip() if is_text(value) and LABEL_SEPARATOR not in value else ""
+
+
+def number(value: Any) -> float | None:
+    """Returns a finite number, None for anything else (a boolean or a string too)."""
+    if type(value) not in (int, float):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def inner_path(text: str) -> str:
+    """Returns a relative path without needless parts; empty if it leads out of its folder or is none."""
+    if not text or "\0" in text or "://" in text or text.startswith("/"):
+        return ""
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    return "" if ".." in parts else "/".join(parts)
+
+
+def key_of(path: str) -> str:
+    """Returns the key of a relative path; surrogates that stand for no byte are replaced."""
+    try:
+        return key_from_bytes(os.fsencode(path))
+    except UnicodeEncodeError:
+        return key_from_bytes(path.encode("utf-8", "replace"))
+
+
+def is_folder(path: str) -> bool:
+    """Whether there is a folder, with something in it where it is remote."""
+    if storage.is_remote(path):
+        return next(storage.list_objects(path.rstrip("/") + "/"), None) is not None
+    return os.path.isdir(path)
+
+
+def is_file(path: str) -> bool:
+    """Whether there is a file."""
+    if storage.is_remote(path):
+        return storage.stat(path) is not None
+    try:
+        return os.path.isfile(path)
+    except ValueError:  # a NUL
+        return False
+
+
+def folder_of(path: str) -> str:
+    """Returns the folder that a file lies in."""
+    if storage.is_remote(path):
+        return path.rpartition("/")[0]
+    return os.path.dirname(path) or "."
+
+
+def parent_of(folder: str) -> str:
+    """Returns the folder that a folder lies in, itself if it is a bucket."""
+    if storage.is_remote(folder):
+        above = folder.rstrip("/").rpartition("/")[0]
+        return folder if above.endswith("/") else above
+    above, name = os.path.split(folder.rstrip("/"))
+    return os.path.join(folder, "..") if name in ("", ".", "..") else above or "."
+
+
+def join(folder: str, name: str) -> str:
+    """Joins a folder and what lies in it."""
+    return name if folder == "." else storage.join(folder, name)
+
+
+def below(path: str, folder: str) -> str | None:
+    """Returns a path relative to a folder; None if it does not lie in it.
+
+    A slash at its end stays, but for that of the folder itself.
+    """
+    slash = "/" if path.endswith("/") else ""
+    path, folder = (_plain(item) for item in (path, folder))
+    if path == folder:
+        return ""
+    if folder == ".":
+        return None if path.startswith("/") or path.split("/")[0] == ".." else path + slash
+    prefix = folder.rstrip("/") + "/"
+    return path.removeprefix(prefix) + slash if path.startswith(prefix) else None
+
+
+def _plain(path: str) -> str:
+    return path.rstrip("/") if storage.is_remote(path) else os.path.normpath(path)
+
+
+def files_below(folder: str) -> Iterator[str]:
+    """Yields the paths of all files relative to a folder, none if there is no folder; nothing is read."""
+    if storage.is_remote(folder):
+        base = folder.rstrip("/") + "/"
+        for item in storage.list_objects(base):
+            yield item.path.removeprefix(base)
+    elif os.path.isdir(folder):
+        for _, relative, _ in walk(os.fsencode(folder)):
+            yield os.fsdecode(relative)
+
+
+def find_root(candidates: Iterable[str], names: Sequence[str]) -> str:
+    """Returns the first folder that holds one of the images; empty if none does.
+
+    Args:
+      candidates: folders, the likeliest first.
+      names: of a few images, relative to the folder in question.
+    """
+    for folder in dict.fromkeys(candidates):
+        if any(is_file(join(folder, name)) for name in names):
+            return folder
+    return ""
+
+
+def check_folder(option: str, path: str) -> None:
+    """Checks that a folder that an option names is there.
+
+    Raises:
+      UsageError: if it is not.
+    """
+    storage.require_known(option, path)
+    if not is_folder(path):
+        raise UsageError(f"{option} {printable(path)} is no folder, or it is empty; check the path.")
+
+
+def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:
+    """Returns a reference with its annotations, and the class names of its objects."""
+    names = sorted(annotations.labels - {""})
+    return ref._replace(annotations=annotations.encode(), label=LABEL_SEPARATOR.join(names))
+
+
+def with_state(ref: ImageRef) -> ImageRef:
+    """Returns a reference with the size and the state of its file, if that is on this machine.
+
+    Objects are not asked one by one: a missing one shows when it is read.
+    """
+    if not ref.is_candidate or storage.is_remote(ref.uri):
+        return ref
+    try:
+        status = os.stat(ref.uri)
+    except (OSError, ValueError) as error:
+        if isinstance(error, PermissionError):
+            return ref
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
+    if not stat.S_ISREG(status.st_mode):
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "its image is no regular file")
+    return ref._replace(size=status.st_size, version=storage.local_version(status))
+
+
+def bad_entry(key: str, uri: str, message: str, reason: str = QuarantineReason.BAD_ANNOTATION) -> ImageRef:
+    """Returns the reference of something in an annotation file that leads to no image."""
+    return ImageRef(key=key, uri=uri, split=NO_SPLIT).quarantined(reason, message)

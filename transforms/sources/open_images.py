@@ -1,0 +1,322 @@
+"""Open Images' CSV of boxes: a row for each box, in shares of the picture `<ImageID>.jpg`."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import os
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse, look_at, read_head
+from shardwright.transforms.sources.image_files import (
+    annotated,
+    bad_entry,
+    below,
+    check_folder,
+    class_name,
+    find_root,
+    folder_of,
+    inner_path,
+    join,
+    key_of,
+    parent_of,
+    split_token,
+    with_state,
+)
+from shardwright.transforms.sources.source import Context, Input, Part, Source
+
+_SIDES = ("XMin", "XMax", "YMin", "YMax")
+_NEEDED = ("ImageID", "LabelName", *_SIDES)
+_FLAGS = ("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction")
+_FLAG_VALUES = {"1": True, "0": False, "-1": None, "": None}
+_SUFFIX = ".jpg"
+#: A longer line is no row.
+_MOST_LINE_BYTES = 1 << 16
+_MOST_FILES = 50
+_NAMES_TRIED = 5
+
+
+class _BadRow(Exception):
+    """A row cannot be used; the message says why."""
+
+
+class BoxFile(NamedTuple):
+    """A CSV file of boxes.
+
+    Attributes:
+      path: where it is.
+      key: relative to the input.
+      root: the folder of its images.
+      split: what its name says; empty if it is the only one.
+    """
+
+    path: str
+    key: str
+    root: str
+    split: str
+
+
+@dataclass
+class _Runs:
+    """The stretches of rows of the same image, as columns: most images have one."""
+
+    identity: array[int] = field(default_factory=lambda: array("Q"))  # a hash of the image's id
+    begin: array[int] = field(default_factory=lambda: array("q"))
+    length: array[int] = field(default_factory=lambda: array("q"))
+    line: array[int] = field(default_factory=lambda: array("q"))  # number of the first row's line
+
+    def groups(self) -> Iterator[list[int]]:
+        """Yields the numbers of the runs that belong together, in the order of the file."""
+        if not self.identity:
+            return
+        identity = np.frombuffer(self.identity, np.uint64)
+        order = np.argsort(identity, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(identity[order])) + 1, len(order))
+        begins = np.append(0, ends[:-1])
+        for number in np.argsort(order[begins]):
+            yield order[begins[number] : ends[number]].tolist()
+
+
+def _columns(head: bytes) -> list[str]:
+    """Returns the names in the first line of a file; none if it is no such CSV."""
+    line = head.partition(b"\n")[0].decode("utf-8-sig", "replace").strip()
+    names = line.split(",")
+    return names if set(_NEEDED) <= set(names) else []
+
+
+def _box_files(glimpse: Glimpse) -> list[str]:
+    """Returns the names of the CSV files of boxes; empty for a file that is one."""
+    if glimpse.is_file:
+        return [""] if _columns(glimpse.head) else []
+    names = [name for name in glimpse.files if name.lower().endswith(".csv")][:_MOST_FILES]
+    return [name for name in names if _columns(read_head(storage.join(glimpse.path, name), HEAD_BYTES))]
+
+
+def _find_files(glimpse: Glimpse, settings: ConvertSettings) -> list[BoxFile]:
+    """Returns the CSV files of an input with their images' folders.
+
+    Raises:
+      UsageError: if there are none, or their images are nowhere.
+    """
+    names = _box_files(glimpse)
+    if not names:
+        raise UsageError(
+            f"--input {printable(glimpse.path)} is no CSV of boxes as Open Images has them: the first line "
+            f"has to name {', '.join(_NEEDED)}."
+        )
+    tokens = {name: split_token(name) for name in names}
+    several = len(set(tokens.values()) - {""}) > 1
+    found = []
+    for name in names:
+        path = storage.join(glimpse.path, name) if name else glimpse.path
+        root = _root_of(path, settings)
+        found.append(BoxFile(path, name or glimpse.name, root, tokens[name] if several else ""))
+    return found
+
+
+def _root_of(path: str, settings: ConvertSettings) -> str:
+    head = read_head(path, HEAD_BYTES)
+    place = _columns(head).index("ImageID")
+    rows = [line.decode("utf-8", "replace").strip().split(",") for line in head.split(b"\n")[1:-1]]
+    names = list(dict.fromkeys(row[place] + _SUFFIX for row in rows if len(row) > place))
+    names = [name for name in names if inner_path(name)][:_NAMES_TRIED]
+    token = split_token(path.rpartition("/")[2])
+    if settings.image_root:
+        named = settings.image_root.rstrip("/") or "/"
+        return find_root([join(named, token), named], names) or named if token else named
+    here = folder_of(path)
+    above = parent_of(here)
+    places = [here, join(here, "images"), join(above, "images"), join(above, "data")]
+    if token:
+        places += [join(folder, token) for folder in (here, above, join(here, "images"))]
+    found = find_root(places, names)
+    if not found and names:
+        raise UsageError(
+            f"--input {printable(path)}: {printable(names[0])} lies neither beside it nor in images; say "
+            "with --image_root where its images are."
+        )
+    return found or here
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    if settings.image_root:
+        check_folder("--image_root", settings.image_root)
+    files = _find_files(glimpse, settings)
+    places = [
+        f"{printable(file.key)} (images in {printable(file.root)}"
+        f"{f', split {file.split}' if file.split else ''})"
+        for file in files
+    ]
+    return "Open Images' boxes: " + "; ".join(places)
+
+
+def split(item: Input, context: Context) -> Iterator[Part]:
+    """Yields the CSV files of an input."""
+    for file in _find_files(look_at(item.path), context.settings):
+        yield Part(item, file.path, detail=json.dumps(file))
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+    """Yields a reference for every image that a file names, and for every row that names none."""
+    file = BoxFile(*json.loads(part.detail))
+    names = _class_names(file.path)
+    prefix = part.item.prefix + key_of(_key_prefix(part, file, context.settings))
+    row_key = f"{part.item.prefix}{key_of(file.key)}:line "
+    with storage.faults("read", file.path), storage.open_local(file.path) as opened:
+        columns = _columns(opened.readline(_MOST_LINE_BYTES))
+        if not columns:
+            raise storage.changed(file.path)
+        runs = _Runs()
+        for line in _index(opened, columns, runs):
+            yield bad_entry(f"{row_key}{line}", file.path, "it names no image", QuarantineReason.BAD_ROW)
+        for group in runs.groups():
+            yield from _images(opened, columns, runs, group, file, prefix, names)
+
+
+def _key_prefix(part: Part, file: BoxFile, settings: ConvertSettings) -> str:
+    """Returns what the keys of a file's images begin with: their folder, if the input is one."""
+    if part.path == part.item.path:
+        return ""
+    inner = below(f"{file.root}/", part.item.path.rstrip("/"))
+    if inner is None and settings.image_root:
+        inner = below(f"{file.root}/", settings.image_root.rstrip("/"))
+    return f"{file.root.rpartition('/')[2]}/" if inner is None else inner
+
+
+def _index(file: IO[bytes], columns: Sequence[str], runs: _Runs) -> Iterator[int]:
+    """Notes where the rows of each image stand; yields the lines of those that name none."""
+    place = columns.index("ImageID")
+    position, number = file.tell(), 1
+    last = None
+    for line in iter(lambda: file.readline(_MOST_LINE_BYTES), b""):
+        number += 1
+        length = len(line)
+        while len(line) == _MOST_LINE_BYTES and not line.endswith(b"\n"):  # the rest of a monster
+            line = file.readline(_MOST_LINE_BYTES)
+            length += len(line)
+        pieces = line.split(b",", place + 1)
+        named = pieces[place].strip() if len(pieces) > place and length < _MOST_LINE_BYTES else b""
+        position += length
+        if not line.strip():
+            last = None
+        elif not named or not inner_path(named.decode("utf-8", "surrogateescape")):
+            last = None
+            yield number
+        elif named == last:
+            runs.length[-1] += length
+        else:
+            last = named
+            digest = hashlib.blake2b(named, digest_size=8).digest()
+            runs.identity.append(int.from_bytes(digest, "big"))
+            runs.begin.append(position - length)
+            runs.length.append(length)
+            runs.line.append(number)
+
+
+def _images(
+    opened: IO[bytes],
+    columns: Sequence[str],
+    runs: _Runs,
+    group: Sequence[int],
+    file: BoxFile,
+    prefix: str,
+    names: Mapping[str, str],
+) -> Iterator[ImageRef]:
+    """Yields the references of the images in runs of rows: of one, unless two ids have the same hash."""
+    rows: dict[str, list[tuple[int, str]]] = {}
+    place = columns.index("ImageID")
+    for number in group:
+        data = os.pread(opened.fileno(), runs.length[number], runs.begin[number])
+        for line, row in enumerate(data.removesuffix(b"\n").split(b"\n"), runs.line[number]):
+            text = row.decode("utf-8", "surrogateescape").rstrip("\r")
+            rows.setdefault(text.split(",", place + 1)[place].strip(), []).append((line, text))
+    for image, found in rows.items():
+        name = inner_path(image) + _SUFFIX
+        message = f"line {found[0][0]} of {printable(file.key)}"
+        ref = ImageRef(prefix + key_of(name), join(file.root, name), split=file.split, message=message)
+        try:
+            objects = [_object(line, text, columns, names) for line, text in found]
+        except _BadRow as bad:
+            yield ref.quarantined(QuarantineReason.BAD_ROW, str(bad))
+            continue
+        yield with_state(annotated(ref, Annotations(objects=tuple(objects), relative=True)))
+
+
+def _object(line: int, text: str, columns: Sequence[str], names: Mapping[str, str]) -> ObjectAnnotation:
+    try:
+        fields = next(csv.reader([text])) if '"' in text else text.split(",")
+    except csv.Error as error:
+        raise _BadRow(f"line {line}: {error}") from None
+    if len(fields) != len(columns):
+        raise _BadRow(f"line {line} has {len(fields)} fields instead of {len(columns)}")
+    row = dict(zip(columns, fields))
+    xmin, xmax, ymin, ymax = (_side(line, name, row[name]) for name in _SIDES)
+    occluded, truncated, group_of, depiction = (_flag(line, name, row.get(name, "")) for name in _FLAGS)
+    said = row["LabelName"].strip()
+    return ObjectAnnotation(
+        class_name(names.get(said, said)),
+        (xmin, ymin, xmax, ymax),
+        occluded=occluded,
+        truncated=truncated,
+        group_of=group_of,
+        depiction=depiction,
+    )
+
+
+def _side(line: int, name: str, text: str) -> float:
+    try:
+        side = float(text)
+    except ValueError:
+        side = math.nan
+    if not math.isfinite(side):
+        raise _BadRow(f"line {line}: {name} is {text!r}, which is no number")
+    return side
+
+
+def _flag(line: int, name: str, text: str) -> bool | None:
+    try:
+        return _FLAG_VALUES[text.strip()]
+    except KeyError:
+        raise _BadRow(f"line {line}: {name} is {text!r} instead of 0, 1 or -1") from None
+
+
+def _class_names(path: str) -> dict[str, str]:
+    """Returns class name by LabelName, of the `class-descriptions` file beside a file of boxes."""
+    here = folder_of(path)
+    beside = Glimpse(here, is_file=False).files
+    found = [name for name in beside if "class-descriptions" in name and name.lower().endswith(".csv")]
+    found.sort(key=lambda name: ("boxable" not in name, name))
+    if not found:
+        return {}
+    table = join(here, found[0])
+    with storage.faults("read", table):
+        text = storage.read_bytes(table).decode("utf-8-sig", "replace")
+    try:
+        rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]
+    except csv.Error as error:
+        raise UsageError(f"{printable(table)} is no table of class names: {error}; mend it.") from None
+    return {row[0].strip(): row[1].strip() for row in rows if row[:2] != ["LabelName", "DisplayName"]}
+
+
+SOURCE = Source(
+    name="open_images",
+    provides=frozenset({Needs.OBJECTS}),
+    accepts=lambda glimpse, settings: bool(_box_files(glimpse)),
+    describe=_describe,
+    list_part=list_part,
+    split=split,
+)

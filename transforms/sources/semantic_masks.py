@@ -1,0 +1,116 @@
+"""A folder of images and a folder of masks with the same names, for `--layout segmentation`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.sources.class_folders import (
+    SPLIT_FOLDERS,
+    could_be_splits,
+    list_class_folders,
+    place,
+)
+from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.image_files import bad_entry, below, check_folder, files_below, key_of
+from shardwright.transforms.sources.source import Context, Part, Source
+
+#: What masks are stored as, the likeliest first; JPEG changes the ids.
+_MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif")
+NO_MASK = "there is no mask for it"
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    if glimpse.is_file:
+        raise UsageError(f"--input {printable(glimpse.path)} is no folder; name the one with the images.")
+    if not settings.mask_dir:
+        raise UsageError("--source semantic_masks needs --mask_dir, the folder with a mask for each image.")
+    check_folder("--mask_dir", settings.mask_dir)
+    return f"images with masks in {printable(settings.mask_dir)}"
+
+
+def stem_of(path: str) -> str:
+    """Returns a path without the suffix of its file."""
+    folder, slash, name = path.rpartition("/")
+    stem = name.rpartition(".")[0] or name
+    return folder + slash + stem
+
+
+def find_masks(folder: str) -> dict[str, str]:
+    """Returns the path, relative to the folder, of every mask by that path without its suffix.
+
+    The paths are keys (`key_of`), so that those of images compare with them.
+    """
+    found: dict[str, tuple[int, str, str]] = {}
+    for path in files_below(folder):
+        key = key_of(path)
+        suffix = os.path.splitext(key)[1].lower()
+        if suffix not in _MASK_SUFFIXES or any(part.startswith(".") for part in key.split("/")):
+            continue
+        candidate = (_MASK_SUFFIXES.index(suffix), key, path)
+        stem = stem_of(key)
+        found[stem] = min(found.get(stem, candidate), candidate)
+    return {stem: path for stem, (_, _, path) in found.items()}
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+    """Yields a reference for every file below a folder, and for every mask without an image."""
+    folder = part.item.path.rstrip("/") or "/"
+    mask_folder = context.settings.mask_dir.rstrip("/") or "/"
+    masks = find_masks(mask_folder)
+    splits = _splits(folder)
+    used = set()
+    for ref in list_class_folders(part.item):
+        if _lies_in(ref.uri, mask_folder):
+            continue
+        path = ref.key.removeprefix(part.item.prefix)
+        ref = ref._replace(label="", split=place(path, splits)[0])
+        if not ref.is_candidate:
+            yield ref
+            continue
+        stem = stem_of(path)
+        used.add(stem)
+        mask = masks.get(stem)
+        if mask is None:
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_MASK)
+        else:
+            said = Annotations(semantic_mask=storage.join(mask_folder, mask))
+            yield ref._replace(annotations=said.encode())
+    name = mask_folder.rpartition("/")[2]
+    for stem in sorted(masks.keys() - used):
+        path = masks[stem]
+        key = f"{part.item.prefix}{key_of(f'{name}/{path}')}"
+        yield bad_entry(key, storage.join(mask_folder, path), "there is no image for this mask")
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    """Whether a file lies in the folder of the masks, which may lie among the images."""
+    if storage.is_remote(path) or storage.is_remote(folder):
+        return below(path, folder) is not None
+    return below(os.path.abspath(path), os.path.abspath(folder)) is not None
+
+
+def _splits(folder: str) -> tuple[str, ...]:
+    """Returns the folders at the top if all of them are named like splits."""
+    tops = Glimpse(folder, is_file=False).folders
+    names = [name for name in tops if not name.startswith(".")]
+    return tuple(sorted(names, key=SPLIT_FOLDERS.index)) if could_be_splits(names) else ()
+
+
+SOURCE = Source(
+    name="semantic_masks",
+    provides=frozenset({Needs.SEMANTIC}),
+    accepts=lambda glimpse, settings: (
+        bool(settings.mask_dir) and not glimpse.is_file and settings.record_layout.needs is Needs.SEMANTIC
+    ),
+    describe=_describe,
+    list_part=list_part,
+    unique_keys=True,
+)

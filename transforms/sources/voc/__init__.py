@@ -1,0 +1,277 @@
+"""Pascal VOC: a folder of XML files and one of images, or both beside each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.sources.annotation_files import (
+    AnnotationFault,
+    read_annotation_file,
+    side_by_side,
+)
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.glimpse import Glimpse, look_at, read_head
+from shardwright.transforms.sources.image_files import (
+    MISSING,
+    annotated,
+    bad_entry,
+    below,
+    check_folder,
+    files_below,
+    is_folder,
+    join,
+    key_of,
+    split_token,
+)
+from shardwright.transforms.sources.semantic_masks import NO_MASK, find_masks, stem_of
+from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.voc.xml_files import parse_voc
+
+_ANNOTATIONS, _MASKS, _SETS = "Annotations", "SegmentationClass", "ImageSets"
+_IMAGES = ("JPEGImages", "images", "Images")
+_SPLITS = ("train", "val", "test")
+_BOTH = "trainval"
+#: Files that a worker reads at a time.
+_PART_FILES = 2000
+_XML_HEAD_BYTES = 4096
+_XML_TRIED = 3
+
+
+class VocPlace(NamedTuple):
+    """Where a set of images and their XML files lie.
+
+    Attributes:
+      root: the folder with the lists of splits and the masks.
+      annotations: the folder of the XML files.
+      images: the folder of the images; the same where they lie beside each other.
+      split: that its name says; empty where lists do, or nothing does.
+    """
+
+    root: str
+    annotations: str
+    images: str
+    split: str = ""
+
+
+@dataclass
+class _Lists:
+    """What the lists of a set say: stem -> split, and what stands in two of them."""
+
+    splits: dict[str, str] = field(default_factory=dict)
+    twice: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.splits)
+
+
+def _find_places(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
+    """Returns the sets in a folder; none if it is no such folder."""
+    if glimpse.is_file:
+        return []
+    if _ANNOTATIONS in glimpse.folders:
+        return [_voc(glimpse, settings)] if _has_xml(glimpse.inside(_ANNOTATIONS)) else []
+    if _has_xml(glimpse):
+        return [_beside(glimpse, "", settings)]
+    inner = [glimpse.inside(name) for name in glimpse.folders if name.startswith("VOC")]
+    found = [place for look in inner for place in _find_places(look, settings)]
+    if found:
+        return found
+    named = {name: split_token(name) for name in glimpse.folders}
+    splits = {name: token for name, token in named.items() if token and _has_xml(glimpse.inside(name))}
+    several = len(set(splits.values())) > 1
+    return [
+        _beside(glimpse.inside(name), token if several else "", settings) for name, token in splits.items()
+    ]
+
+
+def _has_xml(glimpse: Glimpse) -> bool:
+    """Whether a folder holds XML files that are VOC's."""
+    names = [name for name in glimpse.files if name.lower().endswith(".xml")][:_XML_TRIED]
+    return any(
+        b"<annotation" in read_head(storage.join(glimpse.path, name), _XML_HEAD_BYTES) for name in names
+    )
+
+
+def _voc(glimpse: Glimpse, settings: ConvertSettings) -> VocPlace:
+    root = glimpse.path.rstrip("/") or "/"
+    images = next((join(root, name) for name in _IMAGES if name in glimpse.folders), root)
+    return VocPlace(root, join(root, _ANNOTATIONS), settings.image_root.rstrip("/") or images)
+
+
+def _beside(glimpse: Glimpse, split: str, settings: ConvertSettings) -> VocPlace:
+    folder = glimpse.path.rstrip("/") or "/"
+    images = join(folder, "images") if "images" in glimpse.folders else folder
+    return VocPlace(folder, folder, settings.image_root.rstrip("/") or images, split)
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    if settings.image_root:
+        check_folder("--image_root", settings.image_root)
+    places = _find_places(glimpse, settings)
+    if not places:
+        raise UsageError(
+            f"--input {printable(glimpse.path)} is no Pascal VOC: name the folder with Annotations/ and "
+            "JPEGImages/, or one with XML files beside the images."
+        )
+    if settings.record_layout.needs is Needs.SEMANTIC:
+        for place in places:
+            if not is_folder(_mask_folder(place, settings)):
+                raise UsageError(
+                    f"--layout {settings.layout}: {printable(place.root)} has no folder {_MASKS}; name the "
+                    "one with its masks by --mask_dir."
+                )
+    shown = (printable(place.images) + (f", split {place.split}" if place.split else "") for place in places)
+    return f"Pascal VOC (images in {'; '.join(shown)})"
+
+
+def _mask_folder(place: VocPlace, settings: ConvertSettings) -> str:
+    return settings.mask_dir.rstrip("/") or join(place.root, _MASKS)
+
+
+def split(item: Input, context: Context) -> Iterator[Part]:
+    """Yields some thousand images at a time, with what is known of them before any XML is read."""
+    settings = context.settings
+    for place in _find_places(look_at(item.path), settings):
+        refs = _list_place(place, item, settings)
+        while batch := list(islice(refs, _PART_FILES)):
+            detail = json.dumps([place, encode_refs(batch).decode("latin-1")])
+            yield Part(item, place.annotations, detail=detail)
+
+
+def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iterator[ImageRef]:
+    """Yields the images of a set, and what stands for annotations and masks that have none."""
+    semantic = settings.record_layout.needs is Needs.SEMANTIC
+    lists = _read_lists(place.root, "Segmentation" if semantic else "Main")
+    masks = find_masks(_mask_folder(place, settings)) if semantic else {}
+    if semantic:
+        sides: Mapping[str, str] = {
+            stem: join(_mask_folder(place, settings), path) for stem, path in masks.items()
+        }
+        wanted = lists.splits.keys() or sides.keys()
+    else:
+        sides = _xml_files(place)
+        wanted = lists.splits.keys()
+    prefix = item.prefix + key_of(_inner(place.images, item.path))
+    seen = set()
+    for ref in _images(place, prefix):
+        stem = stem_of(ref.key.removeprefix(prefix))
+        ref = ref._replace(label="", split=place.split or lists.splits.get(stem, ""))
+        if not ref.is_candidate:
+            yield ref
+            continue
+        seen.add(stem)
+        if wanted and stem not in wanted:
+            yield ref.filtered(FilterReason.NOT_LISTED)
+        elif stem in lists.twice:
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, lists.twice[stem])
+        elif stem not in sides:
+            message = NO_MASK if semantic else "there is no XML file for it"
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
+        else:
+            yield ref._replace(
+                annotations=Annotations(semantic_mask=sides[stem]).encode() if semantic else ""
+            )
+    yield from _without_image(place, item, sides, lists, seen)
+
+
+def _inner(folder: str, input_path: str) -> str:
+    """Returns the part of a folder's path below the input, as keys begin; empty if it lies elsewhere."""
+    return below(f"{folder}/", input_path.rstrip("/")) or ""
+
+
+def _images(place: VocPlace, prefix: str) -> Iterator[ImageRef]:
+    for ref in list_class_folders(Input(place.images, prefix)):
+        if place.images != place.annotations or not ref.uri.lower().endswith(".xml"):
+            yield ref
+
+
+def _xml_files(place: VocPlace) -> dict[str, str]:
+    """Returns the path of every XML file by its key without suffix."""
+    found = {}
+    for path in files_below(place.annotations):
+        if path.lower().endswith(".xml") and not any(part.startswith(".") for part in path.split("/")):
+            found[stem_of(key_of(path))] = join(place.annotations, path)
+    return found
+
+
+def _without_image(
+    place: VocPlace, item: Input, sides: Mapping[str, str], lists: _Lists, seen: set[str]
+) -> Iterator[ImageRef]:
+    for stem in sorted(sides.keys() - seen):
+        path = sides[stem]
+        inner = below(path, item.path.rstrip("/"))
+        yield bad_entry(item.prefix + key_of(inner or path.rpartition("/")[2]), path, MISSING)
+    prefix = _inner(place.images, item.path)
+    for stem in sorted(lists.splits.keys() - seen - sides.keys()):
+        ref = bad_entry(item.prefix + prefix + stem, join(place.images, stem), f"it is listed, but {MISSING}")
+        yield ref._replace(split=lists.splits[stem])
+
+
+def _read_lists(root: str, kind: str) -> _Lists:
+    """Reads the lists of the splits; those of single classes say nothing of them."""
+    folder = join(join(root, _SETS), kind)
+    if not is_folder(folder):
+        return _Lists()
+    texts = {name: read_annotation_file(join(folder, f"{name}.txt")) for name in (*_SPLITS, _BOTH)}
+    if texts["train"] is not None and texts["val"] is not None:
+        texts[_BOTH] = None
+    lists = _Lists()
+    for name, text in texts.items():
+        for stem in _stems(text or b""):
+            first = lists.splits.setdefault(stem, name)
+            if first != name and name != _BOTH:
+                lists.twice[stem] = f"{_SETS}/{kind} lists it both in {first} and in {name}"
+    if sum(text is not None for text in texts.values()) == 1:
+        lists.splits = dict.fromkeys(lists.splits, "")
+    return lists
+
+
+def _stems(text: bytes) -> Iterable[str]:
+    for line in text.decode("utf-8", "surrogateescape").splitlines():
+        if line.strip():
+            yield key_of(line.split()[0])
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+    """Yields the references of a part, with what their XML files say."""
+    values, packed = json.loads(part.detail)
+    place = VocPlace(*values)
+    refs = decode_refs(packed.encode("latin-1"))
+    if context.settings.record_layout.needs is Needs.SEMANTIC:
+        yield from refs
+        return
+
+    def read(ref: ImageRef) -> ImageRef:
+        if not ref.is_candidate:
+            return ref
+        path = below(ref.uri, place.images) or ref.uri.rpartition("/")[2]
+        try:
+            data = read_annotation_file(join(place.annotations, stem_of(path) + ".xml"))
+            if data is None:
+                raise AnnotationFault("there is no XML file for it")
+            return annotated(ref, parse_voc(data))
+        except AnnotationFault as fault:
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault))
+
+    yield from side_by_side(read, refs, place.annotations)
+
+
+SOURCE = Source(
+    name="voc",
+    provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
+    accepts=lambda glimpse, settings: bool(_find_places(glimpse, settings)),
+    describe=_describe,
+    list_part=list_part,
+    split=split,
+)

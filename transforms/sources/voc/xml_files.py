@@ -1,0 +1,114 @@
+"""Pascal VOC's XML: one file an image, read with a parser that knows no entities."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from xml.parsers import expat
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.image_files import class_name, is_text
+
+_ROOT = "annotation"
+_OBJECT = (_ROOT, "object")
+_MOST_DEPTH = 64
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
+_FLAGS = {"0": False, "1": True, "false": False, "true": True}
+
+
+class _Reader:
+    """Gathers the texts of the elements that matter: of the size, and of each object, not of its parts."""
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+        self.text: list[str] = []
+        self.size: dict[str, str] = {}
+        self.objects: list[dict[str, str]] = []
+
+    def start(self, name: str, attributes: Any) -> None:
+        if not self.path and name != _ROOT:
+            raise AnnotationFault(f"its XML is of <{name}> instead of <{_ROOT}>")
+        self.path.append(name)
+        if len(self.path) > _MOST_DEPTH:
+            raise AnnotationFault("its XML is nested too deeply")
+        self.text.clear()
+        if tuple(self.path) == _OBJECT:
+            self.objects.append({})
+
+    def data(self, text: str) -> None:
+        self.text.append(text)
+
+    def end(self, name: str) -> None:
+        text = "".join(self.text).strip()
+        self.text.clear()
+        inner = tuple(self.path[1:])
+        self.path.pop()
+        if len(inner) == 2 and inner[0] == "size":
+            self.size.setdefault(inner[1], text)
+        elif len(inner) == 2 and inner[0] == "object":
+            self.objects[-1].setdefault(inner[1], text)
+        elif len(inner) == 3 and inner[:2] == ("object", "bndbox"):
+            self.objects[-1].setdefault(f"bndbox/{inner[2]}", text)
+
+
+def _refuse(*_: Any) -> None:
+    raise AnnotationFault("its XML declares a document type, which could make it grow without end")
+
+
+def parse_voc(data: bytes) -> Annotations:
+    """Returns what an XML file says of its image.
+
+    Raises:
+      AnnotationFault: naming the line where it is broken.
+    """
+    reader = _Reader()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.CharacterDataHandler = reader.data
+    parser.StartDoctypeDeclHandler = _refuse
+    parser.EntityDeclHandler = _refuse
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise AnnotationFault(
+            f"its XML is broken in line {error.lineno}: {expat.errors.messages[error.code]}"
+        ) from None
+    except (ValueError, LookupError) as error:  # an encoding that there is not
+        raise AnnotationFault(f"its XML cannot be read: {error}") from None
+    return Annotations(objects=tuple(_object(item) for item in reader.objects), size=_size(reader.size))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _size(said: dict[str, str]) -> tuple[int, int] | None:
+    """Returns width and height; None where the file says none, or 0 as some tools do."""
+    sides = []
+    for name in ("width", "height"):
+        text = said.get(name, "")
+        side = _number(text) if text else 0.0
+        if not math.isfinite(side) or side != int(side):
+            raise AnnotationFault(f"its {name} is {text!r}")
+        sides.append(int(side))
+    return (sides[0], sides[1]) if min(sides) > 0 else None
+
+
+def _object(said: dict[str, str]) -> ObjectAnnotation:
+    """Returns an object; its box as it stands, though VOC's own begin to count at 1, as most tools do."""
+    xmin, ymin, xmax, ymax = (_number(said.get(f"bndbox/{side}", "")) for side in _SIDES)
+    pose = said.get("pose", "")
+    return ObjectAnnotation(
+        label=class_name(said.get("name", "")),
+        box=(xmin, ymin, xmax, ymax),
+        difficult=_FLAGS.get(said.get("difficult", "").lower()),
+        truncated=_FLAGS.get(said.get("truncated", "").lower()),
+        occluded=_FLAGS.get(said.get("occluded", said.get("occlusion", "")).lower()),
+        view=pose if is_text(pose) else None,
+    )

@@ -1,0 +1,191 @@
+"""YOLO's label files: `class cx cy w h` on a line, as shares of the picture, a text file an image."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.sources.annotation_files import (
+    AnnotationFault,
+    read_annotation_file,
+    side_by_side,
+)
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.image_files import (
+    annotated,
+    bad_entry,
+    below,
+    class_name,
+    files_below,
+    join,
+    key_of,
+    with_state,
+)
+from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.yolo.files import (
+    YoloPlace,
+    find_names,
+    find_yaml,
+    label_folder,
+    label_path,
+    list_entries,
+    read_set,
+)
+
+_BOX_VALUES = 5
+#: A class and three points.
+_LEAST_OUTLINE_VALUES = 7
+#: Text files that are no labels, wherever they lie.
+_NO_LABELS = ("classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt")
+
+
+def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -> list[ObjectAnnotation]:
+    """Returns the objects that a label file lists.
+
+    Args:
+      data: the file.
+      names: class name by id; an object of any other id has no class.
+      is_pose: whether key points follow the box instead of an outline standing in its place.
+
+    Raises:
+      AnnotationFault: naming the line that is none.
+    """
+    objects = []
+    for line, text in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
+        if not text.strip():
+            continue
+        try:
+            values = [float(value) for value in text.split()]
+        except ValueError:
+            raise AnnotationFault(f"line {line} of its labels is not of numbers") from None
+        if not all(map(math.isfinite, values)):
+            raise AnnotationFault(f"line {line} of its labels has a number that is not finite")
+        if values[0] != int(values[0]):
+            raise AnnotationFault(f"line {line} of its labels begins with {values[0]}, no class id")
+        label = names.get(int(values[0]), "")
+        if len(values) == _BOX_VALUES or (is_pose and len(values) > _BOX_VALUES):
+            x, y, width, height = values[1:_BOX_VALUES]
+            box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+            objects.append(ObjectAnnotation(label, box))
+        elif len(values) >= _LEAST_OUTLINE_VALUES and len(values) % 2:
+            xs, ys = values[1::2], values[2::2]
+            hull = (min(xs), min(ys), max(xs), max(ys))
+            objects.append(ObjectAnnotation(label, hull, segmentation=[values[1:]]))
+        else:
+            raise AnnotationFault(
+                f"line {line} of its labels has {len(values)} numbers instead of a class and a box, or "
+                "an outline"
+            )
+    return objects
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    found = read_set(glimpse.path)
+    places = [
+        f"{place.split}: {printable(place.path)}" if place.split else printable(place.path)
+        for place in found.places
+    ]
+    missing = f"; left out: {printable(', '.join(found.missing))}" if found.missing else ""
+    return f"YOLO, {len(found.names)} classes ({', '.join(places)}){missing}"
+
+
+def split(item: Input, context: Context) -> Iterator[Part]:
+    """Yields the folders and lists of a dataset."""
+    for number, place in enumerate(read_set(item.path).places):
+        yield Part(item, place.path, number=number, detail=json.dumps(place))
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every image of a folder or a list, and for every label without one."""
+    said = read_set(part.item.path)
+    place = YoloPlace(*json.loads(part.detail))
+    names = {number: class_name(name) for number, name in said.names.items()}
+    for number, name in names.items():
+        if name:
+            yield ClassId(name, number)
+
+    def read(ref: ImageRef) -> ImageRef:
+        if not ref.is_candidate:
+            return ref
+        try:
+            data = read_annotation_file(label_path(ref.uri))
+            objects = [] if data is None else parse_labels(data, names, said.is_pose)
+        except AnnotationFault as fault:
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault))
+        return annotated(ref, Annotations(objects=tuple(objects), relative=True))
+
+    if place.is_list:
+        yield from side_by_side(read, _listed(part, place, said.root), place.path)
+        return
+    used = set()
+    for ref in side_by_side(read, _lying(part, place, said.root), place.path):
+        used.add(label_path(ref.uri))
+        yield ref
+    yield from _without_image(part, place, said.root, used)
+
+
+def _prefix(part: Part, path: str, place: YoloPlace, root: str) -> str:
+    """Returns what the keys of a folder's images begin with."""
+    inner = below(f"{path}/", root)
+    if inner is None:
+        inner = f"{place.split or path.rpartition('/')[2]}/"
+    return part.item.prefix + key_of(inner)
+
+
+def _lying(part: Part, place: YoloPlace, root: str) -> Iterator[ImageRef]:
+    """Yields the files of a folder but for those that may hold labels."""
+    for ref in list_class_folders(Input(place.path, _prefix(part, place.path, place, root))):
+        if not ref.uri.lower().endswith(".txt"):
+            yield ref._replace(label="", split=place.split)
+
+
+def _listed(part: Part, place: YoloPlace, root: str) -> Iterator[ImageRef]:
+    """Yields the images that a file lists."""
+    for path in list_entries(place, root):
+        inner = below(path, root)
+        key = key_of((path.partition("://")[2] or path).lstrip("/") if inner is None else inner)
+        if ".." in key.split("/"):
+            key = "/".join(part for part in key.split("/") if part != "..")
+        message = f"listed in {printable(place.path)}"
+        ref = ImageRef(part.item.prefix + key, path, split=place.split, message=message)
+        yield with_state(ref)
+
+
+def _without_image(part: Part, place: YoloPlace, root: str, used: set[str]) -> Iterator[ImageRef]:
+    """Yields what stands for the label files that no image has."""
+    folder = label_folder(place.path)
+    prefix = _prefix(part, folder, place, root)
+    for path in files_below(folder):
+        name = path.rpartition("/")[2].lower()
+        uri = join(folder, path)
+        hidden = any(step.startswith(".") for step in path.split("/"))
+        if not name.endswith(".txt") or hidden or name in _NO_LABELS or uri in used:
+            continue
+        if folder != place.path or _holds_labels(uri):
+            yield bad_entry(prefix + key_of(path), uri, "there is no image for this label file")
+
+
+def _holds_labels(path: str) -> bool:
+    """Whether a text file among images reads like labels; it may say anything else."""
+    try:
+        return bool(parse_labels(read_annotation_file(path) or b"", {}))
+    except AnnotationFault:
+        return False
+
+
+SOURCE = Source(
+    name="yolo",
+    provides=frozenset({Needs.OBJECTS}),
+    accepts=lambda glimpse, settings: bool(find_yaml(glimpse) or find_names(glimpse)),
+    describe=_describe,
+    list_part=list_part,
+    split=split,
+)

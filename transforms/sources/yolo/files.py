@@ -1,0 +1,291 @@
+"""YOLO's data.yaml, obj.data and folders without either: where images and labels lie, and class names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms import storage
+from shardwright.transforms.sources.glimpse import Glimpse, look_at
+from shardwright.transforms.sources.image_files import (
+    folder_of,
+    is_file,
+    is_folder,
+    join,
+    parent_of,
+)
+
+_SPLITS = ("train", "val", "test")
+_MOST_BYTES = 10_000_000
+_NAME_FILES = ("classes.txt", "obj.names", "classes.names")
+_SUFFIXES = (".yaml", ".yml")
+
+
+class YoloPlace(NamedTuple):
+    """A folder of images, or a file that lists some.
+
+    Attributes:
+      path: of it.
+      split: which split they are; empty where it is said of one only.
+      is_list: whether it is a file that lists images, one a line.
+    """
+
+    path: str
+    split: str
+    is_list: bool
+
+
+class YoloSet(NamedTuple):
+    """What a dataset consists of.
+
+    Attributes:
+      root: the folder to which keys are relative.
+      places: where its images are.
+      names: class names by id.
+      is_pose: whether lines of labels have key points after the box.
+      missing: what is named and not there, for people.
+    """
+
+    root: str
+    places: tuple[YoloPlace, ...]
+    names: Mapping[int, str]
+    is_pose: bool = False
+    missing: tuple[str, ...] = ()
+
+
+def find_yaml(glimpse: Glimpse) -> str:
+    """Returns the path of an input's YAML file; empty if it has none that is YOLO's."""
+    if glimpse.is_file:
+        return glimpse.path if glimpse.name.lower().endswith(_SUFFIXES) and _is_yolo(glimpse) else ""
+    names = [name for name in glimpse.files if name.lower().endswith(_SUFFIXES)]
+    names.sort(key=lambda name: (not name.startswith("data."), name))
+    found = (storage.join(glimpse.path, name) for name in names if _is_yolo(glimpse.inside(name)))
+    return next(found, "")
+
+
+def _is_yolo(glimpse: Glimpse) -> bool:
+    try:
+        said = _parse(glimpse.head)
+    except yaml.YAMLError:
+        return False
+    return isinstance(said, dict) and bool(said.keys() & {"names", "nc"}) and bool(said.keys() & {*_SPLITS})
+
+
+def _parse(data: bytes) -> Any:
+    # Nothing but strings, lists and mappings: a class may be called `no`, and builds no object either.
+    try:
+        return yaml.load(data, Loader=yaml.BaseLoader)
+    except (RecursionError, UnicodeDecodeError, ValueError) as error:
+        raise yaml.YAMLError(str(error)) from None
+
+
+def find_names(glimpse: Glimpse) -> str:
+    """Returns the path of the file with the class names of a folder without YAML, if it is YOLO's.
+
+    Beside it, or in `images` and `labels`, or in darknet's `obj_train_data`, lie images and labels.
+    """
+    if glimpse.is_file:
+        return ""
+    for name in _NAME_FILES:
+        if name in glimpse.files:
+            texts = [file for file in glimpse.files if file.lower().endswith(".txt") and file != name]
+            folders = {"images", "labels"} <= {*glimpse.folders} or "obj_train_data" in glimpse.folders
+            stems = {file.rpartition(".")[0] for file in glimpse.files if file not in texts}
+            beside = any(file.rpartition(".")[0] in stems for file in texts)
+            if folders or beside:
+                return storage.join(glimpse.path, name)
+    return ""
+
+
+def read_set(path: str) -> YoloSet:
+    """Reads what an input says of the dataset.
+
+    Raises:
+      UsageError: if it cannot be read, or a folder that it names is not there.
+    """
+    glimpse = look_at(path)
+    named = glimpse.is_file and glimpse.name.lower().endswith(_SUFFIXES)
+    found = path if named else find_yaml(glimpse)
+    if found:
+        return _from_yaml(found)
+    found = find_names(glimpse)
+    if found:
+        names = dict(enumerate(_lines(found)))
+        inner = storage.join(path, "images")
+        images = inner if "images" in glimpse.folders else path.rstrip("/") or "/"
+        return YoloSet(path.rstrip("/") or "/", (YoloPlace(images, "", False),), names)
+    raise UsageError(
+        f"--input {printable(path)} is no YOLO dataset: name its data.yaml, the folder that holds it, or one "
+        "with classes.txt or obj.names beside images and labels."
+    )
+
+
+def _read(path: str) -> bytes:
+    with storage.faults("read", path):
+        data = storage.read_head(path, _MOST_BYTES) if storage.is_remote(path) else _read_local(path)
+    if len(data) >= _MOST_BYTES:
+        raise UsageError(f"--input {printable(path)} is larger than 10 MB, too large for what it should be.")
+    return data
+
+
+def _read_local(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_MOST_BYTES)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        lines = _read(path).decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise UsageError(f"--input {printable(path)} is not UTF-8 text; save it as UTF-8.") from None
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return [line.strip() for line in lines]
+
+
+def _from_yaml(path: str) -> YoloSet:
+    shown = printable(path)
+    try:
+        said = _parse(_read(path))
+    except yaml.YAMLError as error:
+        raise UsageError(f"--input {shown} is no YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(said, dict):
+        raise UsageError(f"--input {shown} is no YAML mapping; name YOLO's data.yaml.")
+    root = _root(said.get("path"), folder_of(path))
+    places: list[YoloPlace] = []
+    missing = []
+    for split in _SPLITS:
+        entries = said.get(split) or []
+        for entry in entries if isinstance(entries, list) else [entries]:
+            found = _find_place(entry, root, folder_of(path), split) if isinstance(entry, str) else None
+            if found is None and split != "test":
+                raise UsageError(
+                    f"--input {shown}: {split}: {entry!r} is neither a folder nor a list of images "
+                    "there; mend it."
+                )
+            if found is None:
+                missing.append(f"{split} {entry}")
+            elif all(found.path != place.path for place in places):
+                places.append(found)
+            else:
+                missing.append(f"{split} {entry}, which is another split's")
+    if not places:
+        raise UsageError(f"--input {shown} names no images; give train or val a folder.")
+    if len({place.split for place in places}) == 1:
+        places = [place._replace(split="") for place in places]
+    names = _class_names(said, shown)
+    return YoloSet(root, tuple(places), names, "kpt_shape" in said, tuple(missing))
+
+
+def _root(said: Any, here: str) -> str:
+    """Returns the folder of a dataset: `path`, which may lead anywhere, if it is there."""
+    if isinstance(said, str) and said and "\0" not in said:
+        for text in (said, said.lstrip("/")):
+            folder = _resolve(here, text)
+            if is_folder(folder):
+                return folder.rstrip("/") or "/"
+    return here
+
+
+def _resolve(here: str, text: str) -> str:
+    """Returns where a path leads from a folder; a remote one never leaves its bucket."""
+    if storage.is_remote(here) and not storage.is_remote(text):
+        text = text.lstrip("/")  # a dataset in a bucket names no files of this machine
+    path = text if _is_absolute(text) else join(here, text)
+    scheme, found, rest = path.rpartition("://")
+    if not found:
+        return os.path.normpath(path)
+    bucket, _, name = rest.partition("/")
+    return f"{scheme}://{bucket}{os.path.normpath(f'/{name}')}"
+
+
+def _is_absolute(path: str) -> bool:
+    return storage.is_remote(path) or path.startswith("/")
+
+
+def _find_place(text: str, root: str, here: str, split: str) -> YoloPlace | None:
+    """Returns the folder or list of images that an entry names.
+
+    Roboflow writes `../train/images` and means `train/images`.
+    """
+    if not text or "\0" in text:
+        return None
+    inner = text
+    while inner.startswith(("../", "./")):
+        inner = inner.partition("/")[2]
+    for path in (_resolve(root, text), _resolve(here, text), _resolve(root, inner)):
+        if is_folder(path):
+            return YoloPlace(path.rstrip("/"), split, False)
+        if path.lower().endswith(".txt") and is_file(path):
+            return YoloPlace(path, split, True)
+    return None
+
+
+def _class_names(said: Mapping[str, Any], shown: str) -> dict[int, str]:
+    names = said.get("names")
+    if isinstance(names, list):
+        found = dict(enumerate(names))
+    elif isinstance(names, dict):
+        try:
+            found = {int(number): name for number, name in names.items()}
+        except (ValueError, TypeError):
+            raise UsageError(f"--input {shown}: a key of names is no number; number the classes.") from None
+    elif names in (None, "") and str(said.get("nc", "")).isdecimal() and int(said["nc"]) <= 10**6:
+        found = {number: str(number) for number in range(int(said["nc"]))}
+    else:
+        raise UsageError(
+            f"--input {shown} names no classes; give it names, a list in the order of their ids."
+        )
+    wrong = [name for name in found.values() if not isinstance(name, str)]
+    if wrong:
+        raise UsageError(f"--input {shown}: {wrong[0]!r} is no class name; mend names.")
+    return {number: name.strip() for number, name in found.items()}
+
+
+def label_path(image: str) -> str:
+    """Returns where the labels of an image lie: in `labels` instead of the last `images`, or beside it.
+
+    >>> label_path("/data/images/train/a.b.jpg")
+    '/data/labels/train/a.b.txt'
+    """
+    folder, slash, name = image.rpartition("/")
+    return f"{label_folder(folder)}{slash}{name.rpartition('.')[0] or name}.txt"
+
+
+def label_folder(images: str) -> str:
+    """Returns the folder with the labels of a folder of images."""
+    parts = images.split("/")
+    if "images" not in parts:
+        return images
+    last = len(parts) - 1 - parts[::-1].index("images")
+    return "/".join([*parts[:last], "labels", *parts[last + 1 :]])
+
+
+def list_entries(place: YoloPlace, root: str) -> list[str]:
+    """Returns the paths of the images that a list names, relative ones from its folder or the root."""
+    here = folder_of(place.path)
+    found = []
+    for line in _lines_of_list(place.path):
+        if not line:
+            continue
+        if _is_absolute(line):
+            found.append(_resolve(root, line))
+            continue
+        # Ultralytics takes `./` for the list's own folder; darknet writes paths from where it is started.
+        inner = line.removeprefix("./")
+        tried: Sequence[str] = (join(here, inner), join(root, inner), join(parent_of(root), inner))
+        if storage.is_remote(here) or line.startswith("./"):
+            tried = tried[:1]
+        found.append(next((path for path in tried if is_file(path)), tried[0]))
+    return found
+
+
+def _lines_of_list(path: str) -> list[str]:
+    with storage.faults("read", path):
+        data = storage.read_bytes(path)
+    return [line.strip() for line in data.decode("utf-8", "surrogateescape").splitlines()]
