@@ -1,0 +1,38 @@
+"""TFRecord files in a bucket: listed through a copy, read by ranges, the dataset what it is from a disk."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from conftest import shard_hashes
+from hostile import check_books
+
+from shardwright.pipelines.convert import convert
+from storage.buckets import Bucket
+
+
+def test_a_dataset_resharded_in_a_bucket(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+    bucket.put_tree(sound_dataset, "own/")
+    convert(input=str(sound_dataset), output=str(tmp_path / "local"), shards=2)
+    convert(input=f"{bucket.url}/own", output=str(tmp_path / "remote"), shards=2)
+    check_books(tmp_path / "remote")
+    assert shard_hashes(tmp_path / "remote") == shard_hashes(tmp_path / "local")
+
+
+def test_compressed_files_without_a_dataset_json(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+    convert(input=str(sound_dataset), output=str(tmp_path / "packed"), shards=1, compression="gzip")
+    files = tmp_path / "files" / "sub"
+    files.mkdir(parents=True)
+    for path in (tmp_path / "packed").glob("*.tfrecord.gz"):
+        shutil.copy(path, files / path.name)
+    shutil.copy(tmp_path / "packed" / "labels.txt", files / "labels.txt")
+    bucket.put_tree(tmp_path / "files", "foreign/")
+    convert(input=str(tmp_path / "files"), output=str(tmp_path / "local"), shards=2)
+    convert(input=f"{bucket.url}/foreign", output=f"{bucket.url}/out", shards=2)
+    fetched = bucket.fetch("out", tmp_path / "fetched")
+    assert shard_hashes(fetched) == shard_hashes(tmp_path / "local")
+    assert bucket.document("out")["splits"].keys() == {"train", "validation", "test"}
+    one = f"{bucket.url}/foreign/sub/train-00000-of-00001.tfrecord.gz"
+    convert(input=one, output=str(tmp_path / "one"), shards=1)
+    assert check_books(tmp_path / "one").keys()

@@ -1,0 +1,149 @@
+"""What features mean by their names, which split a file's name says, and class names beside records."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.place import Place
+from shardwright.transforms.images.parts import read_part
+from shardwright.transforms.sources.class_files import class_names_of
+from shardwright.transforms.sources.tfrecord.files import RecordFile, compression_in, split_of
+from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
+from shardwright.transforms.sources.tfrecord.labels import named
+from shardwright.transforms.sources.tfrecord.layouts import layout_name, roles_of
+
+_BOXES = [f"image/object/bbox/{corner}" for corner in ("xmin", "ymin", "xmax", "ymax")]
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train-00000-of-00008", "train"),
+        ("train-00000-of-01024.tfrecord.gz", "train"),
+        ("validation-00000-of-00128", "validation"),
+        ("mnist-test.tfrecord-00000-of-00004", "test"),
+        ("coco_val.record-00000-of-00010", "val"),
+        ("coco_train2017.record", "train"),
+        ("pascal_train.record", "train"),
+        ("Train.tfrecords", "train"),
+        ("test_0007.tfrec", "test"),
+        ("train/a.tfrecord", "train"),
+        ("val/2020/images.tfrecord", "val"),
+        ("training_data.tfrecord", "training"),
+        ("trains.tfrecord", ""),
+        ("images-00000-of-00001.tfrecord", ""),
+        ("contest.tfrecord", ""),
+        ("latest/photos.tfrecord", ""),
+    ],
+)
+def test_splits_in_names(name: str, split: str) -> None:
+    assert split_of(name) == split
+
+
+def test_tfds_names_any_split() -> None:
+    assert split_of("c4-corrupted.tfrecord-00000-of-00001", tfds=True) == "corrupted"
+    assert split_of("c4-corrupted.tfrecord-00000-of-00001") == ""
+
+
+def test_what_layouts_provide() -> None:
+    classification = roles_of(("image/encoded", "image/class/label"))
+    assert classification.has(Needs.LABEL) and not classification.has(Needs.OBJECTS)
+    assert roles_of(tuple(_BOXES)).objects.box == tuple(_BOXES)
+    assert roles_of(tuple(_BOXES[:3])).objects.box == ()
+    assert roles_of(("objects/bbox",)).has(Needs.OBJECTS)
+    assert not roles_of(("image/panoptic/category_mask",)).has(Needs.PANOPTIC)
+    assert roles_of(("Image", "LABEL")).images == ("Image",)
+    assert roles_of(("Image", "LABEL")).label == "LABEL"
+
+
+def test_layouts_have_names() -> None:
+    assert layout_name(["image/encoded", *_BOXES]) == "Object Detection API records"
+    assert layout_name(["image/encoded", "image/class/label"]) == "TF-Slim records"
+    assert layout_name(["foo", "bar"]) == "records with bar, foo"
+
+
+def test_numbers_and_texts_name_classes() -> None:
+    assert named([3, -1, 5], [], {3: "ant"}).names == ("ant", "", "5")
+    assert named([3, -1, 5], [], {3: "ant"}).ids == (ClassId("ant", 3), ClassId("5", 5))
+    assert named([3], ["bee"], {3: "ant"}) == (("bee",), (ClassId("bee", 3),))
+    assert named([-1], [""], {}) == (("",), ())
+    assert named([], ["bee"], {}) == (("bee",), ())
+    with pytest.raises(ValueError, match="2 class ids and 1 class names"):
+        named([1, 2], ["bee"], {})
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "names"),
+    [
+        ("labels.txt", "0:cat\n1:dog: big\n", {0: "cat", 1: "dog: big"}),
+        ("labels.txt", "1:cat\r\n7:dog\r\n", {1: "cat", 7: "dog"}),
+        ("labels.txt", "\ufeffcat\ndog\n\n", {0: "cat", 1: "dog"}),
+        ("labels.txt", "", {}),
+        ("labels.txt", "99999999999:cat", {}),
+        ("label_map.pbtxt", "item { id: 1 name: 'a' }", {1: "a"}),
+        ("label_map.pbtxt", 'item {\n name: "b\\"c"\n id: 2 }', {2: 'b"c'}),
+        ("label_map.pbtxt", "# item { id: 1 name: 'no' }\nitem { id: 3\n name: 'x' }", {3: "x"}),
+        ("label_map.pbtxt", "item { id: 1 }", {}),
+        ("label_map.pbtxt", "item {" * 1000, {}),
+        ("label_map.pbtxt", 'item { id: 1 name: "a\\nb" }', {1: "a\nb"}),
+    ],
+)  # fmt: skip
+def test_files_of_class_names(file: str, text: str, names: dict[int, str]) -> None:
+    assert class_names_of(file, text) == names
+
+
+def test_compression_is_told_by_content_before_the_name() -> None:
+    frame = b"\0" * 8 + bytes.fromhex("29039807")
+    assert compression_in("a.gz", frame) == "none"
+    assert compression_in("a", zlib.compress(frame)) == "zlib"
+    assert compression_in("a", b"\x78\x9c" + b"x" * 20) == "none"
+    assert compression_in("a.zlib", b"") == "zlib"
+
+
+def test_files_travel_as_they_are() -> None:
+    file = RecordFile("a/b.tfrecord", "train", True, 7, "/x/labels.txt", "")
+    assert RecordFile.decode(file.encode()) == file
+
+
+def _image(features: dict[str, Feature], pixel_shape: tuple[int, ...] | None = None) -> str:
+    record = ExampleSpans(encode_example(features))
+    return find_image(record, roles_of(tuple(record.features)), pixel_shape).method
+
+
+@pytest.mark.parametrize(
+    "shape", [[0, 2, 3], [-1, 2, 3], [2, 2], [2, 2, 2], [1 << 40, 1 << 40, 3], [2, 2, 3, 1], []]
+)
+def test_hostile_shapes_are_faults_of_the_record(shape: list[int]) -> None:
+    features = {
+        "image": Feature(FeatureType.BYTES, [b"\1" * 12]),
+        "shape": Feature(FeatureType.INT64, shape),
+    }
+    with pytest.raises(NoImage):
+        _image(features)
+    assert _image({"image": features["image"]}, (2, 2, 3)) == "pixels"
+
+
+def test_hostile_tensors_are_no_images() -> None:
+    for blob in (b"\x08\x01\x12", b"\x08\x04\x12\x04\x12\x02\x08\x02\x22\x01x", b"\x08" + b"\xff" * 30):
+        with pytest.raises(NoImage):
+            _image({"image": Feature(FeatureType.BYTES, [blob])})
+
+
+def test_packed_numbers_beyond_pixels_are_faults(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    from shardwright.schemas.errors import ImageFault
+
+    for data in (b"\x80\x80\x80\x01", b"\x80", b"\xff\x7f\1\1"):
+        (tmp_path / "f").write_bytes(data)
+        place = Place("", 0, len(data), "varint_pixels", shape=(1, 1, 1), dtype="<i4")
+        with pytest.raises(ImageFault):
+            read_part(str(tmp_path / "f"), place, len(data), 1 << 20)
+    (tmp_path / "f").write_bytes(b"not base64!!")
+    place = Place("", 0, 12, "base64_pixels", shape=(3, 3, 1))
+    with pytest.raises(ImageFault, match="base64"):
+        read_part(str(tmp_path / "f"), place, 12, 1 << 20)

@@ -1,0 +1,65 @@
+"""Class names by id as files beside TFRecords list them: `labels.txt`, `label_map.pbtxt` and the like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from shardwright.schemas.labels import MAX_OWN_ID
+
+#: Names of such files, the likeliest first: TF-Slim's and TFDS's for images, the Object Detection API's.
+IMAGE_CLASS_FILES = ("labels.txt", "label.labels.txt", "class_names.txt", "classes.txt")
+OBJECT_CLASS_FILES = ("label_map.pbtxt", "labelmap.pbtxt")
+
+_NUMBERED = re.compile(r"(\d{1,18}):(.*)\Z")
+_ITEM = re.compile(r"item\s*:?\s*\{([^{}]*)\}")
+_STRING = r"""\s*:\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')"""
+_NAME = re.compile(r"(?<![a-z_])name" + _STRING)
+_DISPLAY_NAME = re.compile(r"display_name" + _STRING)
+_ID = re.compile(r"(?<![a-z_])id\s*:\s*(\d{1,18})")
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
+_LETTERS = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+def class_names_of(name: str, text: str) -> Mapping[int, str]:
+    """Returns id -> class name of such a file; empty if it is none."""
+    parse: Callable[[str], dict[int, str]] = parse_label_map if name.endswith(".pbtxt") else parse_labels
+    found = parse(text)
+    return {number: label for number, label in found.items() if label and number <= MAX_OWN_ID}
+
+
+def parse_labels(text: str) -> dict[int, str]:
+    """Reads `id:name` lines, or one name on a line in the order of ids from 0."""
+    lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
+    while lines and not lines[-1]:
+        lines.pop()
+    matches = [_NUMBERED.match(line) for line in lines]
+    if lines and all(matches):
+        return {int(match[1]): match[2].strip().replace("\\n", "\n") for match in matches if match}
+    return dict(enumerate(lines))
+
+
+def parse_label_map(text: str) -> dict[int, str]:
+    """Reads a `StringIntLabelMap` in protobuf's text format, as the TF Object Detection API does.
+
+    Names that are Open Images' codes give way to what they are called.
+    """
+    names: dict[int, str] = {}
+    for item in _ITEM.findall(re.sub(r"(?m)^\s*#.*$", "", text)):
+        number, name, shown = _ID.search(item), _NAME.search(item), _DISPLAY_NAME.search(item)
+        chosen = shown if shown and (not name or _unquoted(name).startswith("/m/")) else name
+        if number and chosen:
+            names[int(number[1])] = _unquoted(chosen)
+    return names
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    quoted = match[1] if match[1] is not None else match[2]
+    return _ESCAPE.sub(_unescaped, quoted.encode()).decode("utf-8", "replace")
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    code = match[1]
+    if code[:1].isdigit():
+        return bytes((int(code, 8) & 0xFF,))
+    return bytes((int(code[1:], 16),)) if code[:1] == b"x" and len(code) > 1 else _LETTERS.get(code, code)

@@ -1,0 +1,364 @@
+"""TFRecord files: a dataset of our own or anybody's, to be sharded, split, packed or laid out anew.
+
+Every record is read once, its checksums are compared, and its image becomes a reference to a stretch
+of the file: a worker reads just these bytes. Damaged records are quarantined with their byte offsets;
+the sound ones before and after are kept.
+
+Keys: records of a finished dataset keep theirs, so that splits and shards come out alike. Others have
+`FILE!NAME`, the name being what the record calls its image, or `FILE!NUMBER` where it says none or
+says it twice: names alone stand twice as soon as two folders had an `img_0001.jpg`, and one such pair
+would end the job.
+
+Splits: those of the source, told by `dataset.json`, or by the names of files and folders. If
+`--splits` asks for others, all images are split anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import IO, Any
+
+from shardwright.schemas.codes import FindingCode, QuarantineReason
+from shardwright.schemas.columns import column_values, encode_extra
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example_spans import ExampleSpans, Span
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.place import Place
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.records.framing import (
+    HEADER_BYTES,
+    Damage,
+    Record,
+    decompress_into,
+    masked_crc32c,
+    read_records,
+)
+from shardwright.transforms.sources.glimpse import Glimpse, look_at, read_head
+from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.split_names import split_name
+from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.tfrecord import files as record_files
+from shardwright.transforms.sources.tfrecord.annotations import annotations_of
+from shardwright.transforms.sources.tfrecord.files import RecordFile, class_names_in, compression_in, files_of
+from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
+from shardwright.transforms.sources.tfrecord.labels import classes_of_image
+from shardwright.transforms.sources.tfrecord.layouts import Roles, layout_name, roles_of
+from shardwright.transforms.sources.tfrecord.sample import check_sample, pixel_shape_of, sample
+
+#: Bytes of a name that becomes a key, and of the values of extra columns of one image.
+_MAX_NAME, _MAX_EXTRA = 1024, 1 << 20
+#: Missing records of a file that are accounted for one by one.
+_MAX_MISSING = 1_000_000
+_OUR_DEFAULT_SPLITS = ConvertSettings().splits
+
+
+def _keeps_splits(settings: ConvertSettings) -> bool:
+    return settings.splits == _OUR_DEFAULT_SPLITS
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    found = files_of(glimpse.path, glimpse.is_file, settings.record_layout.needs, _keeps_splits(settings))
+    files = [file for file in found if not file.filtered]
+    if not files:
+        raise UsageError(f"--input {printable(glimpse.path)} holds no TFRecord file; check the path.")
+    paths = [glimpse.path if glimpse.is_file else storage.join(glimpse.path, file.relative) for file in files]
+    for path in paths:
+        if not storage.is_remote(path) and not os.path.exists(path):
+            raise UsageError(f"--input {printable(path)} is a link to nowhere; mend or remove it.")
+    records = sample(paths)
+    names = check_sample(glimpse.path, records, settings)
+    if not records and glimpse.head and not record_files.holds_records(glimpse.name, glimpse.head):
+        raise UsageError(f"--input {printable(glimpse.path)} is no TFRecord file; check the path.")
+    count = "a TFRecord file" if len(files) == 1 else f"{len(files):,} TFRecord files"
+    if files[0].own:
+        return "a dataset of shardwright" if not glimpse.is_file else "a shard of a dataset of shardwright"
+    return f"{count} ({layout_name(names)})" if names else count
+
+
+def split(item: Input, context: Context) -> Iterator[Part]:
+    """Yields every file of an input."""
+    settings = context.settings
+    with storage.faults("list", item.path):
+        is_file = look_at(item.path).is_file
+        for file in files_of(item.path, is_file, settings.record_layout.needs, _keeps_splits(settings)):
+            path = item.path if is_file else storage.join(item.path, file.relative)
+            yield Part(item, path, detail=file.encode())
+
+
+@dataclass
+class _Opened:
+    """A file whose records are listed.
+
+    Attributes:
+      part: the file.
+      file: what is known of it.
+      settings: checked settings.
+      known: id -> class name of the file that lists them.
+      state: its size and version.
+      spooled: the spool file with its unpacked bytes; empty where it is read itself.
+      keys: those that are taken.
+      said: class name -> id, as records say.
+    """
+
+    part: Part
+    file: RecordFile
+    settings: ConvertSettings
+    known: Mapping[int, str]
+    state: storage.StoredObject
+    spooled: str = ""
+    keys: set[str] = field(default_factory=set)
+    said: set[ClassId] = field(default_factory=set)
+
+    @cached_property
+    def key(self) -> str:
+        """What the keys of records without one of their own begin with."""
+        return self.part.item.prefix + key_from_bytes(os.fsencode(self.file.relative))
+
+    @cached_property
+    def unpacked_state(self) -> tuple[int, str]:
+        """Size and version of the file that workers read."""
+        if not self.spooled:
+            return self.state.size, self.state.version
+        return storage.size_of(self.spooled), ""
+
+    def place(self, begin: int, length: int, **how: Any) -> str:
+        """Returns a stretch of the file as a reference carries it."""
+        size, version = self.unpacked_state
+        return Place(self.spooled, begin, length, file_size=size, file_version=version, **how).encode()
+
+    def key_of(self, name: str, number: int) -> str:
+        """Returns a key for a record: of its name, or its number if that is none or taken."""
+        key = f"{self.key}!{name}" if name else ""
+        if not key or key in self.keys:
+            key = f"{self.key}!{number:06d}"
+            while key in self.keys:
+                key += "_"
+        self.keys.add(key)
+        return key
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every record of a file, and the ids of its classes."""
+    file = RecordFile.decode(part.detail)
+    if file.filtered:
+        key = part.item.prefix + key_from_bytes(os.fsencode(file.relative))
+        yield ImageRef(key=key, uri=part.path).filtered(file.filtered)
+        return
+    with storage.faults("read", part.path):
+        state = storage.stat(part.path)
+        if state is None:
+            raise storage.changed(part.path)
+        known = class_names_in(file.classes)
+        opened = _Opened(part, file, context.settings, known, state)
+        compression = compression_in(part.path, read_head(part.path, 4096))
+        if compression == "none":
+            with storage.open_local(part.path) as records:
+                yield from _list_records(opened, records, "")
+        else:
+            opened.spooled, fault = _spool(part.path, state, compression, context.spool)
+            with storage.open_local(opened.spooled) as records:
+                yield from _list_records(opened, records, fault)
+        now = storage.stat(part.path)
+        if now is None or (now.size, now.version) != (state.size, state.version):
+            raise storage.changed(part.path)
+    yield from _class_ids(opened)
+
+
+def _spool(path: str, state: storage.StoredObject, compression: str, spool: Spool) -> tuple[str, str]:
+    """Unpacks a file once; returns the spool file, and what was wrong with the stream."""
+    identity = f"{path}:{state.size}:{state.version}"
+
+    def unpack(target: IO[bytes]) -> None:
+        with storage.open_local(path) as source:
+            fault = decompress_into(target, source, compression) or ""
+        # Before the unpacked file is there, so that whoever finds that one finds this, too.
+        spool.fill(f"{identity}:fault", lambda note: _write(note, fault.encode()))
+
+    spooled = spool.fill(identity, unpack)
+    note = spool.fill(f"{identity}:fault", lambda note: _write(note, b""))
+    return spooled, storage.read_bytes(note).decode()
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    file.write(data)
+
+
+def _class_ids(opened: _Opened) -> Iterator[ClassId]:
+    """Yields the ids that classes have in the file, with those that a file beside it lists in accord."""
+    yield from opened.said
+    names, numbers = {item.name for item in opened.said}, {item.id for item in opened.said}
+    listed = {ClassId(name, number) for number, name in opened.known.items()}
+    rest = {item for item in listed - opened.said if item.name in names or item.id in numbers}
+    if not rest:
+        yield from listed - opened.said
+
+
+def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[ImageRef]:
+    """Yields the references of a file's records.
+
+    Args:
+      opened: the file.
+      records: its unpacked bytes.
+      fault: what was wrong with the compressed stream; empty if nothing was.
+    """
+    number = -1
+    damaged_end = False
+    for item in read_records(records):
+        number = item.number
+        damaged_end = isinstance(item, Damage)
+        if isinstance(item, Record):
+            yield _reference(opened, item)
+        else:
+            yield _damaged(opened, item, fault if item.code is FindingCode.SHARD_TRUNCATED else "")
+    missing = opened.file.records - number - 1
+    if missing > 0:
+        message = fault or f"the file ends after {number + 1} of {opened.file.records} records"
+        for lost in range(number + 1, number + 1 + min(missing, _MAX_MISSING)):
+            yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
+    elif fault and not damaged_end:
+        yield _faulty(opened, number + 1, QuarantineReason.TRUNCATED, fault)
+
+
+def _faulty(opened: _Opened, number: int, reason: QuarantineReason, message: str) -> ImageRef:
+    """Returns the reference of a record that cannot be read."""
+    ref = ImageRef(key=opened.key_of("", number), uri=opened.part.path, split=opened.file.split)
+    return ref.quarantined(reason, message)
+
+
+def _damaged(opened: _Opened, damage: Damage, fault: str) -> ImageRef:
+    truncated = damage.code is FindingCode.SHARD_TRUNCATED
+    reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
+    where = f"record {damage.number}, bytes {damage.offset:,} to {damage.end:,}: "
+    return _faulty(opened, damage.number, reason, where + (fault or damage.message))
+
+
+def _reference(opened: _Opened, record: Record) -> ImageRef:
+    """Returns the reference of a sound record's image."""
+    where = f"record {record.number}, byte {record.offset:,}"
+    try:
+        example = ExampleSpans(record.data)
+    except ValueError as error:
+        message = f"{where}: no tf.train.Example: {error}"
+        return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
+    roles = roles_of(tuple(example.features))
+    ref = ImageRef(
+        key="",
+        uri=opened.part.path,
+        split=opened.file.split,
+        version=f"{masked_crc32c(record.data):08x}",
+        message=where,
+    )
+    reason = QuarantineReason.CORRUPT
+    try:
+        ref = ref._replace(key=_key(opened, example, roles, record.number))
+        image = find_image(example, roles, pixel_shape_of(opened.settings))
+        base = record.offset + HEADER_BYTES
+        size = image.span.end - image.span.begin
+        ref = ref._replace(
+            size=size,
+            place=opened.place(
+                base + image.span.begin,
+                size,
+                method=image.method,
+                shape=image.shape,
+                planar=image.planar,
+                dtype=image.dtype,
+            ),
+        )
+        reason = QuarantineReason.BAD_ANNOTATION
+        ref = _with_classes(ref, opened, example, roles, base)
+        reason = QuarantineReason.BAD_ROW
+        return _with_extra(ref, opened.settings, example)
+    except NoImage as error:
+        reason = error.reason
+        return ref.quarantined(reason, f"{where}: {error}")
+    except ValueError as error:
+        ref = ref if ref.key else ref._replace(key=opened.key_of("", record.number))
+        return ref.quarantined(reason, f"{where}: {error}")
+
+
+def _key(opened: _Opened, example: ExampleSpans, roles: Roles, number: int) -> str:
+    """Returns the key of a record."""
+    name = b""
+    for feature in roles.file_names:
+        spans = example.bytes_of(feature)
+        if spans and len(spans) == 1 and 0 < spans[0].end - spans[0].begin <= _MAX_NAME:
+            name = example.data[spans[0].begin : spans[0].end]
+            break
+    if opened.file.own and name:
+        return opened.part.item.prefix + str(name, "utf-8")
+    return opened.key_of(key_from_bytes(name), number)
+
+
+def _with_classes(ref: ImageRef, opened: _Opened, example: ExampleSpans, roles: Roles, base: int) -> ImageRef:
+    """Returns a reference with the classes, annotations and split that the record says.
+
+    Raises:
+      ValueError: if it contradicts itself, or lacks what the layout needs.
+    """
+    settings = opened.settings
+    needs = settings.record_layout.needs
+    if needs is Needs.LABEL:
+        classes = classes_of_image(example, roles, opened.known)
+        if len(classes.names) > 1 and not settings.label_separator:
+            raise ValueError(
+                f"it has {len(classes.names)} classes; give --label_separator to store several of an image"
+            )
+        ref = ref._replace(label=LABEL_SEPARATOR.join(classes.names))
+        if not classes.names:
+            ref = ref._replace(message=f"{ref.message}: it names no class")
+    else:
+        known, classes = annotations_of(
+            example,
+            roles,
+            needs,
+            opened.known,
+            lambda span: opened.place(base + span.begin, span.end - span.begin),
+        )
+        names = sorted({name for name in classes.names if name})
+        ref = ref._replace(label=LABEL_SEPARATOR.join(names), annotations=known.encode())
+    opened.said.update(classes.ids)
+    if roles.split and not ref.split and _keeps_splits(settings):
+        spans = example.bytes_of(roles.split) or [Span(0, 0)]
+        text = example.data[spans[0].begin : spans[0].end].decode("utf-8", "replace")
+        return ref._replace(split=split_name(text))
+    return ref
+
+
+def _with_extra(ref: ImageRef, settings: ConvertSettings, example: ExampleSpans) -> ImageRef:
+    """Returns a reference with the values of extra columns.
+
+    Raises:
+      ValueError: if one has none, or not of its type.
+    """
+    columns = settings.parsed_extra_columns
+    if not columns:
+        return ref
+    values: dict[str, list[Any]] = {}
+    size = 0
+    for column in columns:
+        begin_end = example.features.get(column.name, ())
+        size += sum(begin_end[1::2]) - sum(begin_end[::2])
+        if size > _MAX_EXTRA:
+            raise ValueError(f"its extra columns have more than {_MAX_EXTRA:,} bytes")
+        found: Any = list(example.feature(column.name).values)
+        if not column.is_list:
+            found = found[0] if len(found) == 1 else found or None
+        values[column.name] = column_values(column, found, settings.label_separator)
+    return ref._replace(extra=encode_extra(values))
+
+
+SOURCE = Source(
+    name="tfrecord",
+    provides=frozenset(Needs),
+    accepts=lambda glimpse, settings: record_files.accepts(glimpse),
+    describe=_describe,
+    list_part=list_part,
+    split=split,
+)

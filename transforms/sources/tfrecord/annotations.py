@@ -1,0 +1,131 @@
+"""What records say of objects, masks and captions, as annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.example_spans import ExampleSpans, Span
+from shardwright.schemas.layouts import Needs
+from shardwright.transforms.sources.tfrecord.labels import Classes, named, texts_of
+from shardwright.transforms.sources.tfrecord.layouts import ObjectRoles, Roles
+
+#: Objects of an image and bytes of its captions; more are nobody's.
+_MAX_OBJECTS, _MAX_CAPTION_BYTES = 100_000, 1 << 20
+_FLAGS = ("difficult", "truncated", "occluded", "group_of", "depiction")
+
+#: Returns the encoded `Place` of a stretch of the record's bytes.
+PlaceOf = Callable[[Span], str]
+
+
+def annotations_of(
+    record: ExampleSpans, roles: Roles, needs: Needs, known: Mapping[int, str], place_of: PlaceOf
+) -> tuple[Annotations, Classes]:
+    """Returns what a record says besides its class, as far as a layout needs it, and its objects' classes.
+
+    Raises:
+      ValueError: if it contradicts itself, or says nothing of what is needed.
+    """
+    size = _size(record, roles)
+    if needs is Needs.OBJECTS:
+        objects, classes = _objects(record, roles.objects, known, place_of)
+        found = Annotations(objects=objects, relative=True, size=size, captions=_captions(record, roles))
+        return found, classes
+    if needs is Needs.SEMANTIC:
+        mask = _one(record, roles.semantic, "mask with the class of every pixel")
+        return Annotations(size=size, semantic_place=place_of(mask)), Classes((), ())
+    category = _one(record, roles.category, "panoptic mask of categories")
+    instance = _one(record, roles.instance, "panoptic mask of instances")
+    return (
+        Annotations(size=size, category_place=place_of(category), instance_place=place_of(instance)),
+        Classes((), ()),
+    )
+
+
+def _one(record: ExampleSpans, name: str, what: str) -> Span:
+    spans = record.bytes_of(name) if name else None
+    if not spans or len(spans) != 1 or spans[0].begin == spans[0].end:
+        raise ValueError(f"it has no {what}")
+    return spans[0]
+
+
+def _size(record: ExampleSpans, roles: Roles) -> tuple[int, int] | None:
+    """Returns width and height that the record says; None if it does not."""
+    sides = [_numbers(record, name) for name in (roles.width, roles.height)]
+    if all(len(side) == 1 and isinstance(side[0], int) and side[0] > 0 for side in sides):
+        return sides[0][0], sides[1][0]
+    return None
+
+
+def _captions(record: ExampleSpans, roles: Roles) -> tuple[str, ...]:
+    spans = (record.bytes_of(roles.caption) if roles.caption else None) or ()
+    if sum(span.end - span.begin for span in spans) > _MAX_CAPTION_BYTES:
+        raise ValueError(f"its captions have more than {_MAX_CAPTION_BYTES:,} bytes")
+    return tuple(str(record.data[span.begin : span.end], "utf-8", "replace") for span in spans)
+
+
+def _numbers(record: ExampleSpans, name: str) -> Sequence[Any]:
+    """Returns the numbers of a feature; none if there is no such feature.
+
+    Raises:
+      ValueError: if it holds bytes.
+    """
+    if not name:
+        return ()
+    feature = record.feature(name)
+    if feature.type is FeatureType.BYTES:
+        raise ValueError(f"its feature {name!r} is no list of numbers")
+    return feature.values
+
+
+def _objects(
+    record: ExampleSpans, roles: ObjectRoles, known: Mapping[int, str], place_of: PlaceOf
+) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
+    boxes = _boxes(record, roles.box)
+    numbers = [int(number) for number in _numbers(record, roles.label) if number == number // 1]
+    classes = named(numbers, texts_of(record, roles.text), known)
+    count = len(boxes) or len(classes.names)
+    if count > _MAX_OBJECTS:
+        raise ValueError(f"it has {count:,} objects, more than {_MAX_OBJECTS:,}")
+
+    def each(what: str, values: Sequence[Any], missing: Any) -> Sequence[Any]:
+        if len(values) not in (0, count):
+            raise ValueError(f"it has {count} objects and {len(values)} values of {what}")
+        return values or [missing] * count
+
+    columns: dict[str, Sequence[Any]] = {
+        "label": each("the class", classes.names, ""),
+        "box": each("the box", boxes, None),
+        "crowd": [value == 1 for value in each("is_crowd", _numbers(record, roles.crowd), 0)],
+        "area": each("the area", _numbers(record, roles.area), None),
+        "view": [text or None for text in each("the view", texts_of(record, roles.view), None)],
+        "mask_place": [
+            place_of(span) if span and span.end > span.begin else ""
+            for span in each("the mask", (record.bytes_of(roles.mask) if roles.mask else None) or [], None)
+        ],
+    }
+    for flag in _FLAGS:
+        values = each(flag, _numbers(record, getattr(roles, flag)), None)
+        columns[flag] = [None if value is None else value == 1 for value in values]
+    objects = tuple(
+        ObjectAnnotation(**dict(zip(columns, values, strict=True)))
+        for values in zip(*columns.values(), strict=True)
+    )
+    return objects, classes
+
+
+def _boxes(record: ExampleSpans, names: tuple[str, ...]) -> list[tuple[float, float, float, float]]:
+    """Returns xmin, ymin, xmax, ymax of every box, as shares of the picture."""
+    lists = [_numbers(record, name) for name in names]
+    if len(lists) == 4:
+        if len(set(map(len, lists))) > 1:
+            lengths = ", ".join(str(len(found)) for found in lists)
+            raise ValueError(f"its lists of box corners differ in length ({lengths})")
+        return list(zip(*lists, strict=True))
+    values = lists[0] if lists else ()
+    if len(values) % 4:
+        raise ValueError(f"the {len(values)} numbers of its feature {names[0]!r} are no boxes")
+    corners = zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True)
+    return [(xmin, ymin, xmax, ymax) for ymin, xmin, ymax, xmax in corners]

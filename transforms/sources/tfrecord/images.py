@@ -1,0 +1,319 @@
+"""Finds the image in a record: an image file's bytes, or bare pixels in one of the ways people write them."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.example import FeatureType, read_varint
+from shardwright.schemas.example_spans import ExampleSpans, Span, fields_in
+from shardwright.schemas.place import BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS
+from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
+from shardwright.transforms.sources.tfrecord.layouts import Roles
+
+#: Features of unknown names that are looked into.
+_MOST_OTHERS = 64
+#: Channels that bare pixels may have.
+_CHANNELS = (1, 3, 4)
+_MAX_SIDE = 1 << 20
+_BASE64 = re.compile(rb"[A-Za-z0-9_+/-]{1,}={0,2}\Z")
+#: Numbers of TensorFlow's types (tensorflow/core/framework/types.proto) as NumPy names them.
+_TENSOR_TYPES = {
+    1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 9: "<i8", 10: "|b1", 17: "<u2",
+    19: "<f2", 22: "<u4", 23: "<u8",
+}  # fmt: skip
+_TENSOR_OF_STRINGS = 7
+
+
+class FoundImage(NamedTuple):
+    """Where a record's image is, and how it is stored.
+
+    Attributes:
+      span: its bytes in the record.
+      method: of `Place`: stored, or one of those of bare pixels.
+      shape: height, width and channels of bare pixels.
+      planar: whether they stand channel by channel.
+      dtype: NumPy's name of their type.
+    """
+
+    span: Span
+    method: str = STORED
+    shape: tuple[int, ...] = ()
+    planar: bool = False
+    dtype: str = "|u1"
+
+
+class NoImage(ValueError):
+    """A record without an image that can be read.
+
+    Attributes:
+      reason: the quarantine reason.
+      shape_missing: whether only the shape of bare pixels is missing.
+    """
+
+    def __init__(self, message: str, reason: QuarantineReason, shape_missing: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.shape_missing = shape_missing
+
+
+def find_image(record: ExampleSpans, roles: Roles, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+    """Returns where a record's image is.
+
+    An image file is preferred to bare pixels, and a feature of a known name to others.
+
+    Args:
+      record: the record.
+      roles: what its features mean.
+      pixel_shape: of bare pixels where the record does not say it.
+
+    Raises:
+      NoImage: if there is none.
+      ValueError: if the record is malformed.
+    """
+    values: list[tuple[str, Span]] = []
+    for name in roles.images:
+        spans = record.bytes_of(name)
+        if spans and len(spans) == 1:
+            if _is_file(record.data, spans[0]):
+                if _is_rather_pixels(record, roles, spans[0], pixel_shape):
+                    return _pixels(record, roles, name, spans[0], pixel_shape)
+                return FoundImage(spans[0])
+            values.append((name, spans[0]))
+    for name in roles.others[:_MOST_OTHERS]:
+        spans = record.bytes_of(name)
+        if spans and len(spans) == 1 and _is_file(record.data, spans[0]):
+            return FoundImage(spans[0])
+    for name in roles.images:
+        if record.kind_of(name) in (FeatureType.FLOAT, FeatureType.INT64):
+            return _numbers(record, roles, name, pixel_shape)
+    if not values:
+        raise _no_image(record, roles)
+    name, span = values[0]
+    if span.begin == span.end:
+        raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
+    tensor = _serialized_tensor(record.data, span)
+    if tensor:
+        return tensor
+    kind = kind_of(record.data[span.begin : min(span.end, span.begin + HEAD_BYTES)])
+    if kind and not _is_rather_pixels(record, roles, span, pixel_shape):
+        return FoundImage(span)  # of a kind that is not supported: its decoder says so
+    return _pixels(record, roles, name, span, pixel_shape)
+
+
+def _is_file(data: bytes, span: Span) -> bool:
+    return kind_of(data[span.begin : min(span.end, span.begin + HEAD_BYTES)]) in SUPPORTED_KINDS
+
+
+def _is_rather_pixels(
+    record: ExampleSpans, roles: Roles, span: Span, pixel_shape: tuple[int, ...] | None
+) -> bool:
+    """Whether bytes that begin like an image file are as many as the pixels of the shape that is said.
+
+    Dark pictures begin with any few bytes; eight as PNG's, or an end as JPEG's, are no accident.
+    """
+    data = record.data
+    if data.startswith(b"\x89PNG\r\n\x1a\n", span.begin) or data.endswith(b"\xff\xd9", span.begin, span.end):
+        return False
+    size = span.end - span.begin
+    height, width, channels, _ = _own_shape(record, roles)
+    if not (height and width):
+        return pixel_shape is not None and prod(pixel_shape) == size
+    return size in [height * width * number for number in ((channels,) if channels else _CHANNELS)]
+
+
+def _no_image(record: ExampleSpans, roles: Roles) -> NoImage:
+    names = ", ".join(sorted(record.features)[:12]) or "none"
+    if roles.images and record.bytes_of(roles.images[0]):
+        return NoImage(
+            f"its feature {roles.images[0]!r} holds several values instead of one image",
+            QuarantineReason.BAD_ROW,
+        )
+    return NoImage(f"none of its features is an image (features: {names})", QuarantineReason.BAD_ROW)
+
+
+def _side(record: ExampleSpans, name: str) -> int:
+    """Returns the one number of a feature; 0 if it has none, or one that is no side of a picture."""
+    if not name:
+        return 0
+    values = record.feature(name).values
+    number = values[0] if len(values) == 1 and isinstance(values[0], int) else 0
+    return number if 0 < number <= _MAX_SIDE else 0
+
+
+def _own_shape(record: ExampleSpans, roles: Roles) -> tuple[int, int, int, bool]:
+    """Returns height, width, channels and whether pixels are planar; 0 for what the record does not say."""
+    if roles.shape:
+        feature = record.feature(roles.shape)
+        sides = [int(v) for v in feature.values if not isinstance(v, bytes)]
+        if feature.type is FeatureType.BYTES and len(feature.values) == 1:
+            kinds = {8: "<i4", 12: "<i4", 16: "<i8", 24: "<i8"}
+            blob = feature.values[0]
+            sides = np.frombuffer(blob, kinds[len(blob)]).tolist() if len(blob) in kinds else []
+        if len(sides) in (2, 3) and all(0 < side <= _MAX_SIDE for side in sides):
+            return _oriented(sides)
+    return (
+        _side(record, roles.height),
+        _side(record, roles.width),
+        _side(record, roles.channels),
+        False,
+    )
+
+
+def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
+    if len(sides) == 2:
+        return sides[0], sides[1], 1, False
+    if sides[0] in _CHANNELS and sides[2] not in _CHANNELS:
+        return sides[1], sides[2], sides[0], True
+    return sides[0], sides[1], sides[2], False
+
+
+def _shape(
+    record: ExampleSpans, roles: Roles, count: int, pixel_shape: tuple[int, ...] | None
+) -> tuple[tuple[int, int, int], bool]:
+    """Returns the shape of bare pixels and whether they are planar.
+
+    Args:
+      record: the record.
+      roles: what its features mean.
+      count: bytes (or numbers) that there are; height and width alone tell the channels by it.
+      pixel_shape: what counts where the record says nothing.
+
+    Raises:
+      NoImage: if nothing says it.
+    """
+    height, width, channels, planar = _own_shape(record, roles)
+    if height and width and not channels:
+        channels = next((n for n in _CHANNELS if height * width * n == count), 0)
+    if not (height and width and channels):
+        if pixel_shape is None:
+            raise NoImage(
+                f"its {count:,} values are bare pixels, and nothing says their shape; give it with "
+                "--pixel_shape, such as 28x28 or 32x32x3",
+                QuarantineReason.BAD_ROW,
+                shape_missing=True,
+            )
+        height, width, channels = pixel_shape
+        planar = False
+    if channels not in _CHANNELS:
+        raise NoImage(f"its pixels have {channels} channels, not 1, 3 or 4", QuarantineReason.BAD_ROW)
+    return (height, width, channels), planar
+
+
+def _pixels(
+    record: ExampleSpans, roles: Roles, name: str, span: Span, pixel_shape: tuple[int, ...] | None
+) -> FoundImage:
+    """Returns bytes as bare pixels.
+
+    Raises:
+      NoImage: if they are none.
+    """
+    size = span.end - span.begin
+    shape, planar = _shape(record, roles, size, pixel_shape)
+    count = prod(shape)
+    if size == count:
+        return FoundImage(span, PIXELS, shape, planar)
+    if size in (-(-count // 3) * 4, -(-count * 4 // 3)) and _BASE64.match(
+        record.data[span.begin : min(span.begin + 4096, span.end)]
+    ):
+        return FoundImage(span, BASE64_PIXELS, shape, planar)
+    dtype = _wide_type(record.data, span, size // count) if size % count == 0 else ""
+    if not dtype:
+        raise NoImage(
+            f"the {size:,} bytes of its feature {name!r} are neither an image file nor "
+            f"{shape[0]} x {shape[1]} x {shape[2]} pixels",
+            QuarantineReason.CORRUPT,
+        )
+    return FoundImage(span, PIXELS, shape, planar, dtype)
+
+
+def _wide_type(data: bytes, span: Span, width: int) -> str:
+    """Returns the type of pixels of several bytes each; empty if it could be any.
+
+    Whole numbers from 0 to 255 are no floating-point numbers that anybody writes, nor the reverse.
+    """
+    if width == 2:
+        return "<u2"
+    if width not in (4, 8):
+        return ""
+    count = (span.end - span.begin) // width
+    whole = np.frombuffer(data, f"<i{width}", count, span.begin)
+    if whole.min() >= 0 and whole.max() <= 0xFF:
+        return f"<i{width}"
+    real = np.frombuffer(data, f"<f{width}", count, span.begin)
+    with np.errstate(invalid="ignore"):
+        return f"<f{width}" if real.min() >= 0 and real.max() <= 1 else ""
+
+
+def _numbers(
+    record: ExampleSpans, roles: Roles, name: str, pixel_shape: tuple[int, ...] | None
+) -> FoundImage:
+    """Returns a list of numbers as bare pixels.
+
+    Raises:
+      NoImage: if they are none.
+    """
+    span = record.packed(name)
+    if span is None:
+        raise NoImage(f"its feature {name!r} has no values in one piece", QuarantineReason.BAD_ROW)
+    floats = record.kind_of(name) is FeatureType.FLOAT
+    if floats:
+        count = (span.end - span.begin) // 4
+    else:  # every number ends with a byte whose highest bit is not set
+        packed = np.frombuffer(record.data, np.uint8, span.end - span.begin, span.begin)
+        count = int(np.count_nonzero(packed < 0x80))
+    shape, planar = _shape(record, roles, count, pixel_shape)
+    if count != prod(shape):
+        raise NoImage(
+            f"the {count:,} numbers of its feature {name!r} are not {shape[0]} x {shape[1]} x "
+            f"{shape[2]} pixels",
+            QuarantineReason.CORRUPT,
+        )
+    return FoundImage(span, PIXELS if floats else VARINT_PIXELS, shape, planar, "<f4" if floats else "<i4")
+
+
+def _serialized_tensor(data: bytes, span: Span) -> FoundImage | None:
+    """Returns the image in what `tf.io.serialize_tensor` wrote (a TensorProto); None if there is none."""
+    if data[span.begin] != 0x08:  # its first field, the type
+        return None
+    kind, sides, content, strings = 0, list[int](), None, list[Span]()
+    try:
+        for field, wire, begin, end in fields_in(data, *span):
+            if (field, wire) == (1, 0):
+                kind = read_varint(data, begin)[0]
+            elif (field, wire) == (2, 2):
+                sides += _tensor_sides(data, begin, end)
+            elif (field, wire) == (4, 2):
+                content = Span(begin, end)
+            elif (field, wire) == (8, 2):
+                strings.append(Span(begin, end))
+    except ValueError:
+        return None
+    if kind == _TENSOR_OF_STRINGS and len(strings) == 1 and _is_file(data, strings[0]):
+        return FoundImage(strings[0])
+    dtype = _TENSOR_TYPES.get(kind)
+    while len(sides) > 3 and sides[0] == 1:  # a batch of one
+        sides = sides[1:]
+    if content is None or dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
+        return None
+    height, width, channels, planar = _oriented(sides)
+    if height * width * channels * np.dtype(dtype).itemsize != content.end - content.begin:
+        return None
+    if channels not in _CHANNELS:
+        raise NoImage(f"its pixels have {channels} channels, not 1, 3 or 4", QuarantineReason.BAD_ROW)
+    return FoundImage(content, PIXELS, (height, width, channels), planar, dtype)
+
+
+def _tensor_sides(data: bytes, begin: int, end: int) -> list[int]:
+    """Returns the sides in a TensorShapeProto."""
+    sides = []
+    for field, wire, dim_begin, dim_end in fields_in(data, begin, end):
+        if (field, wire) == (2, 2):
+            for part, part_wire, number, _ in fields_in(data, dim_begin, dim_end):
+                if (part, part_wire) == (1, 0):
+                    sides.append(read_varint(data, number)[0])
+    return sides

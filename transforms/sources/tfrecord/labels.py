@@ -1,0 +1,112 @@
+"""The classes that records name: by text, by number, or one hot; and the ids that these have there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.labels import UNLABELLED, ClassId
+from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.sources.tfrecord.layouts import Roles
+
+#: Bytes of a class name; more are none.
+_MAX_NAME = 1000
+
+
+class Classes(NamedTuple):
+    """The classes of an image, or of objects.
+
+    Attributes:
+      names: one for each, empty where a record names none.
+      ids: the ids that its names have there.
+    """
+
+    names: tuple[str, ...]
+    ids: tuple[ClassId, ...]
+
+
+def named(numbers: Sequence[int], texts: Sequence[str], known: Mapping[int, str]) -> Classes:
+    """Returns the classes that numbers and texts name; -1 and an empty text name none.
+
+    Args:
+      numbers: ids; may be missing.
+      texts: names; may be missing.
+      known: id -> name of a file beside the records.
+
+    Raises:
+      ValueError: if they are of different length.
+    """
+    if numbers and texts and len(numbers) != len(texts):
+        raise ValueError(f"it has {len(numbers)} class ids and {len(texts)} class names")
+    if not numbers:
+        return Classes(tuple(texts), ())
+    names, ids = [], []
+    for i, number in enumerate(numbers):
+        name = texts[i] if texts else ""
+        if not name and number != UNLABELLED:
+            name = known.get(number, str(number))
+        names.append(name)
+        if name and number != UNLABELLED:
+            ids.append(ClassId(name, number))
+    return Classes(tuple(names), tuple(ids))
+
+
+def texts_of(record: ExampleSpans, name: str) -> list[str]:
+    """Returns the texts of a feature; none if it holds no bytes.
+
+    Raises:
+      ValueError: if one cannot be a class name.
+    """
+    texts = []
+    for span in (record.bytes_of(name) if name else None) or ():
+        if span.end - span.begin > _MAX_NAME:
+            raise ValueError(f"its feature {name!r} has {span.end - span.begin} bytes, no class name")
+        try:
+            text = str(record.data[span.begin : span.end], "utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"its feature {name!r} is no UTF-8 text") from None
+        if LABEL_SEPARATOR in text:
+            raise ValueError(f"its feature {name!r} holds the control character U+001F")
+        texts.append(text)
+    return texts
+
+
+def classes_of_image(record: ExampleSpans, roles: Roles, known: Mapping[int, str]) -> Classes:
+    """Returns the classes of a record's image.
+
+    Raises:
+      ValueError: if it cannot be told.
+    """
+    numbers: list[int] = []
+    texts = texts_of(record, roles.text)
+    if roles.text == "name" and any(map(claims_to_be_image, texts)):  # of a file
+        texts = []
+    if roles.label:
+        feature = record.feature(roles.label)
+        if feature.type is FeatureType.BYTES:
+            texts = texts if any(texts) else texts_of(record, roles.label)
+        else:
+            numbers = _numbers(roles.label, feature)
+            if feature.type is FeatureType.FLOAT and len(texts) != len(numbers):
+                texts = []
+    if len(texts) == 1 and len(numbers) > 1:
+        texts = []
+    found = named(numbers, [text.strip() for text in texts], known)
+    return found._replace(names=tuple(dict.fromkeys(name for name in found.names if name)))
+
+
+def _numbers(name: str, feature: Feature) -> list[int]:
+    """Returns class ids; of one-hot values the place of the one."""
+    values = feature.values
+    fewest = 3 if feature.type is FeatureType.INT64 else 2  # two whole numbers may be two classes
+    if len(values) >= fewest and values.count(1) == 1 and values.count(0) == len(values) - 1:
+        return [values.index(1)]
+    numbers = []
+    for value in values:
+        if value != value or value != int(value if abs(value) < 2**63 else 0):
+            raise ValueError(f"its feature {name!r} is {value}, no class id")
+        numbers.append(int(value))
+    return numbers
