@@ -1,0 +1,58 @@
+"""Arrays in a bucket give the images that they give on a local disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from array_files import colours, digits, greys, pixels_by_key, tar_gz, write_cifar10, write_mnist
+
+from shardwright.pipelines.convert import convert
+from storage.buckets import Bucket
+
+_SETTINGS = {"image_format": "png", "color": "keep", "source": "arrays"}
+
+
+def _same(bucket: Bucket, source: Path, tmp_path: Path) -> None:
+    """Converts an input from the disk and from the bucket, to the disk and to the bucket."""
+    convert(input=source, output=tmp_path / "local", **_SETTINGS)
+    expected = pixels_by_key(tmp_path / "local")
+    convert(input=f"{bucket.url}/in/{source.name}", output=tmp_path / "fetched", **_SETTINGS)
+    convert(input=f"{bucket.url}/in/{source.name}", output=f"{bucket.url}/{source.name}_out", **_SETTINGS)
+    for found in map(
+        pixels_by_key, (tmp_path / "fetched", bucket.fetch(f"{source.name}_out", tmp_path / "remote"))
+    ):
+        assert found.keys() == expected.keys()
+        for key, (pixels, *label) in found.items():
+            assert np.array_equal(pixels, expected[key][0]) and tuple(label) == expected[key][1:]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_mnist(bucket: Bucket, tmp_path: Path, packed: bool) -> None:
+    bucket.put_tree(write_mnist(tmp_path / "mnist", packed=packed), "in/mnist/")
+    _same(bucket, tmp_path / "mnist", tmp_path)
+
+
+def test_cifar(bucket: Bucket, tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "cifar-10-batches-py")
+    bucket.put_tree(tmp_path / "cifar-10-batches-py", "in/cifar-10-batches-py/")
+    _same(bucket, tmp_path / "cifar-10-batches-py", tmp_path)
+
+
+def test_cifar_as_downloaded(bucket: Bucket, tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "cifar-10-batches-py")
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(tar_gz(tmp_path / "cifar-10-batches-py"))
+    bucket.put("in/cifar-10-python.tar.gz", (tmp_path / "cifar-10-python.tar.gz").read_bytes())
+    _same(bucket, tmp_path / "cifar-10-python.tar.gz", tmp_path)
+
+
+def test_npz(bucket: Bucket, tmp_path: Path) -> None:
+    """One member is read in place, one unpacked, one brought into another order."""
+    arrays = {"x_train": np.asfortranarray(greys(20)), "y_train": digits(20), "x_test": greys(5)}
+    np.savez(tmp_path / "a.npz", **arrays, y_test=digits(5))
+    np.savez_compressed(tmp_path / "b.npz", images=colours(9), labels=digits(9))
+    for name in ("a.npz", "b.npz"):
+        bucket.put(f"in/{name}", (tmp_path / name).read_bytes())
+    _same(bucket, tmp_path / "a.npz", tmp_path / "a")
+    _same(bucket, tmp_path / "b.npz", tmp_path / "b")

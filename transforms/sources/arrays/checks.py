@@ -1,0 +1,180 @@
+"""Whether arrays hold images: their headers, shapes, types and first values, before anything is written."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import parse_pixel_shape
+from shardwright.transforms import storage
+from shardwright.transforms.sources.arrays import idx as idx_arrays
+from shardwright.transforms.sources.arrays import numpy_files as numpy_arrays
+from shardwright.transforms.sources.arrays.find import IDX, NPY, FoundArray
+from shardwright.transforms.sources.arrays.rows import ArrayHeader, Rows, stretch_of
+from shardwright.transforms.sources.source import Context
+
+_CHANNELS = (1, 3, 4)
+#: Bytes of the first images that are looked at.
+_FIRST_BYTES = 1 << 18
+
+
+def shown(path: str, member: str) -> str:
+    """Returns an array as messages name it."""
+    return printable(f"{path}!{member}" if member else path)
+
+
+def array_header(path: str, kind: str, member: str) -> ArrayHeader:
+    """Reads the header of an array.
+
+    Raises:
+      UsageError: if it is none.
+    """
+    try:
+        if kind == IDX:
+            return idx_arrays.idx_header(path)
+        if kind == NPY:
+            return numpy_arrays.npy_header(path)
+        return numpy_arrays.npz_header(path, numpy_arrays.npz_members(path)[member])
+    except ValueError as error:
+        raise UsageError(f"--input {shown(path, member)}: {error}.") from None
+
+
+def array_rows(path: str, kind: str, member: str, context: Context) -> Rows:
+    """Returns the rows of an array.
+
+    Raises:
+      UsageError: if it is none.
+    """
+    try:
+        if kind == IDX:
+            return idx_arrays.idx_rows(path, context)
+        if kind == NPY:
+            return numpy_arrays.npy_rows(path, context)
+        return numpy_arrays.npz_rows(path, member, context)
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"--input {shown(path, member)}: {error}.") from None
+
+
+def image_shape(
+    header: ArrayHeader, settings: ConvertSettings, where: str
+) -> tuple[tuple[int, int, int], bool]:
+    """Returns (height, width, channels) of the images of an array, and whether they are planar.
+
+    Raises:
+      UsageError: if its shape is not that of images, or could be that of several kinds.
+    """
+    row = header.shape[1:]
+    given = parse_pixel_shape(settings.pixel_shape) if settings.pixel_shape else None
+    if given:
+        height, width, channels = given
+        if row in (given, given[:2] if channels == 1 else given, (height * width * channels,)):
+            return given, False
+        if row == (channels, height, width):
+            return given, True
+        raise UsageError(
+            f"{where} holds images of shape {times(row)}, which is not --pixel_shape {times(given)}."
+        )
+    if 0 in row:
+        raise UsageError(f"{where} has shape {times(header.shape)}: its images have no pixels.")
+    if len(row) == 2 and min(row) > max(_CHANNELS):
+        return (row[0], row[1], 1), False
+    if len(row) == 3:
+        last, first = row[2] in _CHANNELS, row[0] in _CHANNELS
+        if last and (not first or row == (3, 3, 3)):
+            return (row[0], row[1], row[2]), False
+        if first and not last:
+            return (row[1], row[2], row[0]), True
+    if len(row) == 1:
+        side = math.isqrt(row[0])
+        guess = f"{side}x{side}" if side * side == row[0] else "32x32x3"
+        raise UsageError(
+            f"{where} holds images of {row[0]} values in a row; say with --pixel_shape, such as {guess}, "
+            "how high and wide they are."
+        )
+    if len(row) in (2, 3) and min(row) <= max(_CHANNELS):
+        raise UsageError(
+            f"{where} has shape {times(header.shape)}, from which it cannot be told what is height, width "
+            "and channels; say it with --pixel_shape HxWxC."
+        )
+    raise UsageError(
+        f"{where} has shape {times(header.shape)}, which is not that of images: N x height x width, with 1, "
+        "3 or 4 channels behind or before; name the right array with --image_column."
+    )
+
+
+def times(shape: tuple[int, ...]) -> str:
+    """Returns a shape as people write it: 32x32x3."""
+    return "x".join(map(str, shape))
+
+
+def check_type(header: ArrayHeader, where: str) -> None:
+    """Checks that the values of an array are of a type that pixels have.
+
+    Raises:
+      UsageError: if they are not.
+    """
+    dtype = np.dtype(header.dtype)
+    if dtype.kind not in "buif" or dtype.itemsize > 8:
+        raise UsageError(
+            f"{where} holds values of type {dtype}, which are no pixels; name the array of images with "
+            "--image_column, or save it as uint8."
+        )
+
+
+def check_counts(images: int, labels: int, array: FoundArray, folder: str) -> None:
+    """Checks that there are as many labels as images.
+
+    Raises:
+      UsageError: if there are not.
+    """
+    if images != labels:
+        raise UsageError(
+            f"{shown(storage.join(folder, array.file), array.member)} has {images} images, but "
+            f"{shown(array.labels_file, array.labels_member)} has {labels} labels; they have to be as many."
+        )
+
+
+def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settings: ConvertSettings) -> None:
+    """Looks whether the values of the first images can be pixels, before anything is written.
+
+    Raises:
+      UsageError: if they cannot.
+    """
+    dtype = np.dtype(header.dtype)
+    if dtype.kind == "b" or dtype.str[1:] in ("u1", "u2") or header.row_bytes > settings.max_source_bytes:
+        return
+    # In Fortran order these are values of many images, which is as good.
+    length = min(header.end - header.begin, max(header.row_bytes, _FIRST_BYTES))
+    try:
+        if array.kind == IDX:
+            data = idx_arrays.first_idx_values(path, header.begin, length)
+        elif array.kind == NPY:
+            data = stretch_of(path).read(header.begin, length)
+        else:
+            info = numpy_arrays.npz_members(path)[array.member]
+            data = numpy_arrays.first_npz_values(path, info, header.begin, length)
+    except ValueError:
+        return  # which is told when it is listed
+    size = math.prod(header.shape[1:])
+    values = np.frombuffer(data[: len(data) // header.row_bytes * header.row_bytes], dtype).reshape(-1, size)
+    highest = 1 if dtype.kind == "f" else 255
+    wrong = ~((values >= 0) & (values <= highest)).all(axis=1)  # NaN is neither
+    if 2 * wrong.sum() <= len(values):  # a few bad ones are left out when they are converted
+        return
+    seen = values[np.isfinite(values)]
+    low, high = (seen.min().item(), seen.max().item()) if seen.size else (math.nan, math.nan)
+    where = shown(path, array.member)
+    if dtype.kind == "f":
+        advice = "divide them by 255" if low >= 0 and high <= 255 else "scale them back"
+        raise UsageError(
+            f"{where}: the values of its first images run from {low:g} to {high:g}, but pixels of "
+            f"type {dtype} have to lie between 0 and 1; {advice}, or save them as uint8."
+        )
+    raise UsageError(
+        f"{where}: the values of its first images run from {low} to {high}, but pixels of type {dtype} "
+        "have to lie between 0 and 255; save them as uint8, or pixels of 16 bits as uint16."
+    )

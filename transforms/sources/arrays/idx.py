@@ -1,0 +1,79 @@
+"""IDX files, as MNIST and its kin come: `train-images-idx3-ubyte.gz` and `train-labels-idx1-ubyte.gz`."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from shardwright.transforms.sources.arrays.rows import (
+    HEADER_BYTES,
+    ArrayHeader,
+    Rows,
+    head_of,
+    open_gzip,
+    read_first,
+    rows_of,
+    stretch_of,
+    unpack,
+)
+from shardwright.transforms.sources.source import Context
+
+#: The third byte of an IDX file -> type of its values, most significant byte first.
+_TYPES = {0x08: "|u1", 0x09: "|i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_GZIP = b"\x1f\x8b"
+_GZIP_BITS = 31
+_NAME = re.compile(r"idx\d|ubyte\Z", re.IGNORECASE)
+
+
+def is_idx_name(name: str) -> bool:
+    """Whether a file is named like those of MNIST."""
+    return bool(_NAME.search(name.removesuffix(".gz")))
+
+
+def parse_idx_header(head: bytes) -> ArrayHeader:
+    """Reads the header of an IDX file.
+
+    Raises:
+      ValueError: if it is none.
+    """
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES or not head[3]:
+        raise ValueError("it is no IDX file")
+    begin = 4 + 4 * head[3]
+    if len(head) < begin:
+        raise ValueError("its header is cut off")
+    shape = tuple(int.from_bytes(head[i : i + 4], "big") for i in range(4, begin, 4))
+    return ArrayHeader(_TYPES[head[2]], shape, begin)
+
+
+def idx_header(path: str) -> ArrayHeader:
+    """Reads the header of an IDX file, packed or not.
+
+    Raises:
+      ValueError: if it is none.
+    """
+    stretch = stretch_of(path)
+    head = stretch.read(0, HEADER_BYTES)
+    return parse_idx_header(head_of(head, _GZIP_BITS) if head.startswith(_GZIP) else head)
+
+
+def idx_rows(path: str, context: Context) -> Rows:
+    """Returns the rows of an IDX file; a packed one is unpacked into the spool.
+
+    Raises:
+      ValueError: if it is none.
+    """
+    stretch = stretch_of(path)
+    head = stretch.read(0, HEADER_BYTES)
+    if not head.startswith(_GZIP):
+        return rows_of(stretch, parse_idx_header(head), context)
+    header = parse_idx_header(head_of(head, _GZIP_BITS))
+    unpacked, damage = unpack(stretch, "", partial(open_gzip, stretch), header.end, context)
+    return rows_of(unpacked, header, context, damage)
+
+
+def first_idx_values(path: str, begin: int, length: int) -> bytes:
+    """Returns the first bytes of an IDX file's values, which begin at `begin`."""
+    stretch = stretch_of(path)
+    if stretch.read(0, 2) != _GZIP:
+        return stretch.read(begin, length)
+    return read_first(partial(open_gzip, stretch), begin + length)[begin:]

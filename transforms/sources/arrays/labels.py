@@ -1,0 +1,163 @@
+"""Labels in arrays: numbers, names, one-hot rows, as class names with their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.labels import MAX_OWN_ID, ClassId
+
+#: Columns of a one-hot array, beyond which it is taken for something else.
+_MAX_COLUMNS = 100_000
+
+
+class Said(NamedTuple):
+    """What an array says of an image's class.
+
+    Attributes:
+      label: the class name or names; empty for none.
+      reason: why it makes no sense, if so.
+      message: why there is none, or it makes no sense.
+    """
+
+    label: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+#: What is said of an image behind the end of the labels.
+MISSING = Said("", QuarantineReason.BAD_ANNOTATION, "the labels end before its own")
+
+
+class LabelReader:
+    """Turns the values of label arrays into class names, and keeps in mind which ids they have.
+
+    Args:
+      where: the array, for messages.
+      names: the names of the classes by their numbers; empty where numbers are all there is.
+      separator: between several classes in a text; empty if an image has only one.
+    """
+
+    def __init__(self, where: str, names: Sequence[str] = (), separator: str = "") -> None:
+        self._where = where
+        self._names = names
+        self._separator = separator
+        self._numbers: dict[float, Said] = {}
+        self._texts: dict[bytes, Said] = {}
+        self._columns = 0
+
+    def read(self, values: np.ndarray) -> list[Said]:
+        """Returns what each row says.
+
+        Raises:
+          UsageError: if the array holds no labels.
+        """
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        kind = values.dtype.kind
+        if values.ndim == 1 and kind in "SU":
+            size = values.dtype.itemsize
+            data = values.tobytes()
+            codec = "utf-8" if kind == "S" else f"utf-32-{'be' if values.dtype.str[0] == '>' else 'le'}"
+            return [self._text(data[i * size : (i + 1) * size], codec) for i in range(len(values))]
+        if values.ndim == 1 and kind in "biuf":
+            known = self._numbers
+            return [known.get(number) or self._number(number) for number in values.tolist()]
+        if values.ndim == 2 and kind in "biuf" and 0 < values.shape[1] <= _MAX_COLUMNS:
+            return self._one_hot(values)
+        raise UsageError(
+            f"{self._where} holds no labels but {values.dtype} of shape {values.shape[1:]} for each image; "
+            "name the right array with --label_column."
+        )
+
+    def class_ids(self) -> Iterator[ClassId]:
+        """Yields the ids of the classes, those known by name whether they were seen or not."""
+        if self._names:
+            yield from map(ClassId, self._names, range(len(self._names)))
+            return
+        if self._columns:
+            yield from (ClassId(str(number), number) for number in range(self._columns))
+        for number, said in self._numbers.items():
+            if said.label:
+                yield ClassId(said.label, min(int(number), MAX_OWN_ID + 1))
+
+    def _number(self, number: float) -> Said:
+        """Returns what a number says; NaN is never found again and does no harm."""
+        if number != number:
+            return Said(message="its label is NaN")
+        if number in (float("inf"), float("-inf")) or number != int(number):
+            raise UsageError(
+                f"{self._where} holds {number}, which numbers no class; labels are whole numbers, names or "
+                "one-hot rows: name the right array with --label_column."
+            )
+        self._numbers[number] = said = self._class(int(number))
+        return said
+
+    def _class(self, number: int) -> Said:
+        if number < 0:
+            return Said(message=f"its label is {number}")
+        if not self._names:
+            return Said(str(number))
+        if number < len(self._names):
+            return Said(self._names[number])
+        message = f"its label is {number}, and there are names for {len(self._names)} classes only"
+        return Said("", QuarantineReason.BAD_ANNOTATION, message)
+
+    def _text(self, raw: bytes, codec: str) -> Said:
+        found = self._texts.get(raw)
+        if found is None:
+            try:
+                found = self._named(raw.decode(codec).rstrip("\0").replace(LABEL_SEPARATOR, " "))
+            except UnicodeDecodeError:
+                found = Said("", QuarantineReason.BAD_ANNOTATION, f"its label {raw[:40]!r} is no text")
+            self._texts[raw] = found
+        return found
+
+    def _named(self, text: str) -> Said:
+        if not text.strip():
+            return Said(message="its label is empty")
+        if not self._separator:
+            return Said(text)
+        several = (name.strip() for name in text.split(self._separator))
+        return Said(LABEL_SEPARATOR.join(dict.fromkeys(filter(None, several))))
+
+    def _one_hot(self, values: np.ndarray) -> list[Said]:
+        chosen = values == 1
+        if not (chosen | (values == 0)).all():
+            raise UsageError(
+                f"{self._where} has {values.shape[1]} values for each image, and they are not 0 and 1 only; "
+                "labels are whole numbers, names or one-hot rows: name the right array with --label_column."
+            )
+        self._columns = values.shape[1]
+        several = chosen.sum(axis=1)
+        if several.size and several.max() > 1:
+            return self._several(chosen)
+        known = [self._class(number) for number in range(self._columns)]
+        none = Said(message="no class is marked in its row of labels")
+        return [
+            known[place] if count else none
+            for place, count in zip(chosen.argmax(axis=1).tolist(), several.tolist(), strict=True)
+        ]
+
+    def _several(self, chosen: np.ndarray) -> list[Said]:
+        if not self._separator:
+            raise UsageError(
+                f"{self._where} marks several classes for one image; give --label_separator '|' to keep "
+                "them all."
+            )
+        said = []
+        for row in chosen:
+            classes = [self._class(number) for number in np.flatnonzero(row).tolist()]
+            wrong = [item for item in classes if not item.label]
+            label = LABEL_SEPARATOR.join(item.label for item in classes)
+            said.append(
+                wrong[0]
+                if wrong
+                else Said(label, "", "" if label else "no class is marked in its row of labels")
+            )
+        return said
