@@ -143,9 +143,11 @@ def build(pipeline: Any, size: int, result: str) -> None:
         | "ListSynthetic" >> beam.FlatMap(synthetic_refs)
         | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)
     )
+    own_ids: dict[str, int] = {}
+    ids = pipeline | "NoClassIds" >> beam.Create([own_ids], reshuffle=False)
     forecast = (
         batches
-        | "ForecastDataset" >> ForecastDataset(settings)
+        | "ForecastDataset" >> ForecastDataset(settings, ids)
         | "NotePlanned" >> beam.Map(_note_planned)
     )  # fmt: skip
     grouped = (

@@ -23,7 +23,7 @@ from shardwright.transforms.images.contact_sheet import (
     raw_thumbnail,
     thumbnail,
     with_boxes,
-    with_mask,
+    with_masks,
 )
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.sample import (
@@ -188,10 +188,10 @@ def _sides(example: Mapping[str, Feature], contract: Contract, size: int) -> lis
 
 def _annotated(image: Image, example: Mapping[str, Feature], contract: Contract) -> Image:
     """Draws on a thumbnail what its record says of it."""
-    for fill in (Fill.SEMANTIC_MASK, Fill.PANOPTIC_INSTANCE):
-        mask = _single(example, contract, fill)
-        if isinstance(mask, bytes) and mask:
-            image = with_mask(image, mask)
+    wanted = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+    masks = [mask for fill in wanted if isinstance(mask := _single(example, contract, fill), bytes) and mask]
+    if masks:
+        image = with_masks(image, masks)
     fills = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
     boxes = list(zip(*(_several(example, contract, fill) for fill in fills)))
     ids = _several(example, contract, Fill.OBJECT_LABEL) or range(1, len(boxes) + 1)

@@ -189,7 +189,10 @@ def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
     names = [option[2:] for action in parser._actions for option in action.option_strings]
     first = unknown[0].partition("=")[0]
     if not first.startswith("--"):
-        raise UsageError(f"Unexpected argument {unknown[0]!r}; options begin with --.")
+        raise UsageError(
+            f"Unexpected argument {unknown[0]!r}; options begin with --, and a pattern such as "
+            "'old/*.tfrecord' stands in quotes."
+        )
     match = difflib.get_close_matches(first[2:], [*known, *names], n=1, cutoff=0.6)
     hint = f"; did you mean --{match[0]}?" if match else "; see --help"
     raise UsageError(f"Unknown option {first}{hint}" + ("" if match else "."))

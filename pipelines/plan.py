@@ -26,6 +26,7 @@ from shardwright.pipelines.summary import print_inputs
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import pretty_json
+from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.settings_values import setting_fields
 from shardwright.schemas.units import format_size
@@ -113,13 +114,18 @@ def print_forecast(forecast: Forecast) -> None:
                 format_size(estimate[split] / shards[split]),
             ]
             for split in shards
-        ],
+        ]
+        + [[split, listed, 0, 0, "", ""] for split, listed in forecast.listed.items() if split not in shards],
     )
     counts = forecast.class_counts
+    first = layout_by_name(forecast.plan.settings["layout"]).first_label
     print_table(
         out,
         ("id", "class", "images"),
-        [[i, name, counts.get(name, 0)] for i, name in enumerate(forecast.plan.labels[:_MAX_CLASSES_SHOWN])],
+        [
+            [number, name, counts.get(name, 0)]
+            for number, name in enumerate(forecast.plan.labels[:_MAX_CLASSES_SHOWN], first)
+        ],
     )
     if len(forecast.plan.labels) > _MAX_CLASSES_SHOWN:
         out.print(f"  and {len(forecast.plan.labels) - _MAX_CLASSES_SHOWN} more classes")

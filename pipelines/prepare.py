@@ -13,6 +13,7 @@ from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import parse_class_names
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -65,7 +66,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
         settings=settings,
         inputs=check_inputs(settings, settings.output if with_output else None),
         carried=carried,
-        class_names=read_class_names(settings.class_names),
+        class_names=read_class_names(settings.class_names, settings.record_layout.first_label),
         explicit_shards=bool({"shards", "shard_size"} & set(values)),
         rules=make_label_rules(settings),
     )
@@ -96,8 +97,8 @@ def read_plan(path: str) -> Plan:
     return Dataset.from_json(document, f"--plan_from {path}").plan
 
 
-def read_class_names(path: str) -> tuple[str, ...]:
-    """Reads the `--class_names` file; empty without one."""
+def read_class_names(path: str, first_label: int = 0) -> tuple[str, ...]:
+    """Reads the `--class_names` file, in the order of ids; empty without one."""
     if not path:
         return ()
     try:
@@ -107,7 +108,7 @@ def read_class_names(path: str) -> tuple[str, ...]:
         raise UsageError(f"--class_names {path}: {reason}; check the path.") from None
     except UnicodeDecodeError:
         raise UsageError(f"--class_names {path} is not UTF-8 text; save it as UTF-8.") from None
-    return parse_class_names(text, path)
+    return parse_class_names(text, path, first_label)
 
 
 def build_forecast(pipeline: Any, request: Request, spool: Spool) -> tuple[Any, Any]:
@@ -133,9 +134,9 @@ def build_forecast(pipeline: Any, request: Request, spool: Spool) -> tuple[Any, 
     )  # ImageRef, {name: id}
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     if settings.dedupe == "exact":
-        batches = batches | "DedupeExact" >> DedupeExact(
-            settings.max_source_bytes, request.class_names
-        )  # EncodedRefs
+        # Elsewhere an unknown class is a fault of one object, and none of the image.
+        fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
+        batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
         settings, class_ids, request.carried, request.class_names, request.explicit_shards
     )  # Forecast

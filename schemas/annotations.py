@@ -51,13 +51,15 @@ class PanopticSegment:
     """One segment of a panoptic mask: its id in the mask, its class and whether it is a crowd.
 
     `thing` says whether its class is one of things, which are counted, and not of stuff such as sky
-    (COCO's `isthing`): only things get the number of an instance.
+    (COCO's `isthing`): only things get the number of an instance. `void` segments count as nothing,
+    since their class is not wanted.
     """
 
     id: int
     label: str
     crowd: bool = False
     thing: bool = True
+    void: bool = False
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,11 @@ def decode_refs(batch: EncodedRefs) -> Iterator[ImageRef]:
     return map(tuple.__new__, repeat(ImageRef), zip(keys, uris, *others))
 
 
+def one_label(name: str) -> str:
+    """Returns a name as that of one class, whatever characters a folder's name holds."""
+    return name.replace(LABEL_SEPARATOR, f"%{ord(LABEL_SEPARATOR):02X}")
+
+
 def key_from_bytes(path: bytes) -> str:
     """Returns the key of a relative path: NFC UTF-8, `%` as `%25`, undecodable bytes as `%HH`.
 

@@ -45,10 +45,13 @@ def order_labels(
     seen = set(seen)
     kept = _by_own_id(own_ids, first_label) if own_ids and seen <= own_ids.keys() else ()
     unambiguous = len(set(kept)) == len(kept) > 0  # no name is the number of another's id
-    if unambiguous and all(
-        name in (kept[i], str(first_label + i)) for i, name in enumerate(carried[: len(kept)])
+    beyond = carried[len(kept) :]
+    if (
+        unambiguous
+        and set(kept).isdisjoint(beyond)
+        and all(name in (kept[i], str(first_label + i)) for i, name in enumerate(carried[: len(kept)]))
     ):
-        return (*kept, *carried[len(kept) :])
+        return (*kept, *beyond)
     known = set(carried)
     new = sorted((name for name in seen if name not in known), key=str.encode)
     return (*carried, *new)
@@ -100,20 +103,32 @@ def _quoted(name: str) -> str:
     return '"' + "".join(out) + '"'
 
 
-def parse_class_names(text: str, path: str) -> tuple[str, ...]:
+def lines_of(text: str) -> list[str]:
+    """Returns the lines of a file of class names, which may hold other characters that end lines."""
+    lines = [line.strip() for line in re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff"))]
+    return [line for line in lines if line]
+
+
+def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, ...]:
     """Reads a `--class_names` file: one name a line, in id order; `id:name` lines work too.
+
+    Args:
+      text: of the file.
+      path: of the file.
+      first_label: the id of the first class, at which ids may begin as well as at 0.
 
     Raises:
       UsageError: if a name is empty or stands twice, or the ids are not 0, 1, 2, ...
     """
-    lines = [line.strip() for line in re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff"))]
-    names = [line for line in lines if line]
+    names = lines_of(text)
     if names and all(re.match(r"[0-9]+:", name) for name in names):
         pairs = [name.split(":", 1) for name in names]
         ids = [int(number) for number, _ in pairs]
-        if ids != list(range(len(ids))):
+        begin = first_label if ids[0] else 0
+        if ids != list(range(begin, begin + len(ids))):
             raise UsageError(
-                f"--class_names {path}: ids must run 0, 1, 2, ... without gaps; number them anew."
+                f"--class_names {path}: ids must run {begin}, {begin + 1}, {begin + 2}, ... without gaps; "
+                "number them anew."
             )
         names = [name.strip() for _, name in pairs]
     if "" in names:

@@ -97,6 +97,22 @@ def test_ids_count_only_where_every_class_has_one() -> None:
     assert merge_class_ids([ClassId("a", 10**9)]) == merge_class_ids([ClassId("a", -1)]) == {}
 
 
+def test_an_own_id_that_moves_gives_no_name_two_ids() -> None:
+    carried = order_labels(["a", "x"], own_ids={"a": 0, "x": 2})
+    assert carried == ("a", "1", "x")
+    assert order_labels(["a", "x"], carried, {"a": 0, "x": 1}) == carried
+
+
+def test_labels_txt_of_a_layout_that_begins_at_one_is_read_back() -> None:
+    text = labels_txt(["cat", "dog"], first_label=1)
+    assert parse_class_names(text, "f", first_label=1) == ("cat", "dog")
+    assert parse_class_names("0:cat\n1:dog\n", "f", first_label=1) == ("cat", "dog")
+    with pytest.raises(UsageError, match="must run 1, 2, 3"):
+        parse_class_names("2:cat\n3:dog\n", "f", first_label=1)
+    with pytest.raises(UsageError, match="must run 0, 1, 2"):
+        parse_class_names(text, "f")
+
+
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers(0, 40), min_size=1), st.integers(0, 1))
 def test_every_own_id_is_kept_or_all_move_by_one(own: dict[str, int], first_label: int) -> None:
     own = {name: number for number, name in {number: name for name, number in own.items()}.items()}

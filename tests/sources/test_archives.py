@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import tarfile
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from packing import PACKERS, by_key, list_refs, tar_of, tree_members, zip_of
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import EngineError
+from shardwright.transforms import storage
+from shardwright.transforms.images.read import read_image
 
 
 def records(dataset: Path) -> dict[str, tuple[str, int, bytes]]:
@@ -111,7 +115,7 @@ def test_folders_inside(
     for order in range(4):
         entries = [*paths, *(sorted(folders) if with_folders else ())]
         random.Random(order).shuffle(entries)
-        members = [(name, b"" if name.endswith("/") else picture(1)) for name in entries if name != "./"]
+        members = [(name, b"" if name.endswith("/") else picture(1)) for name in entries]
         (tmp_path / "a.zip").write_bytes(zip_of(members))
         found = by_key(list_refs(tmp_path / "a.zip"))
         places = {key: (ref.split, ref.label) for key, ref in found.items() if ref.is_candidate}
@@ -208,15 +212,33 @@ def test_file_names_in_archives(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_changes_stops_the_job(tmp_path: Path) -> None:
-    from shardwright.schemas.errors import EngineError
-    from shardwright.transforms.images.read import read_image
-
     path = tmp_path / "a.zip"
     path.write_bytes(zip_of({"ant/1.png": picture(1)}))
     (ref,) = list_refs(path)
     path.write_bytes(zip_of({"ant/1.png": picture(2), "ant/2.png": picture(3)}))
     with pytest.raises(EngineError, match="changed while the job"):
         read_image(ref, 10**6)
+
+
+@pytest.mark.parametrize(("source", "name"), [("archives", "a.zip"), ("webdataset", "a.tar")])
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (FileNotFoundError(errno.ENOENT, "no such file"), "changed while the job was reading"),
+        (OSError(errno.EIO, "input/output error"), "check the disk, then run again with --resume"),
+    ],
+)
+def test_a_fault_while_members_are_looked_into_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, error: OSError, sentence: str
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise error
+
+    members = {"1.jpg": picture(1, "JPEG"), "1.cls": b"7", "no_extension": picture(2)}
+    (tmp_path / name).write_bytes(zip_of(members) if name == "a.zip" else tar_of(members))
+    monkeypatch.setattr(storage, "read_range", fail)
+    with pytest.raises(EngineError, match=sentence):
+        list_refs(tmp_path / name, source)
 
 
 def test_rebuilt_archives_have_the_same_fingerprints(tmp_path: Path) -> None:

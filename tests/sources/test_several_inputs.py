@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import PHOTOS
 from records import balanced, examples, labels_by_key, value
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.sources.inputs import check_inputs
 
 
 def test_inputs_of_different_kinds_make_one_dataset(tmp_path: Path) -> None:
@@ -73,3 +76,42 @@ def test_wrong_settings_write_nothing(tmp_path: Path, settings: dict[str, str], 
     with pytest.raises(UsageError) as caught:
         convert(input=PHOTOS, output=tmp_path / "out", **settings)
     assert says in caught.value.message and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["image_root", "mask_dir"])
+def test_what_is_read_does_not_lie_where_overwrite_would_replace_it(tmp_path: Path, option: str) -> None:
+    shutil.copytree(PHOTOS / "fruit", tmp_path / "out" / "fruit")
+    (tmp_path / "rows.csv").write_text("image,label\nfruit/apple.jpg,fruit\n")
+    with pytest.raises(UsageError, match=rf"--{option} .* lies inside --output"):
+        convert(
+            input=tmp_path / "rows.csv",
+            output=tmp_path / "out",
+            overwrite=True,
+            **{option: tmp_path / "out"},
+        )
+    assert (tmp_path / "out" / "fruit" / "apple.jpg").exists()
+
+
+@pytest.mark.parametrize("stray", ["a.zip", "a.tar", "a.tfrecord", "images.npy", "rows.csv", "fruit/a.zip"])
+def test_a_stray_file_does_not_hide_the_class_folders(
+    tmp_path: Path, sound_dataset: Path, stray: str
+) -> None:
+    shutil.copytree(PHOTOS, tmp_path / "in")
+    path = tmp_path / "in" / stray
+    if path.suffix in (".zip", ".tar"):
+        made = shutil.make_archive(str(tmp_path / "made"), path.suffix[1:], PHOTOS, "fruit")
+        shutil.copy(made, path)
+    elif path.suffix == ".tfrecord":
+        shutil.copy(next(sound_dataset.glob("*.tfrecord")), path)
+    elif path.suffix == ".npy":
+        np.save(path, np.zeros((4, 8, 8, 3), np.uint8))
+    else:
+        path.write_text("image,label\na.png,a\n")
+    settings = ConvertSettings(input=(str(tmp_path / "in"),))
+    assert [item.source for item in check_inputs(settings, None)] == ["class_folders"]
+
+
+def test_a_folder_whose_name_holds_the_separator_is_one_class(tmp_path: Path) -> None:
+    shutil.copytree(PHOTOS / "fruit", tmp_path / "in" / "fr\x1fuit")
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", resize=16)
+    assert made.dataset.labels == ("fr%1Fuit",)

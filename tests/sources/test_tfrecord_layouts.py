@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hostile import document
 from PIL import Image
 from tfrecords import (
     JPEGS,
@@ -246,3 +247,92 @@ def test_several_classes_of_an_image(tmp_path: Path) -> None:
     file = write(tmp_path / "a.tfrecord", [{"image": JPEGS[i], "label": [i, 5]} for i in range(2)])
     made = converted(file, tmp_path / "out", label_separator="|")
     assert sorted(r["image/class/label"] for r in read(made).values()) == [[0, 5], [1, 5]]
+
+
+def test_detection_records_of_tfds(tmp_path: Path) -> None:
+    """Boxes are ymin, xmin, ymax, xmax there, and names of classes stand in a file of their own."""
+    record = {
+        "image": JPEGS[0],
+        "image/filename": "0.jpg",
+        "image/id": 7,
+        "objects/area": [500, 9000],
+        "objects/bbox": [0.125, 0.25, 0.5, 0.75, 0.0, 0.5, 1.0, 0.625],
+        "objects/id": [1, 2],
+        "objects/is_crowd": [0, 1],
+        "objects/label": [2, 0],
+    }
+    write(tmp_path / "in" / "coco-validation.tfrecord-00000-of-00001", [record])
+    (tmp_path / "in" / "dataset_info.json").write_text('{"name": "coco"}')
+    (tmp_path / "in" / "features.json").write_text("{}")
+    (tmp_path / "in" / "objects-label.labels.txt").write_text("person\nbicycle\ncar\n")
+    made = converted(tmp_path / "in", tmp_path / "out", layout="detection")
+    ((key, found),) = read(made).items()
+    assert (key, found["split"]) == ("coco-validation.tfrecord-00000-of-00001!0.jpg", "validation")
+    sides = [found[f"image/object/bbox/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")]
+    assert sides == [[0.25, 0.5], [0.125, 0.0], [0.75, 0.625], [0.5, 1.0]]
+    assert found["image/object/class/text"] == [b"car", b"person"]
+    assert found["image/object/class/label"] == [3, 1]  # 0 is the background in this layout
+    assert found["image/object/area"] == [500, 9000] and found["image/object/is_crowd"] == [0, 1]
+    assert document(made)["ledger"]["listed"] == 1
+    with pytest.raises(UsageError, match=r"no class of the image .*--layout detection"):
+        convert(input=str(tmp_path / "in"), output=str(tmp_path / "no"))
+
+
+def test_pixels_with_their_shape_and_name(tmp_path: Path) -> None:
+    records = [
+        {"data": x.tobytes(), "shape": [20, 24, 3], "name": ["ant", "bee", "ant"][i]}
+        for i, x in enumerate(_PIXELS)
+    ]
+    made = converted(write(tmp_path / "a.tfrecord", records), tmp_path / "out")
+    assert sorted(labels_of(made).values()) == [(0, "ant"), (0, "ant"), (1, "bee")]
+
+
+@pytest.mark.parametrize("label", [np.int64(1), np.uint8(3), np.float32([0, 1, 0]), np.float32([0, 0])])
+def test_labels_that_are_the_bytes_of_numbers_are_no_names(label: Any, tmp_path: Path) -> None:
+    records = [{"train/image": JPEGS[i], "train/label": label.tobytes()} for i in range(3)]
+    file = write(tmp_path / "a.tfrecord", records)
+    with pytest.raises(UsageError, match=r"'train/label' (holds the bytes of numbers|is no UTF-8 text)"):
+        convert(input=str(file), output=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "says"),
+    [
+        (
+            {name: value for name, value in object_record(0).items() if name != "image/encoded"},
+            {"layout": "detection"},
+            "holds no image, which convert needs",
+        ),
+        (
+            {"image": np.full(1440, 99, np.float32).tobytes(), "label": 1},
+            {"pixel_shape": "20x24x3"},
+            "of 4 bytes, whole from 0 to 255 or of 0 to 1",
+        ),
+        ({**classified(0), "image/filename": "a"}, {"layout": "detection"}, "name records with annotations"),
+    ],
+)
+def test_what_cannot_be_records_of_a_layout(
+    record: dict[str, Any], settings: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "a.tfrecord", [record])
+    with pytest.raises(UsageError) as caught:
+        convert(input=str(file), output=str(tmp_path / "out"), **settings)
+    assert says in caught.value.message and caught.value.message.count("features:") <= 1
+    assert "--unlabelled" not in caught.value.message
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0])
+def test_numbers_that_are_none_are_booked(value: float, tmp_path: Path) -> None:
+    """They end neither the job nor change what else there is."""
+    good = sized(object_record(0))
+    bad = [
+        {**good, "image/object/class/label": [value, 3.5]},
+        {**good, "image/object/bbox/xmin": [value, 0.5]},
+        {**good, "image/object/area": [value, 50.0]},
+        {"image": _PIXELS[0].tobytes(), "shape": [value, 24.0, 3.0]},
+    ]
+    file = write(tmp_path / "a.tfrecord", [good, *bad])
+    made = converted(file, tmp_path / "out", layout="detection", max_bad_fraction=1)
+    ledger = document(made)["ledger"]
+    assert ledger["listed"] == 5 and ledger["quarantined"] >= 2 and ledger["written"] >= 1
+    assert all(np.isfinite(record["image/object/area"]).all() for record in read(made).values())

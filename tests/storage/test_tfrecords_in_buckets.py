@@ -36,3 +36,10 @@ def test_compressed_files_without_a_dataset_json(bucket: Bucket, sound_dataset: 
     one = f"{bucket.url}/foreign/sub/train-00000-of-00001.tfrecord.gz"
     convert(input=one, output=str(tmp_path / "one"), shards=1)
     assert check_books(tmp_path / "one").keys()
+
+
+def test_a_pattern_in_a_bucket(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+    bucket.put_tree(sound_dataset, "own/")
+    convert(input=f"{sound_dataset}/train-*", output=str(tmp_path / "local"), shards=2)
+    convert(input=f"{bucket.url}/own/train-*", output=str(tmp_path / "remote"), shards=2)
+    assert shard_hashes(tmp_path / "remote") == shard_hashes(tmp_path / "local")

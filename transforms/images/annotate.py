@@ -221,15 +221,18 @@ def _known_segments(
     """
     known: dict[int, tuple[int, int]] = {}
     for number, segment in enumerate(segments, 1):
-        if segment.label in ids and 0 <= segment.id <= _MAX_SEGMENT:
+        possible = 0 <= segment.id <= _MAX_SEGMENT
+        if segment.label in ids and possible:
             known.setdefault(segment.id, (ids[segment.label], number if segment.thing else 0))
+            continue
+        if possible:
+            known.setdefault(segment.id, _NOT_KNOWN)
+        if segment.void:
             continue
         message = f"segment {segment.id}: its category {segment.label!r} is not among the class names"
         if settings.bad_boxes == "fail":
             raise bad_annotation(message)
         tally.drop(message)
-        if 0 <= segment.id <= _MAX_SEGMENT:
-            known.setdefault(segment.id, _NOT_KNOWN)
     return known
 
 

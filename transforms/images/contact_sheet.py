@@ -26,6 +26,8 @@ _WHITE, _INK, _FAINT = (255, 255, 255), (32, 32, 32), (214, 214, 214)
 _MAX_PIXELS = 89_478_485
 #: Multiples of it lie evenly on a circle, as leaves do on a stem.
 _GOLDEN = 0.618033988749895
+#: Tells instances of a class apart, by colours that no class nearby has.
+_INSTANCE = 257
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -84,19 +86,30 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
     return marked
 
 
-def with_mask(image: Image.Image, mask: bytes) -> Image.Image:
-    """Returns a thumbnail through which the classes or segments of its mask shine.
+def with_masks(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
+    """Returns a thumbnail through which its classes or segments shine.
+
+    Args:
+      image: of `thumbnail`.
+      masks: the class of every pixel, and the instance if there is such a mask too.
 
     Raises:
-      ImageFault: if the mask cannot be decoded.
+      ImageFault: if a mask cannot be decoded.
     """
+    numbers = np.zeros((image.height, image.width), np.int64)
+    for place, mask in enumerate(masks):
+        numbers += _shrunk_ids(mask, image.size) * _INSTANCE**place
+    present, places = np.unique(numbers, return_inverse=True)
+    colors = np.array([_color_of(int(number)) for number in present], np.uint8)
+    return Image.blend(image, Image.fromarray(colors[places].reshape(*image.size[::-1], 3)), 0.5)
+
+
+def _shrunk_ids(mask: bytes, size: tuple[int, int]) -> np.ndarray:
     opened = open_image(mask, "mask.png", _MAX_PIXELS)
     whole = load(opened, _MAX_PIXELS)
     ids = np.asarray(whole if whole.mode in ("P", "1") or whole.mode.startswith("I") else whole.convert("L"))
-    small = Image.fromarray(ids.astype(np.int32)).resize(image.size, Image.Resampling.NEAREST)
-    present, places = np.unique(np.asarray(small), return_inverse=True)
-    colors = np.array([_color_of(int(number)) for number in present], np.uint8)
-    return Image.blend(image, Image.fromarray(colors[places].reshape(*image.size[::-1], 3)), 0.5)
+    small = Image.fromarray(ids.astype(np.int32)).resize(size, Image.Resampling.NEAREST)
+    return np.asarray(small, np.int64)
 
 
 def _color_of(number: int) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import zlib
 from importlib.metadata import version
 from typing import IO
 
@@ -33,6 +34,7 @@ def codec_versions() -> dict[str, str]:
         "libavif": "avif",
         "littlecms": "littlecms2",
         "zlib": "zlib",
+        "zlib_ng": "zlib_ng",
     }
     found = {name: features.version(feature) for name, feature in names.items()}
     versions = {name: str(number) for name, number in found.items() if number}
@@ -41,6 +43,7 @@ def codec_versions() -> dict[str, str]:
         "pillow": PIL.__version__,
         "cykooz_resizer": version("cykooz-resizer"),
         **versions,
+        "python_zlib": zlib.ZLIB_RUNTIME_VERSION,
     }
 
 

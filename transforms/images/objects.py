@@ -156,7 +156,7 @@ def object_values(
         values[Fill.OBJECT_VIEW] = [_text(item.said.view or "") for item in objects]
     found_masks = [item.mask for item in objects]
     if any(found_masks):
-        empty = b"" if all(found_masks) else masks.encode_mask(Image.new("L", frame.geometry.canvas))
+        empty = b"" if all(found_masks) else masks.encode_object_mask(Image.new("L", frame.geometry.canvas))
         values[Fill.OBJECT_MASK] = [mask or empty for mask in found_masks]
     return values
 
@@ -245,7 +245,7 @@ def _placed(
     mask = None
     if drawn is not None:
         upright = task.upright if outline is not None else None
-        mask = masks.encode_mask(_place_drawn(drawn, task, upright))
+        mask = masks.encode_object_mask(_place_drawn(drawn, task, upright))
         if share < 1:
             share = _share_in_crop(drawn, task, upright)
     x_scale = geometry.size[0] / (geometry.box[2] - geometry.box[0])

@@ -37,9 +37,11 @@ def hull(segmentation: Segmentation, size: tuple[int, int]) -> tuple[float, floa
             return None
         return float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1)
     polygons = _polygons(segmentation, size)
-    xs = [x for polygon in polygons for x in polygon[0::2]]
-    ys = [y for polygon in polygons for y in polygon[1::2]]
-    return (min(xs), min(ys), max(xs), max(ys)) if xs else None
+    if not polygons:
+        return None
+    corners = np.concatenate(polygons).reshape(-1, 2)
+    (left, upper), (right, lower) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
+    return left, upper, right, lower
 
 
 def scaled(segmentation: Segmentation, size: tuple[int, int]) -> Segmentation:
@@ -50,10 +52,8 @@ def scaled(segmentation: Segmentation, size: tuple[int, int]) -> Segmentation:
     """
     if isinstance(segmentation, Mapping):
         return segmentation
-    return [
-        [number * size[i % 2] for i, number in enumerate(_numbers(polygon))]
-        for polygon in _list(segmentation)
-    ]
+    polygons = [_numbers(polygon) for polygon in _list(segmentation)]
+    return [(numbers * np.resize(size, len(numbers))).tolist() for numbers in polygons]
 
 
 def draw(segmentation: Segmentation, size: tuple[int, int]) -> Image.Image:
@@ -74,11 +74,15 @@ def draw(segmentation: Segmentation, size: tuple[int, int]) -> Image.Image:
         return Image.new("L", size)
     from pycocotools import mask as coco  # type: ignore[import-untyped,unused-ignore]
 
-    drawn = coco.decode(coco.merge(coco.frPyObjects(polygons, height, width)))
-    return Image.fromarray(np.ascontiguousarray(drawn))
+    runs = coco.merge(coco.frPyObjects([polygon.tolist() for polygon in polygons], height, width))
+    left, _, extent, _ = map(int, coco.toBbox(runs))
+    drawn = np.zeros((height, width), np.uint8)
+    # They run down the columns; to turn all of them into rows would take longer than to draw them.
+    drawn[:, left : left + extent] = coco.decode(runs)[:, left : left + extent]
+    return Image.fromarray(drawn)
 
 
-def _polygons(segmentation: Any, size: tuple[int, int]) -> list[list[float]]:
+def _polygons(segmentation: Any, size: tuple[int, int]) -> list[np.ndarray]:
     """Returns the polygons that have an area to enclose."""
     farthest = _MAX_SIDES * max(size)
     polygons = []
@@ -86,7 +90,7 @@ def _polygons(segmentation: Any, size: tuple[int, int]) -> list[list[float]]:
         numbers = _numbers(polygon)
         if len(numbers) % 2:
             raise ValueError(f"its outline has {len(numbers)} numbers, which are no pairs")
-        if any(not abs(number) <= farthest for number in numbers):
+        if (np.abs(numbers) > farthest).any():
             raise ValueError("its outline lies far outside of the picture")
         if len(numbers) >= _MIN_NUMBERS:
             polygons.append(numbers)
@@ -95,9 +99,9 @@ def _polygons(segmentation: Any, size: tuple[int, int]) -> list[list[float]]:
     return polygons
 
 
-def _length(polygon: Sequence[float]) -> float:
+def _length(polygon: np.ndarray) -> float:
     """Returns through how many pixels the sides of a polygon run."""
-    corners = np.array(polygon).reshape(-1, 2)
+    corners = polygon.reshape(-1, 2)
     return float(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
 
 
@@ -107,12 +111,14 @@ def _list(value: Any) -> Sequence[Any]:
     return value
 
 
-def _numbers(polygon: Any) -> list[float]:
-    numbers = []
-    for number in _list(polygon):
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or not abs(number) < _NO_CORNER:
-            raise ValueError("its outline holds something that is no number")
-        numbers.append(float(number))
+def _numbers(polygon: Any) -> np.ndarray:
+    listed = _list(polygon)
+    try:
+        numbers = np.array(listed, np.float64) if {int, float}.issuperset(map(type, listed)) else None
+    except OverflowError:
+        numbers = None
+    if numbers is None or not (np.abs(numbers) < _NO_CORNER).all():
+        raise ValueError("its outline holds something that is no number")
     return numbers
 
 

@@ -55,7 +55,7 @@ def read_part(uri: str, place: Place, size: int, max_bytes: int) -> bytes:
     """
     data = _stored_bytes(place.file or uri, place)
     if place.method in (PIXELS, BASE64_PIXELS, VARINT_PIXELS):
-        return _as_image_file(_bare(data, place), place)
+        return _as_image_file(bare_pixels(data, place), place)
     if place.method != STORED:
         data = _unpack(data, place.method, min(max_bytes, size if size >= 0 else max_bytes))
     if 0 <= size != len(data):
@@ -178,8 +178,12 @@ def _zip_lzma(data: bytes) -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters])
 
 
-def _bare(data: bytes, place: Place) -> bytes:
-    """Returns pixels as they lie in memory, however they are written."""
+def bare_pixels(data: bytes, place: Place) -> bytes:
+    """Returns bare pixels as they lie in memory, however they are written.
+
+    Raises:
+      ImageFault: if they are damaged.
+    """
     if place.method == BASE64_PIXELS:
         try:
             return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)

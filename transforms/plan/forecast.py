@@ -69,6 +69,7 @@ class RefSummary:
       sample_cut: order above which a reference is in no sample; None while that is not known.
       taken: under a limit, (order, split, size, labels) of the candidates with the lowest hashes.
       taken_cut: order above which a reference is beyond the limit; None while that is not known.
+      bad: under a limit, orders of the references that their source quarantined.
       examples: quarantine reason -> a few of the references that were quarantined by their source.
       ungrouped: keys that `--split_by` does not match.
       ungrouped_examples: a few of them.
@@ -84,6 +85,7 @@ class RefSummary:
     sample_cut: Order | None = None
     taken: list[tuple[Order, str, int, tuple[str, ...]]] = field(default_factory=list)
     taken_cut: Order | None = None
+    bad: list[Order] = field(default_factory=list)
     ungrouped: int = 0
     ungrouped_examples: Sequence[str] = ()
     examples: dict[str, Sequence[str]] = field(default_factory=dict)
@@ -99,6 +101,8 @@ class RefSummary:
             if ref.outcome == Outcome.QUARANTINED:
                 shown = (f"{ref.location}: {ref.message}",)
                 self.examples[ref.reason] = _first_few(self.examples.get(ref.reason, ()), shown)
+                if settings.limit:
+                    self.bad.append(shard_order(settings.seed, ref.key))
             return
         if placement.misses_group(ref):
             self.ungrouped += 1
@@ -116,7 +120,8 @@ class RefSummary:
             return
         self.candidates[split] += 1
         self.source_bytes[split] += max(ref.size, 0)
-        self.classes.update(ref.labels)
+        for name in ref.labels:  # twice as fast as Counter.update
+            self.classes[name] += 1
 
     def trim(self, settings: ConvertSettings) -> None:
         """Forgets the references that are in no sample and beyond the limit."""
@@ -127,6 +132,7 @@ class RefSummary:
             self.taken = sorted(self.taken)[: settings.limit]
             if len(self.taken) == settings.limit:
                 self.taken_cut = self.taken[-1][0]
+                self.bad = [order for order in self.bad if order <= self.taken_cut]
 
     def merge(self, other: RefSummary, settings: ConvertSettings) -> None:
         """Adds another summary's counts."""
@@ -138,6 +144,7 @@ class RefSummary:
         self.classes.update(other.classes)
         self.sample += other.sample
         self.taken += other.taken
+        self.bad += other.bad
         self.ungrouped += other.ungrouped
         self.ungrouped_examples = _first_few(self.ungrouped_examples, other.ungrouped_examples)
         for reason, shown in other.examples.items():
@@ -275,7 +282,8 @@ def _filtered(summary: RefSummary, settings: ConvertSettings, cut: tuple[int, st
         if outcome == Outcome.FILTERED
     }
     if cut is not None:
-        decided = sum(summary.outcomes.values())
+        bad = sum(n for (outcome, _), n in summary.outcomes.items() if outcome == Outcome.QUARANTINED)
+        decided = sum(summary.outcomes.values()) - bad + len(summary.bad)
         beyond = sum(summary.listed.values()) - decided - settings.limit
         if beyond:
             filtered["limit"] = beyond
@@ -303,7 +311,13 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
             f"--input {where} holds no image that could be converted: {listed} entries were looked at, "
             f"the first bad one is {shown[0]} ({reason})."
         )
-    raise UsageError(f"--input {where} holds no images: none of its {listed} files is one; check the path.")
+    kinds = ", ".join(
+        f"{count} {reason}" for (_, reason), count in sorted(summary.outcomes.items()) if reason
+    )
+    raise UsageError(
+        f"--input {where} holds no images: none of its {listed} files is one"
+        f"{f' ({kinds})' if kinds else ''}; check the path, or unpack what holds them."
+    )
 
 
 def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]) -> list[str]:

@@ -34,6 +34,8 @@ ShardId = tuple[str, int]
 _REFS_PER_BATCH = 1000
 #: References a worker collects before it hands them on, sorted by shard.
 _REFS_IN_HAND = 100_000
+#: Characters of annotations and extra columns that weigh as much as a reference itself.
+_CHARACTERS_PER_REF = 500
 _SAMPLE_THREADS = 16
 #: How many workers the check of keys can be spread over.
 _KEY_BUCKETS = 2048
@@ -54,25 +56,32 @@ class PlannedShard(NamedTuple):
     refs: Iterable[EncodedRefs]
 
 
+def _weight(ref: ImageRef) -> int:
+    """Returns how many plain references one weighs that may carry annotations of any length."""
+    return 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
+
+
 class BatchRefs(beam.DoFn):
     """Packs references for a stage boundary, where each element costs far more than its bytes."""
 
     def start_bundle(self) -> None:
         """Begins with an empty batch."""
         self._refs: list[ImageRef] = []
+        self._weight = 0
 
     def process(self, ref: ImageRef) -> Iterator[EncodedRefs]:
         """Collects a reference; yields the batch when it is full."""
         self._refs.append(ref)
-        if len(self._refs) >= _REFS_PER_BATCH:
+        self._weight += _weight(ref)
+        if self._weight >= _REFS_PER_BATCH:
             yield encode_refs(self._refs)
-            self._refs = []
+            self._refs, self._weight = [], 0
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Yields what is left."""
         if self._refs:
             yield in_global_window(encode_refs(self._refs))
-            self._refs = []
+            self._refs, self._weight = [], 0
 
 
 class _Summarise(beam.CombineFn):
@@ -179,23 +188,28 @@ class _SortInHand(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._sorted: defaultdict[ShardId, list[ImageRef]] = defaultdict(list)
-        self._count = 0
+        self._weight = 0
 
     def _put(self, place: ShardId, ref: ImageRef) -> None:
         self._sorted[place].append(ref)
-        self._count += 1
+        self._weight += _weight(ref)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for element in self._flush():
             yield in_global_window(element)
 
     def _flush(self, at_least: int = 0) -> Iterator[tuple[ShardId, EncodedRefs]]:
-        if self._count < at_least:
+        if self._weight < at_least:
             return
         for place, refs in self._sorted.items():
             yield place, encode_refs(refs)
         self._sorted.clear()
-        self._count = 0
+        self._weight = 0
+
+
+def _is_image(ref: ImageRef) -> bool:
+    """Whether a reference is one of an image, be it a bad one."""
+    return ref.is_candidate or ref.outcome == Outcome.QUARANTINED
 
 
 class _AssignShard(_SortInHand):
@@ -211,8 +225,8 @@ class _AssignShard(_SortInHand):
             order = shard_order(self._settings.seed, ref.key)
             # Faster than _replace, of which this would otherwise be a tenth of the whole planning.
             ref = ImageRef._make((*ref[:_SPLIT], split, *ref[_SPLIT + 1 :]))
-            if forecast.limit_cut is not None and ref.is_candidate and order > forecast.limit_cut:
-                ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT)
+            if forecast.limit_cut is not None and order > forecast.limit_cut and _is_image(ref):
+                ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT, message="")
             # What has no key of its own is booked under one number.
             self._put((split, shard_of(order[0], forecast.plan.shards.get(split, 1))), ref)
         yield from self._flush(at_least=_REFS_IN_HAND)

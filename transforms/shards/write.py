@@ -164,7 +164,9 @@ class _WriteShard(beam.DoFn):
             key=lambda ref: shard_order(self._settings.seed, ref.key),
         )
         if planned.split == NO_SPLIT:
-            yield self._book(planned, refs, ShardRecipe(self._settings, layout, ids))
+            result = self._book(planned, refs, ShardRecipe(self._settings, layout, ids))
+            _count(result, _Work())
+            yield result
             return
         digest = shard_digest(refs, self._settings, ids, self._versions)
         taken_over = self._take_over(planned, digest) if self._resume else None
@@ -361,7 +363,8 @@ def _count(result: ShardResult, work: _Work) -> None:
         counter(f"files_{outcome}").inc(count)
     for reason, count in result.reasons.get(Outcome.QUARANTINED, {}).items():
         counter(f"quarantined_{reason}").inc(count)
-    counter(f"records_{result.split}").inc(result.records)
+    if result.split != NO_SPLIT:
+        counter(f"records_{result.split}").inc(result.records)
     counter("images_read").inc(len(work.source_bytes))
     counter("bytes_read").inc(sum(work.source_bytes))
     counter("bytes_written").inc(result.bytes)

@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 
 from shardwright.schemas.labels import MAX_OWN_ID
 
-#: Names of such files, the likeliest first: TF-Slim's and TFDS's for images, the Object Detection API's.
-IMAGE_CLASS_FILES = ("labels.txt", "label.labels.txt", "class_names.txt", "classes.txt")
-OBJECT_CLASS_FILES = ("label_map.pbtxt", "labelmap.pbtxt")
+#: Names of such files, the likeliest first: TF-Slim's and TFDS's for images, the Object Detection API's and
+#: TFDS's for objects.
+IMAGE_CLASS_FILES = (
+    "labels.txt", "label.labels.txt", "labels.labels.txt", "class_names.txt", "classes.txt",
+)  # fmt: skip
+OBJECT_CLASS_FILES = ("label_map.pbtxt", "labelmap.pbtxt", "objects-label.labels.txt")
 
 _NUMBERED = re.compile(r"(\d{1,18}):(.*)\Z")
 _ITEM = re.compile(r"item\s*:?\s*\{([^{}]*)\}")

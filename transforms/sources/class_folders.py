@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate, UsageError
-from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
+from shardwright.schemas.image_ref import ImageRef, key_from_bytes, one_label, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -139,10 +139,10 @@ def place(key: str, splits: tuple[str, ...]) -> tuple[str, str]:
     """
     folders = key.split("/")[:-1]
     if not splits:
-        return "", folders[0] if folders else ""
+        return "", one_label(folders[0]) if folders else ""
     if not folders or folders[0] not in splits:
         return splits[0], ""
-    return folders[0], folders[1] if len(folders) > 1 else ""
+    return folders[0], one_label(folders[1]) if len(folders) > 1 else ""
 
 
 def _reference(

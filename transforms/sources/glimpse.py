@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import glob
 import os
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
 from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import claims_to_be_image
 
 HEAD_BYTES = 1 << 16
 #: Names of a folder that are looked at.
 _NAMES = 2000
+#: Folders that are looked into for images.
+_FOLDERS_TRIED = 20
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,28 @@ class Glimpse:
         with os.scandir(self.path) as entries:
             return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
 
+    @cached_property
+    def images_below(self) -> int:
+        """How many images, by their names, lie in the first folders below.
+
+        Where they are more than the archives or the like at the top, these are stray ones.
+        """
+        found, waiting = 0, deque(self._shown_folders())
+        for _ in range(_FOLDERS_TRIED):
+            if not waiting:
+                break
+            folder = waiting.popleft()
+            images = sum(claims_to_be_image(name) and not name.startswith(".") for name in folder.files)
+            found += images
+            if not images:
+                waiting += folder._shown_folders()
+        return found
+
+    def _shown_folders(self) -> Iterator[Glimpse]:
+        names = (name for name in self.folders if not name.startswith("."))
+        for name in islice(names, _FOLDERS_TRIED):
+            yield Glimpse(f"{self.path.rstrip('/')}/{name}", is_file=False)
+
     def inside(self, *names: str) -> Glimpse:
         """Returns a look at something in a folder; it has to be there."""
         path = storage.join(self.path, *names)
@@ -75,6 +103,15 @@ def look_at(path: str) -> Glimpse:
     if not storage.is_remote(path):
         os.stat(path)
     return Glimpse(path, _is_file(path))
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path ends with a pattern, such as `train-*`, and not the name of something that is there."""
+    if not glob.has_magic(path.rpartition("/")[2]):
+        return False
+    if storage.is_remote(path):
+        return not storage.exists(path) and next(storage.list_objects(path), None) is None
+    return not os.path.lexists(path)
 
 
 def _is_file(path: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -132,15 +131,23 @@ def _plain(path: str) -> str:
     return path.rstrip("/") if storage.is_remote(path) else os.path.normpath(path)
 
 
-def files_below(folder: str) -> Iterator[str]:
-    """Yields the paths of all files relative to a folder, none if there is no folder; nothing is read."""
+def files_below(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
+    """Yields (path relative to a folder, state) of all files in it, none if there is no folder."""
     if storage.is_remote(folder):
         base = folder.rstrip("/") + "/"
         for item in storage.list_objects(base):
-            yield item.path.removeprefix(base)
+            yield item.path.removeprefix(base), item
     elif os.path.isdir(folder):
-        for _, relative, _ in walk(os.fsencode(folder)):
-            yield os.fsdecode(relative)
+        for path, relative, entry in walk(os.fsencode(folder)):
+            yield os.fsdecode(relative), _state_of(os.fsdecode(path), entry)
+
+
+def _state_of(path: str, entry: os.DirEntry[bytes]) -> storage.StoredObject:
+    try:
+        status = entry.stat()
+    except OSError:  # a link to nowhere, or gone by now; that shows when it is read
+        return storage.StoredObject(path, -1, "")
+    return storage.StoredObject(path, status.st_size, storage.local_version(status))
 
 
 def find_root(candidates: Iterable[str], names: Sequence[str]) -> str:
@@ -171,24 +178,6 @@ def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:
     """Returns a reference with its annotations, and the class names of its objects."""
     names = sorted(annotations.labels - {""})
     return ref._replace(annotations=annotations.encode(), label=LABEL_SEPARATOR.join(names))
-
-
-def with_state(ref: ImageRef) -> ImageRef:
-    """Returns a reference with the size and the state of its file, if that is on this machine.
-
-    Objects are not asked one by one: a missing one shows when it is read.
-    """
-    if not ref.is_candidate or storage.is_remote(ref.uri):
-        return ref
-    try:
-        status = os.stat(ref.uri)
-    except (OSError, ValueError) as error:
-        if isinstance(error, PermissionError):
-            return ref
-        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
-    if not stat.S_ISREG(status.st_mode):
-        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "its image is no regular file")
-    return ref._replace(size=status.st_size, version=storage.local_version(status))
 
 
 def bad_entry(key: str, uri: str, message: str, reason: str = QuarantineReason.BAD_ANNOTATION) -> ImageRef:

@@ -7,10 +7,10 @@ import re
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import LAYOUTS
+from shardwright.schemas.layouts import LAYOUTS, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
-from shardwright.transforms.sources.glimpse import Glimpse, look_at
+from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, look_at
 from shardwright.transforms.sources.source import Input, all_sources, source_by_name
 
 #: In `gs://BUCKET`.
@@ -32,6 +32,10 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
     Raises:
       UsageError: naming the input and what to do.
     """
+    if output:
+        for option, folder in (("--image_root", settings.image_root), ("--mask_dir", settings.mask_dir)):
+            if folder:
+                _check_outside(option, folder, output)
     inputs = []
     for item in map(parse_input, settings.input):
         with storage.faults("list", item.path):
@@ -54,6 +58,8 @@ def recognise(item: Input, glimpse: Glimpse, settings: ConvertSettings) -> Input
     """
     if settings.source != "auto":
         source = source_by_name(settings.source)
+    elif is_pattern(item.path):
+        source = source_by_name("tfrecord")  # the only one whose files are named so
     else:
         accepting = (source for source in all_sources() if source.accepts(glimpse, settings))
         found = next(accepting, None)
@@ -67,9 +73,12 @@ def recognise(item: Input, glimpse: Glimpse, settings: ConvertSettings) -> Input
     needs = settings.record_layout.needs
     if needs not in source.provides:
         fitting = ", ".join(layout.name for layout in LAYOUTS.values() if layout.needs in source.provides)
+        other = "another --source"
+        if settings.source == "auto" and not glimpse.is_file and needs is Needs.LABEL:
+            other = "--source class_folders if each class has a folder"
         raise UsageError(
             f"--layout {settings.layout}: {printable(item.path)} is read as {source.name}, which says "
-            f"nothing of the kind ({needs.value}); choose --layout {fitting}, or another --source."
+            f"nothing of the kind ({needs.value}); choose --layout {fitting}, or {other}."
         )
     taken_for = source.describe(glimpse, settings)
     return item._replace(source=source.name, taken_for=taken_for, is_file=glimpse.is_file)
@@ -77,6 +86,8 @@ def recognise(item: Input, glimpse: Glimpse, settings: ConvertSettings) -> Input
 
 def _look_at_local(path: str) -> Glimpse:
     shown = printable(path)
+    if is_pattern(path):
+        return Glimpse(path, is_file=False)
     if not os.path.lexists(path):
         raise UsageError(f"--input {shown} does not exist; check the path.")
     if not os.path.isdir(path) and not os.path.isfile(path):
@@ -88,15 +99,19 @@ def _look_at_local(path: str) -> Glimpse:
 
 def _check_apart(path: str, output: str) -> None:
     """Checks that neither of two places lies in the other."""
-    ours, theirs = _folder(output), _folder(path)
-    shown = printable(path)
-    if ours.startswith(theirs):
+    if _folder(output).startswith(_folder(path)):
         raise UsageError(
-            f"--output {printable(output)} lies inside --input {shown}; choose a place outside of it."
+            f"--output {printable(output)} lies inside --input {printable(path)}; choose a place outside "
+            "of it."
         )
-    if theirs.startswith(ours):
+    _check_outside("--input", path, output)
+
+
+def _check_outside(option: str, path: str, output: str) -> None:
+    """Checks that what is read is not what --overwrite would replace."""
+    if _folder(path).startswith(_folder(output)):
         raise UsageError(
-            f"--input {shown} lies inside --output {printable(output)}; choose another --output."
+            f"{option} {printable(path)} lies inside --output {printable(output)}; choose another --output."
         )
 
 
@@ -111,4 +126,6 @@ def _look_at_remote(path: str) -> Glimpse:
         return Glimpse(path, is_file=False)
     if path.rstrip("/").count("/") > _SLASHES_OF_BUCKET and storage.stat(path.rstrip("/")) is not None:
         return Glimpse(path.rstrip("/"), is_file=True)
+    if is_pattern(path):
+        return Glimpse(path, is_file=False)
     raise UsageError(f"--input {printable(path)} does not exist: no object lies there; check the path.")

@@ -9,6 +9,7 @@ from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.labels import lines_of
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -54,22 +55,28 @@ class LabelRules:
         if not ref.annotations:
             return ""
         known = decode_annotations(ref.annotations)
-        kept = [
-            replace(item, label=name)
-            for item in known.objects or ()
-            for name in (self._names([item.label]) if item.label else [""])
+        objects = [
+            replace(item, label=name) for item in known.objects or () for name in self._name_of(item.label)
         ]
+        # The mask goes on showing the segments of other classes, so that they stay listed.
         segments = [
-            replace(item, label=name) for item in known.segments for name in self._names([item.label])
+            replace(item, label=name, void=not name and bool(item.label))
+            for item in known.segments
+            for name in self._name_of(item.label) or [""]
         ]
-        objects = None if known.objects is None else tuple(kept)
-        return replace(known, objects=objects, segments=tuple(segments)).encode()
+        return replace(
+            known, objects=None if known.objects is None else tuple(objects), segments=tuple(segments)
+        ).encode()
+
+    def _name_of(self, name: str) -> list[str]:
+        """Returns the new name of one object, nothing if it is not kept; one without a name stays so."""
+        return self._names([name]) if name else [name]
 
     def apply_to_ids(self, ids: Mapping[str, int]) -> dict[str, int]:
-        """Returns the ids of the new names: numbered anew, in their order, if any name changed."""
-        if not self._changes_names or not ids:
-            return dict(ids)
+        """Returns the ids of the new names: numbered anew, in their order, if there are fewer of them."""
         names = self._names(sorted(ids, key=lambda name: ids[name]))
+        if len(names) == len(ids):
+            return dict(zip(names, sorted(ids.values()), strict=True))
         return {name: min(ids.values()) + place for place, name in enumerate(names)}
 
 
@@ -114,4 +121,4 @@ def _lines(option: str, path: str) -> list[str]:
         raise UsageError(f"{option} {path}: {(error.strerror or str(error)).lower()}.") from None
     except UnicodeDecodeError:
         raise UsageError(f"{option} {path} is not UTF-8 text; save it as UTF-8.") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    return lines_of(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.image_ref import ImageRef, one_label
 from shardwright.transforms.sources.split_names import split_name
 
 
@@ -33,4 +33,4 @@ def take_apart(ref: ImageRef, pattern: re.Pattern[str], prefix: str) -> ImageRef
         split = split_name(named.get("split", ""))
     except ValueError as error:
         return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error))
-    return ref._replace(label=named["label"], split=split, group=named.get("group", ""))
+    return ref._replace(label=one_label(named["label"]), split=split, group=named.get("group", ""))

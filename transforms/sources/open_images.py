@@ -21,6 +21,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
+from shardwright.transforms.sources.file_states import FileStates, with_states
 from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse, look_at, read_head
 from shardwright.transforms.sources.image_files import (
     annotated,
@@ -35,7 +36,6 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     parent_of,
     split_token,
-    with_state,
 )
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 
@@ -183,8 +183,13 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
         runs = _Runs()
         for line in _index(opened, columns, runs):
             yield bad_entry(f"{row_key}{line}", file.path, "it names no image", QuarantineReason.BAD_ROW)
-        for group in runs.groups():
-            yield from _images(opened, columns, runs, group, file, prefix, names)
+        refs = (
+            ref
+            for group in runs.groups()
+            for ref in _images(opened, columns, runs, group, file, prefix, names)
+        )
+        states = FileStates(file.root, len(runs.identity))
+        yield from with_states(refs, states, file.root)
 
 
 def _key_prefix(part: Part, file: BoxFile, settings: ConvertSettings) -> str:
@@ -253,7 +258,7 @@ def _images(
         except _BadRow as bad:
             yield ref.quarantined(QuarantineReason.BAD_ROW, str(bad))
             continue
-        yield with_state(annotated(ref, Annotations(objects=tuple(objects), relative=True)))
+        yield annotated(ref, Annotations(objects=tuple(objects), relative=True))
 
 
 def _object(line: int, text: str, columns: Sequence[str], names: Mapping[str, str]) -> ObjectAnnotation:

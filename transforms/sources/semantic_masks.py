@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
@@ -43,21 +44,34 @@ def stem_of(path: str) -> str:
     return folder + slash + stem
 
 
-def find_masks(folder: str) -> dict[str, str]:
-    """Returns the path, relative to the folder, of every mask by that path without its suffix.
+class MaskFile(NamedTuple):
+    """A mask's file: its path relative to the folder of the masks, and its state."""
+
+    path: str
+    state: storage.StoredObject
+
+    @property
+    def annotations(self) -> str:
+        """What an image with this mask carries."""
+        uri, size, version, _ = self.state
+        return Annotations(semantic_mask=uri, mask_size=size, mask_version=version).encode()
+
+
+def find_masks(folder: str) -> dict[str, MaskFile]:
+    """Returns every mask of a folder by its path in it without its suffix.
 
     The paths are keys (`key_of`), so that those of images compare with them.
     """
-    found: dict[str, tuple[int, str, str]] = {}
-    for path in files_below(folder):
+    found: dict[str, tuple[int, str, MaskFile]] = {}
+    for path, state in files_below(folder):
         key = key_of(path)
         suffix = os.path.splitext(key)[1].lower()
         if suffix not in _MASK_SUFFIXES or any(part.startswith(".") for part in key.split("/")):
             continue
-        candidate = (_MASK_SUFFIXES.index(suffix), key, path)
+        candidate = (_MASK_SUFFIXES.index(suffix), key, MaskFile(path, state))
         stem = stem_of(key)
         found[stem] = min(found.get(stem, candidate), candidate)
-    return {stem: path for stem, (_, _, path) in found.items()}
+    return {stem: mask for stem, (_, _, mask) in found.items()}
 
 
 def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
@@ -81,13 +95,12 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
         if mask is None:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_MASK)
         else:
-            said = Annotations(semantic_mask=storage.join(mask_folder, mask))
-            yield ref._replace(annotations=said.encode())
+            yield ref._replace(annotations=mask.annotations)
     name = mask_folder.rpartition("/")[2]
     for stem in sorted(masks.keys() - used):
-        path = masks[stem]
+        path, state = masks[stem]
         key = f"{part.item.prefix}{key_of(f'{name}/{path}')}"
-        yield bad_entry(key, storage.join(mask_folder, path), "there is no image for this mask")
+        yield bad_entry(key, state.path, "there is no image for this mask")
 
 
 def _lies_in(path: str, folder: str) -> bool:

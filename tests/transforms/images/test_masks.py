@@ -243,6 +243,16 @@ def test_a_panoptic_mask_becomes_classes_and_instances(tmp_path: Path) -> None:
     assert not padded[[0, 1, 11]].any()
 
 
+def test_void_segments_count_as_nothing(tmp_path: Path) -> None:
+    path = panoptic_file(tmp_path / "a.png", np.tile(np.repeat([5, 300, 10], 4), (HEIGHT, 1)))
+    void = (PanopticSegment(300, "", void=True), PanopticSegment(10**30, "", void=True))
+    said = Annotations(panoptic_mask=path, segments=(SEGMENTS[0], *void))
+    _, result = annotated(picture(), said, "panoptic", bad_boxes="fail")
+    category = png_pixels(result.values["panoptic_category"][0])
+    assert (category == np.repeat([7, 0, 0], 4)).all()
+    assert result.counts == {"written": 1, "unlisted": 1}  # the one that is void is listed
+
+
 def test_more_than_255_instances_take_16_bits(tmp_path: Path) -> None:
     numbers = np.arange(1, 401).reshape(20, 20)
     said = Annotations(

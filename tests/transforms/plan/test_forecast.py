@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.plan import forecast
 from shardwright.transforms.plan.assign import shard_order
-from shardwright.transforms.plan.estimate import SAMPLE_CANDIDATES
+from shardwright.transforms.plan.estimate import SAMPLE_CANDIDATES, Sample
 from shardwright.transforms.plan.forecast import Placement, RefSummary
 
 REFS = [
@@ -23,13 +26,16 @@ REFS = [
     )
     for i in range(6 * SAMPLE_CANDIDATES)
 ]
+BAD = [ImageRef(f"rows.csv:{i}", "/in/rows.csv").quarantined("BAD_ROW") for i in range(500)]
 BY_ORDER = sorted((ref for ref in REFS if ref.is_candidate), key=lambda ref: shard_order(0, ref.key))
 
 
-def summarise(settings: ConvertSettings, seed: int, parts: int) -> RefSummary:
+def summarise(
+    settings: ConvertSettings, seed: int, parts: int, listed: Sequence[ImageRef] = REFS
+) -> RefSummary:
     """Adds all references, shuffled, to `parts` summaries, and merges these."""
     shuffler = random.Random(seed)
-    refs = shuffler.sample(REFS, len(REFS))
+    refs = shuffler.sample(listed, len(listed))
     placement = Placement(settings)
     merged = RefSummary()
     for part in range(parts):
@@ -63,3 +69,19 @@ def test_a_limit_takes_the_lowest_hashes(limit: int, parts: int) -> None:
     assert sum(summary.candidates.values()) == len(taken)
     assert sum(summary.source_bytes.values()) == sum(ref.size for ref in taken)
     assert [ref for _, ref in summary.sample] == taken[:SAMPLE_CANDIDATES]
+
+
+@pytest.mark.parametrize("limit", [1, 700, 10**6])
+@pytest.mark.parametrize("parts", [1, 7])
+def test_a_limit_leaves_out_the_bad_rows_beyond_it_too(
+    monkeypatch: pytest.MonkeyPatch, limit: int, parts: int
+) -> None:
+    monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))
+    settings = ConvertSettings(input=("in",), limit=limit)
+    summary = summarise(settings, limit, parts, [*REFS, *BAD])
+    with ThreadPoolExecutor(2) as executor:
+        made = forecast.make_forecast(summary, settings, executor, {})
+    cut = made.limit_cut
+    orders = [shard_order(0, ref.key) for ref in (*BAD, *BY_ORDER)]
+    assert made.filtered.get("limit", 0) == sum(cut is not None and order > cut for order in orders)
+    assert sum(made.candidates.values()) == min(limit, len(BY_ORDER))

@@ -84,3 +84,17 @@ def test_equal_keys_meet_in_one_bucket_whatever_their_splits() -> None:
 
 def test_empty_shards_are_checked_too() -> None:
     assert list(check_keys((("train", 0), [encode_refs(())]))) == [0]
+
+
+def test_annotations_of_any_length_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    heavy = [ref._replace(annotations=str(i) * 200_000) for i, ref in enumerate(REFS[:12])]
+    batches = batched(heavy)
+    assert [len(list(decode_refs(batch))) for batch in batches] == [3, 3, 3, 2, 1]
+    monkeypatch.setattr(transforms, "_REFS_IN_HAND", 1000)
+    step = BucketKeys()
+    step.start_bundle()
+    assert not list(step.process(batches[0]))  # keys are light, whatever belongs to them
+    forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {})
+    assign = transforms._AssignShard(SETTINGS)
+    assign.start_bundle()
+    assert sum(len(list(decode_refs(refs))) for _, refs in assign.process(batches[0], forecast)) == 3

@@ -253,19 +253,19 @@ def open_archive(part: Part, archive: ArchiveFile, context: Context) -> Iterator
     """Opens an archive and lists its members; yields the damage if it cannot be opened.
 
     Raises:
-      EngineError: if it changed since it was listed, or the storage failed.
+      EngineError: if it changed since it was listed, or the storage failed, then or inside the block.
     """
-    with contextlib.ExitStack() as stack:
-        with storage.faults("read", part.path):
+    with storage.faults("read", part.path), contextlib.ExitStack() as stack:
+        try:
             try:
                 opened = _open(part, archive, context, stack)
-            except FileNotFoundError:
-                raise storage.changed(part.path) from None
             except OSError as error:
                 if error.errno not in _FORBIDDEN:
                     raise
                 opened = Damage(QuarantineReason.UNREADABLE, (error.strerror or str(error)).lower())
-        yield opened
+            yield opened  # its members are read while it is open
+        except FileNotFoundError:
+            raise storage.changed(part.path) from None
 
 
 def _open(
@@ -302,9 +302,14 @@ def _open(
 
 def _checked(found: Member | Damage) -> Member | Damage:
     """Returns a member with the fault that its name is, if it is one."""
-    if isinstance(found, Member) and (problem := why_unsafe(found.name)):
+    if isinstance(found, Member) and not _is_top(found) and (problem := why_unsafe(found.name)):
         return found._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=problem)
     return found
+
+
+def _is_top(member: Member) -> bool:
+    """Whether a member is the folder that was packed itself: `tar -cf x.tar .` begins with its `./`."""
+    return member.is_folder and not member.name
 
 
 def _store_bounded(members: MemberStore, found: Iterator[Member | Damage], archive_size: int) -> None:

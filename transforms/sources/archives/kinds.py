@@ -138,7 +138,8 @@ def unpack_head(head: bytes, kind: str, limit: int = HEAD_BYTES) -> bytes:
 def first_archive(glimpse: Glimpse) -> str:
     """Returns the path of the first archive of a folder of archives; empty if it is none.
 
-    It is one if no image lies beside the first archives that are found, going down the folders.
+    It is one if no image lies beside the first archives that are found, going down the folders, and
+    fewer images than archives in its folders.
     """
     if glimpse.is_file:
         return ""
@@ -147,7 +148,7 @@ def first_archive(glimpse: Glimpse) -> str:
         if any(claims_to_be_image(name) and not name.startswith(".") for name in folder.files):
             return ""
         if archives:
-            return folder.inside(archives[0]).path
+            return "" if glimpse.images_below > len(archives) else folder.inside(archives[0]).path
     return ""
 
 

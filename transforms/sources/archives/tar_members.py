@@ -147,16 +147,16 @@ def _has_data(kind: int) -> bool:
 
 
 def _member(header: TarHeader, extended: _Extended, begin: int, state: str) -> Member:
-    name = tidy_name(header.name if extended.name is None else extended.name)
+    raw_name = header.name if extended.name is None else extended.name
     size = header.size if extended.size is None else extended.size
     mtime = header.mtime if extended.mtime is None else extended.mtime
     member = Member(
-        name=name,
+        name=tidy_name(raw_name),
         offset=begin,
         length=size,
         size=size,
         mark=str(mtime) if mtime > _NO_TIME else state,
-        is_folder=header.type in b"5D" or (header.type in _FILE_TYPES and name.endswith("/")),
+        is_folder=header.type in b"5D" or (header.type in _FILE_TYPES and raw_name.endswith("/")),
     )
     if extended.problem:
         return member.at_fault(QuarantineReason.CORRUPT, extended.problem)

@@ -27,6 +27,7 @@ from shardwright.transforms.sources.arrays.checks import (
     check_first_images,
     check_type,
     image_shape,
+    rows_are_planar,
     shown,
     times,
 )
@@ -53,7 +54,7 @@ _BATCH_BYTES, _BATCH_ROWS = 4 << 20, 1 << 16
 _MARKED_BYTES = 4 << 30
 _MARK_BYTES = 8
 #: Images that are missing from a file, above which those that follow are told by their number.
-_MOST_MISSING = 100_000
+_MOST_MISSING = 10_000
 _DIGITS = 6
 
 
@@ -154,7 +155,7 @@ def _list_array(part: Part, array: FoundArray, context: Context) -> Iterator[Ima
     check_type(header, where)
     shape, planar = image_shape(header, settings, where)
     rows = array_rows(path, array.kind, array.member, context)
-    rows = replace(rows, shape=shape, planar=planar)
+    rows = replace(rows, shape=shape, planar=planar or rows_are_planar(rows, shape))
     key = f"{_key(array.file)}!{_key(array.member) + '/' if array.member else ''}"
     reader = LabelReader(where, separator=settings.label_separator)
     labels: Callable[[int, int], list[Said]] = partial(_no_labels, array.file)

@@ -11,6 +11,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import parse_pixel_shape
 from shardwright.transforms import storage
+from shardwright.transforms.images.pixel_order import PICTURES, are_planar, brightest_if_dark
 from shardwright.transforms.sources.arrays import idx as idx_arrays
 from shardwright.transforms.sources.arrays import numpy_files as numpy_arrays
 from shardwright.transforms.sources.arrays.find import IDX, NPY, FoundArray
@@ -18,8 +19,8 @@ from shardwright.transforms.sources.arrays.rows import ArrayHeader, Rows, stretc
 from shardwright.transforms.sources.source import Context
 
 _CHANNELS = (1, 3, 4)
-#: Bytes of the first images that are looked at.
-_FIRST_BYTES = 1 << 18
+#: Bytes of the first images that are looked at, and of those whose brightness is what counts.
+_FIRST_BYTES, _FIRST_DEEP_BYTES = 1 << 18, 1 << 23
 
 
 def shown(path: str, member: str) -> str:
@@ -138,6 +139,14 @@ def check_counts(images: int, labels: int, array: FoundArray, folder: str) -> No
         )
 
 
+def rows_are_planar(rows: Rows, shape: tuple[int, int, int]) -> bool:
+    """Whether images that are flat rows have their channels one after another, as CIFAR's have."""
+    if len(rows.shape) != 1 or shape[2] == 1:
+        return False
+    # One at a time: they may be large.
+    return are_planar((rows.values(number, 1), shape) for number in range(min(PICTURES, rows.whole)))
+
+
 def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settings: ConvertSettings) -> None:
     """Looks whether the values of the first images can be pixels, before anything is written.
 
@@ -145,29 +154,19 @@ def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settin
       UsageError: if they cannot.
     """
     dtype = np.dtype(header.dtype)
-    if dtype.kind == "b" or dtype.str[1:] in ("u1", "u2") or header.row_bytes > settings.max_source_bytes:
+    if dtype.kind == "b" or dtype.str[1:] == "u1" or header.row_bytes > settings.max_source_bytes:
         return
-    # In Fortran order these are values of many images, which is as good.
-    length = min(header.end - header.begin, max(header.row_bytes, _FIRST_BYTES))
-    try:
-        if array.kind == IDX:
-            data = idx_arrays.first_idx_values(path, header.begin, length)
-        elif array.kind == NPY:
-            data = stretch_of(path).read(header.begin, length)
-        else:
-            info = numpy_arrays.npz_members(path)[array.member]
-            data = numpy_arrays.first_npz_values(path, info, header.begin, length)
-    except ValueError:
-        return  # which is told when it is listed
-    size = math.prod(header.shape[1:])
-    values = np.frombuffer(data[: len(data) // header.row_bytes * header.row_bytes], dtype).reshape(-1, size)
+    values = _first_values(path, array, header)
+    where = shown(path, array.member)
+    if dtype.str[1:] == "u2":
+        _check_brightness(values, where)
+        return
     highest = 1 if dtype.kind == "f" else 255
     wrong = ~((values >= 0) & (values <= highest)).all(axis=1)  # NaN is neither
     if 2 * wrong.sum() <= len(values):  # a few bad ones are left out when they are converted
         return
     seen = values[np.isfinite(values)]
     low, high = (seen.min().item(), seen.max().item()) if seen.size else (math.nan, math.nan)
-    where = shown(path, array.member)
     if dtype.kind == "f":
         advice = "divide them by 255" if low >= 0 and high <= 255 else "scale them back"
         raise UsageError(
@@ -178,3 +177,39 @@ def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settin
         f"{where}: the values of its first images run from {low} to {high}, but pixels of type {dtype} "
         "have to lie between 0 and 255; save them as uint8, or pixels of 16 bits as uint16."
     )
+
+
+def _check_brightness(values: np.ndarray, where: str) -> None:
+    """Refuses 16-bit images that would come out next to black.
+
+    Raises:
+      UsageError: if they would.
+    """
+    highest = brightest_if_dark(values)
+    if highest:
+        raise UsageError(
+            f"{where}: the values of its first images run up to {highest} only, but white is 65535 in "
+            f"pixels of 16 bits; {'save them as uint8' if highest <= 0xFF else 'scale them to 0 to 65535'}."
+        )
+
+
+def _first_values(path: str, array: FoundArray, header: ArrayHeader) -> np.ndarray:
+    """Returns the values of the first images, one in a row; none if they cannot be read.
+
+    In Fortran order these are values of many images, which is as good.
+    """
+    dtype = np.dtype(header.dtype)
+    most = _FIRST_DEEP_BYTES if dtype.str[1:] == "u2" else _FIRST_BYTES
+    length = min(header.end - header.begin, max(header.row_bytes, most))
+    size = math.prod(header.shape[1:])
+    try:
+        if array.kind == IDX:
+            data = idx_arrays.first_idx_values(path, header.begin, length)
+        elif array.kind == NPY:
+            data = stretch_of(path).read(header.begin, length)
+        else:
+            info = numpy_arrays.npz_members(path)[array.member]
+            data = numpy_arrays.first_npz_values(path, info, header.begin, length)
+    except ValueError:
+        return np.empty((0, size), dtype)  # which is told when it is listed
+    return np.frombuffer(data[: len(data) // header.row_bytes * header.row_bytes], dtype).reshape(-1, size)

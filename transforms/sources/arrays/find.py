@@ -109,6 +109,8 @@ def find_arrays(glimpse: Glimpse, settings: ConvertSettings) -> Finding:
                 "folder of their own."
             )
         has_images |= any(map(claims_to_be_image, folder.files))
+        if has_images and settings.source == "auto":  # they are what the folder is about
+            return Finding(glimpse.path, (), (), has_images)
         batches = batches_among(folder.files)
         for name in batches:
             arrays.append(FoundArray(CIFAR, relative + name, split=split_of_batch(name), dataset=relative))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -28,8 +27,10 @@ from shardwright.transforms.sources.coco.files import (
     names_show,
     root_candidates,
 )
-from shardwright.transforms.sources.coco.index import CocoIndex, Id, id_of, index_coco
+from shardwright.transforms.sources.coco.index import CocoIndex, id_of, index_coco
 from shardwright.transforms.sources.coco.json_stream import JsonFault
+from shardwright.transforms.sources.coco.values import category_of, object_of
+from shardwright.transforms.sources.file_states import FileStates, with_states
 from shardwright.transforms.sources.glimpse import Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     annotated,
@@ -41,13 +42,12 @@ from shardwright.transforms.sources.image_files import (
     join,
     key_of,
     number,
-    with_state,
 )
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 
 #: Keys by which an annotation shows that it is of an object.
 _OBJECT_KEYS = {"category_id", "bbox"}
-_NO_BOX = (math.nan, math.nan, math.nan, math.nan)
+_NO_MASK = storage.StoredObject("", -1, "")
 #: Images whose files are looked for where a file's beginning shows none.
 _NAMES_TRIED = 20
 
@@ -64,6 +64,7 @@ class _Opened:
     file: IO[bytes]
     index: CocoIndex
     masks: str
+    mask_states: FileStates
 
     @property
     def key(self) -> str:
@@ -76,7 +77,7 @@ class _Found:
 
     objects: list[ObjectAnnotation] | None = None
     captions: list[str] = field(default_factory=list)
-    mask: str = ""
+    mask: storage.StoredObject = _NO_MASK
     segments: tuple[PanopticSegment, ...] = ()
 
 
@@ -168,8 +169,12 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
                     yield bad_entry(key, opened.said.path, why)
                 else:
                     entries.setdefault(name, []).append((number_of_file, count))
-        for name, found in entries.items():
-            yield from _refer(name, found, files, root, prefix, part, settings)
+        refs = (
+            ref
+            for name, found in entries.items()
+            for ref in _refer(name, found, files, root, prefix, part, settings)
+        )
+        yield from with_states(refs, FileStates(root, len(entries)), root)
 
 
 def _open(file: CocoFile, settings: ConvertSettings, stack: contextlib.ExitStack) -> _Opened:
@@ -193,7 +198,7 @@ def _open(file: CocoFile, settings: ConvertSettings, stack: contextlib.ExitStack
     if wants_names and not index.categories:
         raise UsageError(f"--input {shown} names no categories; add an array of categories with id and name.")
     masks = _masks_of(file, settings) if settings.record_layout.needs is Needs.PANOPTIC else ""
-    return _Opened(file, opened, index, masks)
+    return _Opened(file, opened, index, masks, FileStates(masks, len(index.ids) if masks else 0))
 
 
 def _check_kinds(files: list[_Opened], settings: ConvertSettings) -> None:
@@ -285,10 +290,12 @@ def _refer(
         objects=None if found.objects is None else tuple(found.objects),
         size=size,
         captions=tuple(found.captions),
-        panoptic_mask=found.mask,
+        panoptic_mask=found.mask.path,
         segments=found.segments,
+        mask_size=found.mask.size,
+        mask_version=found.mask.version,
     )
-    yield with_state(annotated(ref, annotations))
+    yield annotated(ref, annotations)
 
 
 def _size_of(said: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -333,39 +340,11 @@ def _gather(found: _Found, opened: _Opened, count: int, name: str, settings: Con
                 raise _Bad("one of its captions is no text")
             found.captions.append(value["caption"].strip())
         elif wants_objects and found.objects is not None:
-            found.objects.append(_object(value, index.categories))
-
-
-def _object(value: Mapping[str, Any], categories: Mapping[Id, str]) -> ObjectAnnotation:
-    """Returns an object; a box that is none becomes one that the settings know how to deal with."""
-    outline = value.get("segmentation")
-    return ObjectAnnotation(
-        label=_category(value, categories),
-        box=_box(value.get("bbox")),
-        crowd=bool(number(value.get("iscrowd"))) or value.get("iscrowd") is True,
-        area=number(value.get("area")),
-        segmentation=outline if outline and isinstance(outline, list | dict) else None,
-    )
-
-
-def _category(value: Mapping[str, Any], categories: Mapping[Id, str]) -> str:
-    found = id_of(value.get("category_id"))
-    return "" if found is None else categories.get(found, "")
-
-
-def _box(value: Any) -> tuple[float, float, float, float] | None:
-    """Returns xmin, ymin, xmax, ymax of COCO's x, y, width, height."""
-    if value is None or value == []:
-        return None
-    sides = [number(side) for side in value] if isinstance(value, list) else []
-    if len(sides) != 4 or None in sides:
-        return _NO_BOX
-    left, upper, width, height = (float(side) for side in sides if side is not None)
-    return left, upper, left + width, upper + height
+            found.objects.append(object_of(value, index.categories))
 
 
 def _take_segments(found: _Found, value: Mapping[str, Any], opened: _Opened) -> None:
-    if found.mask:
+    if found.mask.path:
         raise _Bad("it has two panoptic masks")
     name = value.get("file_name")
     mask = inner_path(name) if isinstance(name, str) else ""
@@ -378,8 +357,11 @@ def _take_segments(found: _Found, value: Mapping[str, Any], opened: _Opened) -> 
         if not isinstance(segment, dict) or not isinstance(found_id, int):
             raise _Bad("one of its segments has no id")
         crowd = bool(number(segment.get("iscrowd")))
-        segments.append(PanopticSegment(found_id, _category(segment, opened.index.categories), crowd))
-    found.mask = join(opened.masks, mask)
+        category = category_of(segment, opened.index.categories)
+        thing = id_of(segment.get("category_id")) not in opened.index.stuff
+        segments.append(PanopticSegment(found_id, category, crowd, thing))
+    path = join(opened.masks, mask)
+    found.mask = opened.mask_states.find(path) or storage.StoredObject(path, -1, "")
     found.segments = tuple(segments)
 
 

@@ -33,6 +33,7 @@ class CocoIndex:
       ids: image id -> number of its entry, from 0.
       twice: numbers of the entries whose id another one has.
       categories: category id -> class name.
+      stuff: ids of the categories that are no things (`isthing` of panoptic segments).
       contradictory: a category id that stands for two names; None if there is none.
       has_images: whether the file has an array of images.
       strays: (place from 1, why) of annotations that cannot be read or lead to no image.
@@ -43,6 +44,7 @@ class CocoIndex:
     ids: dict[Id, int] = field(default_factory=dict)
     twice: set[int] = field(default_factory=set)
     categories: dict[Id, str] = field(default_factory=dict)
+    stuff: set[Id] = field(default_factory=set)
     contradictory: Id | None = None
     has_images: bool = False
     strays: list[tuple[int, str]] = field(default_factory=list)
@@ -77,6 +79,8 @@ class CocoIndex:
             return
         if self.categories.setdefault(found, name) != name:
             self.contradictory = found
+        if number(value.get("isthing", 1)) == 0 or value.get("isthing") is False:
+            self.stuff.add(found)
 
     def take_annotation(self, item: Item, place: int) -> None:
         """Notes where an annotation stands and which image it is of."""

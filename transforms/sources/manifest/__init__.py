@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from itertools import islice
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
@@ -16,6 +17,8 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.sources.class_folders import could_be_splits
 from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
 from shardwright.transforms.sources.manifest import columns
 from shardwright.transforms.sources.manifest.columns import Table
@@ -43,13 +46,15 @@ _LONG_HEAD = 4 << 20
 _MARKERS = ("_SUCCESS", "_committed_", "_started_")
 #: Files of a folder that are looked into before it is taken for one of manifests.
 _FILES_TRIED = 10
+#: What the manifest beside its images is called in Hugging Face's "imagefolder", and its column of names.
+_METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), "file_name"
 #: Rows whose images are looked for before anything is read.
 _ROWS_TRIED = 50
 
 
 def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
     if not glimpse.is_file:
-        return bool(_manifests_in(glimpse))
+        return bool(_only_manifests(glimpse) or _metadata_in(glimpse, settings))
     kind = columns.kind_of(glimpse.name)
     if not kind:
         extension = glimpse.name.rpartition(".")[2].lower() if "." in glimpse.name else "txt"
@@ -57,7 +62,7 @@ def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
     return kind != columns.CSV or not columns.is_open_images(glimpse.head)
 
 
-def _manifests_in(glimpse: Glimpse) -> list[str]:
+def _only_manifests(glimpse: Glimpse) -> list[str]:
     """Returns the names of the files in a folder that holds manifests of one kind and nothing else."""
     names = [name for name in glimpse.files if not _is_marker(name)]
     kinds = {columns.kind_of(name) for name in names}
@@ -65,6 +70,39 @@ def _manifests_in(glimpse: Glimpse) -> list[str]:
         return []
     heads = (glimpse.inside(name).head for name in names[:_FILES_TRIED] if kinds == {columns.CSV})
     return [] if any(map(columns.is_open_images, heads)) else names
+
+
+def _metadata_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
+    """Returns the manifest that stands beside its images in a folder, or those in all of its split folders.
+
+    Files of these names without classes, or whose images are not there, are of another kind.
+    """
+    names = _metadata_beside_images(glimpse, "")
+    if not names and could_be_splits(glimpse.folders):
+        splits = [folder for folder in glimpse.folders if not folder.startswith(".")]
+        found = [_metadata_beside_images(glimpse, folder) for folder in splits]
+        names = [name for each in found for name in each] if all(found) else []
+    return names if all(_goes_with_images(glimpse, name, settings) for name in names) else []
+
+
+def _metadata_beside_images(glimpse: Glimpse, inner: str) -> list[str]:
+    folder = Glimpse(storage.join(glimpse.path, inner), is_file=False) if inner else glimpse
+    if not any(claims_to_be_image(name) for name in folder.files):
+        return []
+    # A folder's look does not show all of its files.
+    there = (name for name in _METADATA if storage.exists(storage.join(folder.path, name)))
+    return [f"{inner}/{name}" if inner else name for name in islice(there, 1)]
+
+
+def _goes_with_images(glimpse: Glimpse, name: str, settings: ConvertSettings) -> bool:
+    file = storage.stat(storage.join(glimpse.path, name))
+    try:
+        table = load_table(file, settings) if file is not None and file.size else None
+    except UsageError:
+        return False
+    if file is None or table is None or table.names[0] != (settings.image_column or _FILE_NAME):
+        return False
+    return bool(table.names[1]) and not _missing(table, file, _root(settings, file.path), settings)
 
 
 def _is_marker(name: str) -> bool:
@@ -97,7 +135,7 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
 
 
 def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
-    file = _first_file(glimpse)
+    file = _first_file(glimpse, settings)
     name = file.path
     if settings.image_root:
         storage.require_known("--image_root", settings.image_root)
@@ -113,14 +151,19 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
             "say with --label_column which one holds them, or take the images without with --unlabelled keep."
         )
     described = table.describe() + _missing(table, file, _root(settings, name), settings)
-    return described if glimpse.is_file else f"a folder of manifests, the first is {described}"
+    if glimpse.is_file:
+        return described
+    if _only_manifests(glimpse):
+        return f"a folder of manifests, the first is {described}"
+    return f"a folder of images that {printable(file.path)} names, {described}"
 
 
-def _first_file(glimpse: Glimpse) -> StoredObject:
+def _first_file(glimpse: Glimpse, settings: ConvertSettings) -> StoredObject:
     """Returns the manifest, or the first one in a folder that is not empty."""
     names = [glimpse.path]
     if not glimpse.is_file:
-        names = [storage.join(glimpse.path, name) for name in _manifests_in(glimpse)]
+        inside = _only_manifests(glimpse) or _metadata_in(glimpse, settings)
+        names = [storage.join(glimpse.path, name) for name in inside]
     found = None
     for name in names:
         found = storage.stat(name) or found
@@ -172,15 +215,19 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
 def _split(item: Input, context: Context) -> Iterator[Part]:
     """Yields stretches of a manifest's rows, of each in a folder."""
     with storage.faults("read", item.path):
-        names = [item.path]
-        if not item.is_file:
-            names = [storage.join(item.path, name) for name in _all_files(item.path)]
+        names = [""] if item.is_file else _files_to_split(item.path, context.settings)
         for name in names:
-            file = storage.stat(name)
+            path = storage.join(item.path, name) if name else item.path
+            file = storage.stat(path)
             if file is None:
-                raise storage.changed(name)
+                raise storage.changed(path)
             if file.size:
-                yield from _split_file(item, file, context.settings)
+                yield from _split_file(item, file, name.rpartition("/")[0], context.settings)
+
+
+def _files_to_split(folder: str, settings: ConvertSettings) -> list[str]:
+    glimpse = Glimpse(folder, is_file=False)
+    return _all_files(folder) if _only_manifests(glimpse) else _metadata_in(glimpse, settings)
 
 
 def _all_files(folder: str) -> list[str]:
@@ -192,9 +239,11 @@ def _all_files(folder: str) -> list[str]:
     return sorted(name for name in names if name and not _is_marker(name))
 
 
-def _split_file(item: Input, file: StoredObject, settings: ConvertSettings) -> Iterator[Part]:
+def _split_file(item: Input, file: StoredObject, folder: str, settings: ConvertSettings) -> Iterator[Part]:
     table = load_table(file, settings)
-    detail = json.dumps({"size": file.size, "version": file.version, "table": table.encode()})
+    detail = json.dumps(
+        {"size": file.size, "version": file.version, "table": table.encode(), "folder": folder}
+    )
     if table.kind == columns.PARQUET:
         for begin, end, number in parquet_parts(file.path, file.size, file.version):
             yield Part(item, file.path, begin, end, number, detail)
@@ -228,13 +277,16 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
     detail = json.loads(part.detail)
     table = Table.decode(detail["table"])
     file = StoredObject(part.path, detail["size"], detail["version"])
+    folder = detail["folder"]  # that of a split
     rows = Rows(
         settings=settings,
         root=_root(settings, part.path),
-        prefix=part.item.prefix,
+        prefix=f"{part.item.prefix}{folder}/" if folder else part.item.prefix,
         manifest=part.path,
         shown=part.path.rpartition("/")[2],
         unit="row" if table.kind == columns.PARQUET else "line",
+        folder_split=folder,
+        ml_use=table.names[2].lower().endswith(columns.ML_USE),
     )
     with storage.faults("read", part.path):
         yield from rows.refs(_rows(part, table, file, settings.label_separator))

@@ -21,6 +21,8 @@ KINDS = {
 }  # fmt: skip
 #: What a row says of an image, in the order in which rows yield it; extra columns follow.
 ROLES = ("image", "label", "split", "group", "sha256")
+#: What the column of splits is called in the files of Vertex AI, and here in those without header.
+ML_USE = "ml_use"
 #: Names that columns usually have, the likeliest first; compared in lower case, `-` and blanks as `_`.
 _USUAL = {
     "image": (
@@ -34,7 +36,7 @@ _USUAL = {
         "classificationannotation.displayname",
     ),
     "split": (
-        "split", "set", "subset", "ml_use", "data_split", "dataset_split", "partition",
+        "split", "set", "subset", ML_USE, "data_split", "dataset_split", "partition",
         "dataitemresourcelabels.aiplatform.googleapis.com/ml_use",
     ),
     "group": (),
@@ -221,7 +223,7 @@ def csv_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) ->
         what = "does not begin like a CSV: its first row does not end" if head.strip() else "holds no rows"
         raise UsageError(f"--input {shown} {what}; name a manifest with a row for each image.")
     if not _named_columns(settings) and _image_cell(rows[0]) is not None:
-        names = ("image", "label", "split", *[""] * (len(ROLES) - 3))
+        names = ("image", "label", ML_USE, *[""] * (len(ROLES) - 3))
         return Table(CSV, names, delimiter=delimiter, skip_spaces=skip, begin=mark)
     header = [cell.strip() for cell in rows[0]]
     twice = next((cell for i, cell in enumerate(header) if cell and cell in header[:i]), None)
@@ -252,12 +254,13 @@ def _has_spaces_before_quotes(head: bytes, delimiter: str) -> bool:
 
 def _end_of_first_row(data: bytes, delimiter: str, skip: bool) -> int:
     """Returns where the row after the first that is not blank begins."""
-    blank = re.match(rb"(?:[ \t]*(?:\r\n?|\n))*", data)
-    begin = blank.end() if blank else 0
-    many = row_pattern(delimiter, skip).pattern
-    one = re.compile(many.removesuffix(b"*+"))
-    row = one.match(data, begin)
-    return row.end() if row else len(data)
+    one = re.compile(row_pattern(delimiter, skip).pattern.removesuffix(b"*+"))
+    begin = 0
+    while row := one.match(data, begin):
+        begin = row.end()
+        if head_rows(row.group(), True, delimiter, skip):
+            return begin
+    return len(data)
 
 
 def jsonl_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) -> Table:

@@ -171,8 +171,8 @@ def csv_cells(
         line = reader.line_num
         if lines.too_long and (long := lines.too_long.intersection(range(first, line))):
             yield number + first, f"line {number + min(long)} is longer than {LONGEST >> 20} MiB"
-        elif not cells or (len(cells) == 1 and not cells[0].strip()):
-            continue
+        elif not any(map(str.strip, cells)):
+            continue  # a blank line, or one of delimiters only, as spreadsheets leave at the end
         elif cells[-1].endswith(_END) and (line > first + 1 or cells == [_END]):
             for lost in range(first, line - 1):
                 yield number + lost, f"a quote opens in line {number + first} and never closes"

@@ -25,6 +25,8 @@ _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
 _LIST_SEPARATOR = "|"
 #: Characters of a value that a message shows.
 _SHOWN = 200
+#: Google's words for splits; rows without one go to `train` by their hash, where `training` goes too.
+_ML_USES = {"training": "train", "validate": "validation"}
 #: Labels and splits that are remembered with what they mean.
 _REMEMBERED = 50_000
 
@@ -39,10 +41,20 @@ class Rows:
       manifest: the manifest's path.
       shown: how messages and keys of rows without image call the manifest.
       unit: what its rows are counted in: lines or rows.
+      folder_split: the split of rows that say none.
+      ml_use: whether splits have the names of Google's AutoML and Vertex AI.
     """
 
     def __init__(
-        self, settings: ConvertSettings, root: str, prefix: str, manifest: str, shown: str, unit: str
+        self,
+        settings: ConvertSettings,
+        root: str,
+        prefix: str,
+        manifest: str,
+        shown: str,
+        unit: str,
+        folder_split: str = "",
+        ml_use: bool = False,
     ) -> None:
         self._root = ImageRoot(root)
         self._prefix = prefix
@@ -51,6 +63,8 @@ class Rows:
         self._own_key = prefix + key_from_bytes(shown.encode("utf-8", "surrogateescape"))
         self._separator = settings.label_separator
         self._extra = settings.parsed_extra_columns
+        self._folder_split = folder_split
+        self._ml_uses = _ML_USES if ml_use else {}
         self._labels: dict[str, str] = {}
         self._splits: dict[str, str] = {}
         self._ids: set[int] = set()
@@ -82,7 +96,7 @@ class Rows:
         try:
             known = self._labels.get(label) if type(label) is str else None
             label = self._label(label) if known is None else known
-            split = self._split(split) if split else ""
+            split = self._split(split) if split else self._folder_split
             group = _text(group, "group") if group is not None and group != "" else ""
             sha256 = _sha256(sha256) if sha256 else ""
             extra = self._extra_values(values) if self._extra else ""
@@ -136,9 +150,10 @@ class Rows:
             if len(text) > _SHOWN:
                 raise RowFault("its split is too long for a name")
             try:
-                known = split_name(text)
+                known = split_name(text) or self._folder_split
             except ValueError as error:
                 raise RowFault(str(error)) from None
+            known = self._ml_uses.get(known, known)
             if type(value) is str and len(self._splits) < _REMEMBERED:
                 self._splits[value] = known
         return known
@@ -167,12 +182,12 @@ def bare_rows(cells: Iterable[tuple[int, list[str] | str]], separator: str) -> I
             continue
         has_split = len(row) > 1 and row[0].strip().upper() in ("", *SPLIT_WORDS)
         image, *labels = row[has_split:]
-        split = row[0].strip().lower() if has_split else ""
+        split = row[0] if has_split else ""
         names: list[str] = [name for name in labels if name.strip()]
         if separator:
             names = [name for text in names for name in text.split(separator)]
         label = names[0] if len(names) == 1 else names
-        yield number, (image, label, "validation" if split == "validate" else split, "", "")
+        yield number, (image, label, split, "", "")
 
 
 def _path(value: Any) -> str:

@@ -39,7 +39,7 @@ from shardwright.transforms.records.framing import (
     masked_crc32c,
     read_records,
 )
-from shardwright.transforms.sources.glimpse import Glimpse, look_at, read_head
+from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, look_at, read_head
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 from shardwright.transforms.sources.split_names import split_name
 from shardwright.transforms.sources.spool import Spool
@@ -49,7 +49,12 @@ from shardwright.transforms.sources.tfrecord.files import RecordFile, class_name
 from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
 from shardwright.transforms.sources.tfrecord.labels import classes_of_image
 from shardwright.transforms.sources.tfrecord.layouts import Roles, layout_name, roles_of
-from shardwright.transforms.sources.tfrecord.sample import check_sample, pixel_shape_of, sample
+from shardwright.transforms.sources.tfrecord.sample import (
+    check_sample,
+    pixel_shape_of,
+    pixels_are_planar,
+    sample,
+)
 
 #: Bytes of a name that becomes a key, and of the values of extra columns of one image.
 _MAX_NAME, _MAX_EXTRA = 1024, 1 << 20
@@ -65,9 +70,14 @@ def _keeps_splits(settings: ConvertSettings) -> bool:
 def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     found = files_of(glimpse.path, glimpse.is_file, settings.record_layout.needs, _keeps_splits(settings))
     files = [file for file in found if not file.filtered]
+    if not files and is_pattern(glimpse.path):
+        raise UsageError(
+            f"--input {printable(glimpse.path)} fits no TFRecord file, and does not exist either; check the "
+            "path, or name the folder: patterns are for TFRecord files only."
+        )
     if not files:
         raise UsageError(f"--input {printable(glimpse.path)} holds no TFRecord file; check the path.")
-    paths = [glimpse.path if glimpse.is_file else storage.join(glimpse.path, file.relative) for file in files]
+    paths = [record_files.path_of(glimpse.path, glimpse.is_file, file) for file in files]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; mend or remove it.")
@@ -77,7 +87,9 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
         raise UsageError(f"--input {printable(glimpse.path)} is no TFRecord file; check the path.")
     count = "a TFRecord file" if len(files) == 1 else f"{len(files):,} TFRecord files"
     if files[0].own:
-        return "a dataset of shardwright" if not glimpse.is_file else "a shard of a dataset of shardwright"
+        some = glimpse.is_file or is_pattern(glimpse.path)
+        shards = "a shard" if len(files) == 1 else f"{len(files):,} shards"
+        return f"{shards} of a dataset of shardwright" if some else "a dataset of shardwright"
     return f"{count} ({layout_name(names)})" if names else count
 
 
@@ -85,9 +97,9 @@ def split(item: Input, context: Context) -> Iterator[Part]:
     """Yields every file of an input."""
     settings = context.settings
     with storage.faults("list", item.path):
-        is_file = look_at(item.path).is_file
+        is_file = not is_pattern(item.path) and look_at(item.path).is_file
         for file in files_of(item.path, is_file, settings.record_layout.needs, _keeps_splits(settings)):
-            path = item.path if is_file else storage.join(item.path, file.relative)
+            path = record_files.path_of(item.path, is_file, file)
             yield Part(item, path, detail=file.encode())
 
 
@@ -104,6 +116,7 @@ class _Opened:
       spooled: the spool file with its unpacked bytes; empty where it is read itself.
       keys: those that are taken.
       said: class name -> id, as records say.
+      records: the unpacked file.
     """
 
     part: Part
@@ -114,6 +127,7 @@ class _Opened:
     spooled: str = ""
     keys: set[str] = field(default_factory=set)
     said: set[ClassId] = field(default_factory=set)
+    records: IO[bytes] | None = None
 
     @cached_property
     def key(self) -> str:
@@ -126,6 +140,11 @@ class _Opened:
         if not self.spooled:
             return self.state.size, self.state.version
         return storage.size_of(self.spooled), ""
+
+    @cached_property
+    def planar(self) -> bool:
+        """Whether the channels of bare pixels stand one after another, where records do not say it."""
+        return self.records is not None and pixels_are_planar(self.records, self.settings)
 
     def place(self, begin: int, length: int, **how: Any) -> str:
         """Returns a stretch of the file as a reference carries it."""
@@ -207,6 +226,7 @@ def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[I
       records: its unpacked bytes.
       fault: what was wrong with the compressed stream; empty if nothing was.
     """
+    opened.records = records
     number = -1
     damaged_end = False
     for item in read_records(records):
@@ -221,7 +241,7 @@ def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[I
         message = fault or f"the file ends after {number + 1} of {opened.file.records} records"
         for lost in range(number + 1, number + 1 + min(missing, _MAX_MISSING)):
             yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
-    elif fault and not damaged_end:
+    elif fault and not damaged_end and opened.file.records < 0:
         yield _faulty(opened, number + 1, QuarantineReason.TRUNCATED, fault)
 
 
@@ -267,7 +287,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
                 size,
                 method=image.method,
                 shape=image.shape,
-                planar=image.planar,
+                planar=opened.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar),
                 dtype=image.dtype,
             ),
         )

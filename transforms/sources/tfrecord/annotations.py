@@ -14,6 +14,8 @@ from shardwright.transforms.sources.tfrecord.layouts import ObjectRoles, Roles
 
 #: Objects of an image and bytes of its captions; more are nobody's.
 _MAX_OBJECTS, _MAX_CAPTION_BYTES = 100_000, 1 << 20
+#: Above every id that fits into a record.
+_MAX_ID = 2**63
 _FLAGS = ("difficult", "truncated", "occluded", "group_of", "depiction")
 
 #: Returns the encoded `Place` of a stretch of the record's bytes.
@@ -84,7 +86,9 @@ def _objects(
     record: ExampleSpans, roles: ObjectRoles, known: Mapping[int, str], place_of: PlaceOf
 ) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
     boxes = _boxes(record, roles.box)
-    numbers = [int(number) for number in _numbers(record, roles.label) if number == number // 1]
+    numbers = [int(number) for number in _numbers(record, roles.label) if abs(number) < _MAX_ID]
+    if numbers != list(_numbers(record, roles.label)):
+        raise ValueError(f"its feature {roles.label!r} holds values that are no class ids")
     classes = named(numbers, texts_of(record, roles.text), known)
     count = len(boxes) or len(classes.names)
     if count > _MAX_OBJECTS:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +20,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.records.framing import HEADER_BYTES, compression_of, masked_crc32c
 from shardwright.transforms.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
-from shardwright.transforms.sources.glimpse import Glimpse, read_head
+from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, read_head
 
 #: TFDS's description of a dataset, beside its files.
 DATASET_INFO = "dataset_info.json"
@@ -116,10 +119,23 @@ def accepts(glimpse: Glimpse) -> bool:
             return False
         for name in likely[:3]:
             if _CERTAIN.search(name) or holds_records(name, read_head(storage.join(folder.path, name), 4096)):
-                return True
+                return glimpse.images_below <= len(likely)
         children = [name for name in folder.folders if not name.startswith(".")]
         folders += [Glimpse(storage.join(folder.path, name), is_file=False) for name in children[:8]]
     return False
+
+
+def path_of(path: str, is_file: bool, file: RecordFile) -> str:
+    """Returns the path of one of the files of an input."""
+    if is_file:
+        return path
+    return storage.join(_folder_of(path) if is_pattern(path) else path, file.relative)
+
+
+def _folder_of(path: str) -> str:
+    """Returns the folder that something lies in."""
+    folder, slash, _ = path.rpartition("/")
+    return folder or slash or "."
 
 
 def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Iterator[RecordFile]:
@@ -129,7 +145,7 @@ def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Itera
     are told from names of files (`train-00000-of-00008`, `mnist-train.tfrecord-...`) and folders.
 
     Args:
-      path: the input.
+      path: the input, whose last part may be a pattern.
       is_file: whether it is a single file.
       needs: what the layout is about, for the class names.
       keep_splits: whether the splits of the source count.
@@ -137,15 +153,16 @@ def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Itera
     Raises:
       UsageError: if a dataset is damaged, or was not finished.
     """
-    path = path.rstrip("/")
-    folder = path.rpartition("/")[0] or ("" if is_file and not path.startswith("/") else "/")
-    folder = (folder or ".") if is_file else path
+    path = path.rstrip("/") or "/"
+    some = is_file or is_pattern(path)
+    folder = _folder_of(path) if some else path
     only = path.rpartition("/")[2] if is_file else ""
-    dataset = _read_own(storage.join(folder, DATASET_JSON), must=not is_file)
+    pattern = (glob.escape(only) or path.rpartition("/")[2]) if some else "*"
+    dataset = _read_own(storage.join(folder, DATASET_JSON), must=not some)
     if dataset:
-        shards = [(split, item) for split, items in dataset.splits.items() for item in items]
-        if not is_file or any(item.file == only for _, item in shards):
-            yield from _own_files(folder, dataset, only, keep_splits)
+        files = [item.file for items in dataset.splits.values() for item in items]
+        if not some or any(fnmatch.fnmatchcase(str(file), pattern) for file in files):
+            yield from _own_files(folder, dataset, pattern, keep_splits)
             return
     if is_file:
         names = [
@@ -155,23 +172,33 @@ def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Itera
         ]
         beside = [only, *names]
     else:
-        beside = storage.list_files(path)
-        if any(name.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for name in beside):
+        beside = _names_in(folder) if some else storage.list_files(folder)
+        if not some and any(name.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for name in beside):
             raise UsageError(
                 f"--input {printable(path)} has no dataset.json: the run that wrote it did not finish; "
                 "finish it with convert --resume, or name its sound files one by one."
             )
     listed = set(beside)
     for relative in sorted(beside):
-        if is_file and relative != only:
+        if some and not fnmatch.fnmatchcase(relative, pattern):
             continue
-        filtered = "" if is_file else _left_out(storage.join(path, relative), relative)
+        filtered = "" if is_file else _left_out(storage.join(folder, relative), relative)
         if filtered is None:
             continue
         split = split_of(relative, _beside(relative, DATASET_INFO) in listed) if keep_splits else ""
         yield RecordFile(
             relative, split, classes=_class_file(folder, relative, listed, needs), filtered=filtered
         )
+
+
+def _names_in(folder: str) -> list[str]:
+    """Returns the names of the files directly in a folder, however many there are; none if it is missing."""
+    if storage.is_remote(folder):
+        return [name for name in storage.list_files(folder) if "/" not in name]
+    if not os.path.isdir(folder):
+        return []
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if not entry.is_dir()]
 
 
 def _beside(relative: str, name: str) -> str:
@@ -254,14 +281,14 @@ def _read_own(path: str, must: bool) -> Dataset | None:
         return None
 
 
-def _own_files(folder: str, dataset: Dataset, only: str, keep_splits: bool) -> Iterator[RecordFile]:
+def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -> Iterator[RecordFile]:
     document = storage.join(folder, DATASET_JSON)
     for split, shards in dataset.splits.items():
         for shard in shards:
-            if only and shard.file != only:
-                continue
             if not isinstance(shard.file, str) or "/" in shard.file or not isinstance(shard.records, int):
                 raise UsageError(f"{document} is damaged ({shard!r}); restore it or convert again.")
+            if not fnmatch.fnmatchcase(shard.file, pattern):
+                continue
             if not storage.exists(storage.join(folder, shard.file)):
                 raise UsageError(
                     f"--input {printable(folder)} lacks {shard.file}, which its dataset.json names; "

@@ -11,7 +11,8 @@ import numpy as np
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.example import FeatureType, read_varint
 from shardwright.schemas.example_spans import ExampleSpans, Span, fields_in
-from shardwright.schemas.place import BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS
+from shardwright.schemas.place import BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, Place
+from shardwright.transforms.images.parts import bare_pixels
 from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
 from shardwright.transforms.sources.tfrecord.layouts import Roles
 
@@ -36,14 +37,14 @@ class FoundImage(NamedTuple):
       span: its bytes in the record.
       method: of `Place`: stored, or one of those of bare pixels.
       shape: height, width and channels of bare pixels.
-      planar: whether they stand channel by channel.
+      planar: whether they stand channel by channel; None where the record does not say it.
       dtype: NumPy's name of their type.
     """
 
     span: Span
     method: str = STORED
     shape: tuple[int, ...] = ()
-    planar: bool = False
+    planar: bool | None = False
     dtype: str = "|u1"
 
 
@@ -52,13 +53,11 @@ class NoImage(ValueError):
 
     Attributes:
       reason: the quarantine reason.
-      shape_missing: whether only the shape of bare pixels is missing.
     """
 
-    def __init__(self, message: str, reason: QuarantineReason, shape_missing: bool = False) -> None:
+    def __init__(self, message: str, reason: QuarantineReason) -> None:
         super().__init__(message)
         self.reason = reason
-        self.shape_missing = shape_missing
 
 
 def find_image(record: ExampleSpans, roles: Roles, pixel_shape: tuple[int, ...] | None) -> FoundImage:
@@ -105,6 +104,18 @@ def find_image(record: ExampleSpans, roles: Roles, pixel_shape: tuple[int, ...] 
     return _pixels(record, roles, name, span, pixel_shape)
 
 
+def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:
+    """Returns the values of bare pixels, all in one row.
+
+    Raises:
+      ImageFault: if they are damaged.
+      ValueError: if they are not as many as their shape says.
+    """
+    data = record.data[image.span.begin : image.span.end]
+    place = Place("", 0, len(data), image.method, dtype=image.dtype)
+    return np.frombuffer(bare_pixels(data, place), image.dtype).reshape(prod(image.shape))
+
+
 def _is_file(data: bytes, span: Span) -> bool:
     return kind_of(data[span.begin : min(span.end, span.begin + HEAD_BYTES)]) in SUPPORTED_KINDS
 
@@ -133,7 +144,7 @@ def _no_image(record: ExampleSpans, roles: Roles) -> NoImage:
             f"its feature {roles.images[0]!r} holds several values instead of one image",
             QuarantineReason.BAD_ROW,
         )
-    return NoImage(f"none of its features is an image (features: {names})", QuarantineReason.BAD_ROW)
+    return NoImage(f"it holds no image, which convert needs (features: {names})", QuarantineReason.BAD_ROW)
 
 
 def _side(record: ExampleSpans, name: str) -> int:
@@ -145,11 +156,11 @@ def _side(record: ExampleSpans, name: str) -> int:
     return number if 0 < number <= _MAX_SIDE else 0
 
 
-def _own_shape(record: ExampleSpans, roles: Roles) -> tuple[int, int, int, bool]:
-    """Returns height, width, channels and whether pixels are planar; 0 for what the record does not say."""
+def _own_shape(record: ExampleSpans, roles: Roles) -> tuple[int, int, int, bool | None]:
+    """Returns height, width, channels and whether pixels are planar; 0 and None for what is not said."""
     if roles.shape:
         feature = record.feature(roles.shape)
-        sides = [int(v) for v in feature.values if not isinstance(v, bytes)]
+        sides = [v for v in feature.values if isinstance(v, int)]
         if feature.type is FeatureType.BYTES and len(feature.values) == 1:
             kinds = {8: "<i4", 12: "<i4", 16: "<i8", 24: "<i8"}
             blob = feature.values[0]
@@ -160,7 +171,7 @@ def _own_shape(record: ExampleSpans, roles: Roles) -> tuple[int, int, int, bool]
         _side(record, roles.height),
         _side(record, roles.width),
         _side(record, roles.channels),
-        False,
+        None,
     )
 
 
@@ -174,8 +185,8 @@ def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
 
 def _shape(
     record: ExampleSpans, roles: Roles, count: int, pixel_shape: tuple[int, ...] | None
-) -> tuple[tuple[int, int, int], bool]:
-    """Returns the shape of bare pixels and whether they are planar.
+) -> tuple[tuple[int, int, int], bool | None]:
+    """Returns the shape of bare pixels and whether they are planar, None where the record does not say it.
 
     Args:
       record: the record.
@@ -195,10 +206,9 @@ def _shape(
                 f"its {count:,} values are bare pixels, and nothing says their shape; give it with "
                 "--pixel_shape, such as 28x28 or 32x32x3",
                 QuarantineReason.BAD_ROW,
-                shape_missing=True,
             )
         height, width, channels = pixel_shape
-        planar = False
+        planar = None
     if channels not in _CHANNELS:
         raise NoImage(f"its pixels have {channels} channels, not 1, 3 or 4", QuarantineReason.BAD_ROW)
     return (height, width, channels), planar
@@ -221,11 +231,13 @@ def _pixels(
         record.data[span.begin : min(span.begin + 4096, span.end)]
     ):
         return FoundImage(span, BASE64_PIXELS, shape, planar)
-    dtype = _wide_type(record.data, span, size // count) if size % count == 0 else ""
+    width = size // count if size % count == 0 else 0
+    dtype = _wide_type(record.data, span, width)
     if not dtype:
         raise NoImage(
             f"the {size:,} bytes of its feature {name!r} are neither an image file nor "
-            f"{shape[0]} x {shape[1]} x {shape[2]} pixels",
+            f"{shape[0]} x {shape[1]} x {shape[2]} pixels"
+            + (f" of {width} bytes, whole from 0 to 255 or of 0 to 1" if width in (4, 8) else ""),
             QuarantineReason.CORRUPT,
         )
     return FoundImage(span, PIXELS, shape, planar, dtype)

@@ -87,7 +87,7 @@ def classes_of_image(record: ExampleSpans, roles: Roles, known: Mapping[int, str
     if roles.label:
         feature = record.feature(roles.label)
         if feature.type is FeatureType.BYTES:
-            texts = texts if any(texts) else texts_of(record, roles.label)
+            texts = texts if any(texts) else _plain(roles.label, texts_of(record, roles.label))
         else:
             numbers = _numbers(roles.label, feature)
             if feature.type is FeatureType.FLOAT and len(texts) != len(numbers):
@@ -96,6 +96,19 @@ def classes_of_image(record: ExampleSpans, roles: Roles, known: Mapping[int, str
         texts = []
     found = named(numbers, [text.strip() for text in texts], known)
     return found._replace(names=tuple(dict.fromkeys(name for name in found.names if name)))
+
+
+def _plain(name: str, texts: list[str]) -> list[str]:
+    """Returns texts that are no numbers in disguise.
+
+    Raises:
+      ValueError: if one is.
+    """
+    if any(letter < " " for text in texts for letter in text.strip()):
+        raise ValueError(
+            f"its feature {name!r} holds the bytes of numbers, no class name; write it as an int64_list"
+        )
+    return texts
 
 
 def _numbers(name: str, feature: Feature) -> list[int]:

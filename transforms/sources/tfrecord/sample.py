@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import IO
 
-from shardwright.schemas.errors import UsageError
+import numpy as np
+
+from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.example_spans import ExampleSpans, NotAnExample
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import parse_pixel_shape
 from shardwright.transforms import storage
+from shardwright.transforms.images.pixel_order import are_planar, brightest_if_dark
 from shardwright.transforms.records.framing import Record, read_records
 from shardwright.transforms.sources.glimpse import read_head
 from shardwright.transforms.sources.tfrecord.files import compression_in, unpack
-from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
+from shardwright.transforms.sources.tfrecord.images import FoundImage, NoImage, find_image, pixel_values
 from shardwright.transforms.sources.tfrecord.layouts import roles_of
 
 #: Files looked into, records of each, and bytes of one that is remote or compressed.
@@ -50,7 +53,7 @@ def sample(paths: Sequence[str]) -> list[bytes]:
     return found
 
 
-@contextmanager
+@contextlib.contextmanager
 def _beginning(path: str) -> Iterator[IO[bytes]]:
     """Opens a file, or what the first bytes of one that is remote or compressed unpack to."""
     head = read_head(path, 4096)
@@ -89,7 +92,7 @@ def check_sample(path: str, records: Sequence[bytes], settings: ConvertSettings)
         raise UsageError(f"{shown}: its records are no tf.train.Example ({fault}); convert reads these only.")
     names = set().union(*(example.features for example in examples)) if examples else set()
     features = ", ".join(sorted(names)[:20])
-    _check_images(shown, examples, settings, features)
+    _check_images(shown, examples, settings)
     _check_needs(shown, examples, settings, features)
     for column in settings.parsed_extra_columns:
         if names and column.name not in names and not column.is_list:
@@ -100,23 +103,41 @@ def check_sample(path: str, records: Sequence[bytes], settings: ConvertSettings)
     return names
 
 
-def _check_images(
-    shown: str, examples: Sequence[ExampleSpans], settings: ConvertSettings, features: str
-) -> None:
-    faults = []
+def _check_images(shown: str, examples: Sequence[ExampleSpans], settings: ConvertSettings) -> None:
+    faults: list[NoImage] = []
+    found: list[tuple[ExampleSpans, FoundImage]] = []
     for example in examples:
         try:
-            find_image(example, roles_of(tuple(example.features)), pixel_shape_of(settings))
-            return
+            roles = roles_of(tuple(example.features))
+            found.append((example, find_image(example, roles, pixel_shape_of(settings))))
         except NoImage as fault:
             faults.append(fault)
         except ValueError:
             continue
-    if not faults:
-        return
-    if faults[0].shape_missing:
+    if faults and not found:
         raise UsageError(f"{shown}: the first record: {faults[0]}.")
-    raise UsageError(f"{shown}: the first record: {faults[0]} (features: {features}).")
+    highest = brightest_if_dark(pixel_values(*item) for item in found if item[1].dtype == "<u2")
+    if highest:
+        raise UsageError(
+            f"{shown}: the values of its first images run up to {highest} only, but white is 65535 in "
+            f"pixels of 16 bits; write them {'as uint8' if highest <= 0xFF else 'from 0 to 65535'}."
+        )
+
+
+def pixels_are_planar(records: IO[bytes], settings: ConvertSettings) -> bool:
+    """Tells of a file whose records do not say it whether the channels of pixels stand one after another."""
+
+    def pictures() -> Iterator[tuple[np.ndarray, tuple[int, ...]]]:
+        for item in islice(read_records(records), _RECORDS):
+            if isinstance(item, Record):
+                # What is wrong with it is told when it is listed, or converted.
+                with contextlib.suppress(ValueError, ImageFault):
+                    example = ExampleSpans(item.data)
+                    image = find_image(example, roles_of(tuple(example.features)), pixel_shape_of(settings))
+                    if image.planar is None:
+                        yield pixel_values(example, image), image.shape
+
+    return are_planar(pictures())
 
 
 def _check_needs(
@@ -129,7 +150,11 @@ def _check_needs(
     if any(role.has(needs) for role in roles):
         return
     fitting = [layout.name for layout in LAYOUTS.values() if any(role.has(layout.needs) for role in roles)]
-    advice = f"choose --layout {' or '.join(fitting)}" if fitting else "choose --unlabelled keep"
+    advice = "name records with annotations of that kind"
+    if fitting:
+        advice = f"choose --layout {' or '.join(fitting)}"
+    elif needs is Needs.LABEL:
+        advice = "choose --unlabelled keep"
     raise UsageError(
         f"--layout {settings.layout}: {shown.removeprefix('--input ')} says {_WHAT[needs]} "
         f"(features: {features}); {advice}."

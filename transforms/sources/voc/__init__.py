@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, printable
@@ -155,9 +154,7 @@ def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iter
     lists = _read_lists(place.root, "Segmentation" if semantic else "Main")
     masks = find_masks(_mask_folder(place, settings)) if semantic else {}
     if semantic:
-        sides: Mapping[str, str] = {
-            stem: join(_mask_folder(place, settings), path) for stem, path in masks.items()
-        }
+        sides = {stem: mask.state.path for stem, mask in masks.items()}
         wanted = lists.splits.keys() or sides.keys()
     else:
         sides = _xml_files(place)
@@ -179,9 +176,7 @@ def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iter
             message = NO_MASK if semantic else "there is no XML file for it"
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
         else:
-            yield ref._replace(
-                annotations=Annotations(semantic_mask=sides[stem]).encode() if semantic else ""
-            )
+            yield ref._replace(annotations=masks[stem].annotations if semantic else "")
     yield from _without_image(place, item, sides, lists, seen)
 
 
@@ -199,7 +194,7 @@ def _images(place: VocPlace, prefix: str) -> Iterator[ImageRef]:
 def _xml_files(place: VocPlace) -> dict[str, str]:
     """Returns the path of every XML file by its key without suffix."""
     found = {}
-    for path in files_below(place.annotations):
+    for path, _ in files_below(place.annotations):
         if path.lower().endswith(".xml") and not any(part.startswith(".") for part in path.split("/")):
             found[stem_of(key_of(path))] = join(place.annotations, path)
     return found

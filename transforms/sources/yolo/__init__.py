@@ -18,6 +18,7 @@ from shardwright.transforms.sources.annotation_files import (
     side_by_side,
 )
 from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.file_states import FileStates, with_states
 from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.image_files import (
     annotated,
@@ -27,7 +28,6 @@ from shardwright.transforms.sources.image_files import (
     files_below,
     join,
     key_of,
-    with_state,
 )
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 from shardwright.transforms.sources.yolo.files import (
@@ -149,21 +149,25 @@ def _lying(part: Part, place: YoloPlace, root: str) -> Iterator[ImageRef]:
 
 def _listed(part: Part, place: YoloPlace, root: str) -> Iterator[ImageRef]:
     """Yields the images that a file lists."""
-    for path in list_entries(place, root):
-        inner = below(path, root)
-        key = key_of((path.partition("://")[2] or path).lstrip("/") if inner is None else inner)
-        if ".." in key.split("/"):
-            key = "/".join(part for part in key.split("/") if part != "..")
-        message = f"listed in {printable(place.path)}"
-        ref = ImageRef(part.item.prefix + key, path, split=place.split, message=message)
-        yield with_state(ref)
+    entries = list_entries(place, root)
+    refs = (_of_entry(part, place, root, path) for path in entries)
+    return with_states(refs, FileStates(root, len(entries)), root)
+
+
+def _of_entry(part: Part, place: YoloPlace, root: str, path: str) -> ImageRef:
+    inner = below(path, root)
+    key = key_of((path.partition("://")[2] or path).lstrip("/") if inner is None else inner)
+    if ".." in key.split("/"):
+        key = "/".join(step for step in key.split("/") if step != "..")
+    message = f"listed in {printable(place.path)}"
+    return ImageRef(part.item.prefix + key, path, split=place.split, message=message)
 
 
 def _without_image(part: Part, place: YoloPlace, root: str, used: set[str]) -> Iterator[ImageRef]:
     """Yields what stands for the label files that no image has."""
     folder = label_folder(place.path)
     prefix = _prefix(part, folder, place, root)
-    for path in files_below(folder):
+    for path, _ in files_below(folder):
         name = path.rpartition("/")[2].lower()
         uri = join(folder, path)
         hidden = any(step.startswith(".") for step in path.split("/"))

@@ -1,0 +1,80 @@
+"""Images that annotations name in a bucket have the states of their objects, so that changes are noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import outcomes
+from listing import listed
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.transforms import storage
+from shardwright.transforms.sources import file_states
+from shardwright.transforms.sources.file_states import FileStates, with_states
+from storage.buckets import Bucket
+from storage.test_annotation_sources import SETS
+
+_KINDS = ("coco", "panoptic", "open_images")
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_resume_sees_another_image(bucket: Bucket, tmp_path: Path, kind: str) -> None:
+    put, layout = SETS[kind]
+    name = put(tmp_path / "in")
+    bucket.put_tree(tmp_path / "in", "in/")
+    settings: dict[str, Any] = {"layout": layout, "max_bad_fraction": 1, "output": tmp_path / "out"}
+    settings["input"] = f"{bucket.url}/in/{name}".rstrip("/")
+    first = convert(**settings).dataset.fingerprint
+    assert convert(**settings, resume=True).dataset.fingerprint == first
+    (image,) = (path for path in bucket.names() if path.endswith("house.jpg"))
+    bucket.put(image, bucket.get(image)[:-2] + b"\0\xff\xd9")
+    assert convert(**settings, resume=True).dataset.fingerprint != first
+    bucket.delete(image)
+    convert(**settings, resume=True)
+    (key,) = (key for key in outcomes(tmp_path / "out") if key.endswith("house.jpg"))
+    assert outcomes(tmp_path / "out")[key] == "BAD_ANNOTATION"
+
+
+def test_a_mask_has_the_state_of_its_object(bucket: Bucket, tmp_path: Path) -> None:
+    put, layout = SETS["panoptic"]
+    name = put(tmp_path / "in")
+    bucket.put_tree(tmp_path / "in", "in/")
+    found = listed(f"{bucket.url}/in/{name}", layout)
+    said = found.said("eagle.jpg")
+    state = storage.stat(said.panoptic_mask)
+    assert state is not None and (said.mask_size, said.mask_version) == (state.size, state.version)
+
+
+@pytest.mark.parametrize("most", [10_000, 3])
+def test_a_folder_is_listed_unless_it_holds_far_more(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(file_states, "_LEAST_LISTED", most)
+    monkeypatch.setattr(file_states, "_LISTED_FOR_EACH", 1)
+    names = ["a.jpg", "b/\u00e4 c.jpg", "b/d.jpg", "e", "f"]
+    for number, name in enumerate(names):
+        bucket.put(f"in/{name}", b"x" * number)
+    bucket.put("other.jpg", b"other")
+    drawn = []
+    list_objects = storage.list_objects
+
+    def counted(folder: str) -> Iterator[storage.StoredObject]:
+        for item in list_objects(folder):
+            drawn.append(item)
+            yield item
+
+    monkeypatch.setattr(storage, "list_objects", counted)
+    root = f"{bucket.url}/in"
+    uris = [*(f"{root}/{name}" for name in names[:3]), f"{root}/gone.jpg", f"{bucket.url}/other.jpg"]
+    refs = [ImageRef(uri, uri) for uri in uris] + [ImageRef("k", f"{root}/a.jpg").filtered("dotfile")]
+    found = list(with_states(refs, FileStates(root, 3), root))
+    assert [ref.key for ref in found] == [ref.key for ref in refs]
+    assert [ref.size for ref in found] == [0, 1, 2, -1, 5, -1]
+    assert [ref.reason for ref in found] == ["", "", "", "BAD_ANNOTATION", "", "dotfile"]
+    for ref in (*found[:3], found[4]):
+        assert storage.StoredObject(ref.uri, ref.size, ref.version, ref.crc32c) == storage.stat(ref.uri)
+    assert len(drawn) == min(len(names), most + 1)

@@ -1,0 +1,127 @@
+"""The states of files that annotations name: what resume and rebuild need to notice that one has changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from array import array
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+import numpy as np
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.transforms import storage
+from shardwright.transforms.sources.annotation_files import side_by_side
+from shardwright.transforms.sources.image_files import MISSING, below
+
+#: Objects that are listed in any case.
+_LEAST_LISTED = 10_000
+#: Objects listed for each that is asked for: a thousand in a listing take as long as one by itself.
+_LISTED_FOR_EACH = 10
+
+
+class _Listing:
+    """What a storage lists below a folder, as columns: some 60 bytes for each of millions of objects."""
+
+    def __init__(self) -> None:
+        self._hashes = array("Q")
+        self._sizes = array("q")
+        self._ends = array("q", [0])
+        self._marks = bytearray()  # version and checksum of each
+        self._sorted: np.ndarray = np.empty(0, np.uint64)
+        self._order: np.ndarray = np.empty(0, np.int64)
+
+    def add(self, item: storage.StoredObject) -> None:
+        self._hashes.append(_hash(item.path))
+        self._sizes.append(item.size)
+        self._marks += f"{item.version} {item.crc32c}".encode()
+        self._ends.append(len(self._marks))
+
+    def close(self) -> None:
+        hashes = np.frombuffer(self._hashes, np.uint64)
+        self._order = np.argsort(hashes, kind="stable")
+        self._sorted = hashes[self._order]
+
+    def find(self, path: str) -> storage.StoredObject | None:
+        wanted = np.uint64(_hash(path))
+        place = int(np.searchsorted(self._sorted, wanted))
+        if place == len(self._sorted) or self._sorted[place] != wanted:
+            return None
+        number = int(self._order[place])
+        marks = self._marks[self._ends[number] : self._ends[number + 1]].decode()
+        version, _, crc32c = marks.rpartition(" ")
+        return storage.StoredObject(path, self._sizes[number], version, crc32c)
+
+
+def _hash(path: str) -> int:
+    return int.from_bytes(blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "big")
+
+
+class FileStates:
+    """Tells the states of files, most of which lie in a folder.
+
+    A folder of object storage is listed as a whole, unless it holds far more than what is asked for.
+    """
+
+    def __init__(self, folder: str, count: int) -> None:
+        """Lists the folder if it is remote.
+
+        Args:
+          folder: where the files lie.
+          count: about how many will be asked for.
+        """
+        self._folder = folder.rstrip("/")
+        self._listing: _Listing | None = None
+        if not count or not storage.is_remote(folder):
+            return
+        listing = _Listing()
+        most = max(_LEAST_LISTED, _LISTED_FOR_EACH * count)
+        for number, item in enumerate(storage.list_objects(f"{self._folder}/")):
+            if number == most:
+                return
+            listing.add(item)
+        listing.close()
+        self._listing = listing
+
+    def find(self, path: str) -> storage.StoredObject | None:
+        """Returns the state of a file; None if there is none, or it does not tell."""
+        if self._listing is not None and below(path, self._folder) is not None:
+            return self._listing.find(path)
+        try:
+            return storage.stat(path)
+        except (OSError, ValueError):  # what that means shows when it is read
+            return None
+
+
+def with_states(refs: Iterable[ImageRef], states: FileStates, folder: str) -> Iterator[ImageRef]:
+    """Yields references in order, with the sizes and states of their files; of one that is missing, as such.
+
+    Args:
+      refs: any number of them; those that are no candidates stay as they are.
+      states: of the files in the folder.
+      folder: where most of them lie.
+    """
+    return side_by_side(lambda ref: _with_state(ref, states) if ref.is_candidate else ref, refs, folder)
+
+
+def _with_state(ref: ImageRef, states: FileStates) -> ImageRef:
+    if not storage.is_remote(ref.uri):
+        return _with_local_state(ref)
+    found = states.find(ref.uri)
+    if found is None:
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
+    return ref._replace(size=found.size, version=found.version, crc32c=found.crc32c)
+
+
+def _with_local_state(ref: ImageRef) -> ImageRef:
+    try:
+        status = os.stat(ref.uri)
+    except PermissionError:
+        return ref
+    except (OSError, ValueError):
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
+    if not stat.S_ISREG(status.st_mode):
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "its image is no regular file")
+    return ref._replace(size=status.st_size, version=storage.local_version(status))
