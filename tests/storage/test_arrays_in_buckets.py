@@ -34,6 +34,7 @@ def test_mnist(bucket: Bucket, tmp_path: Path, packed: bool) -> None:
     _same(bucket, tmp_path / "mnist", tmp_path)
 
 
+@pytest.mark.slow
 def test_cifar(bucket: Bucket, tmp_path: Path) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-py")
     bucket.put_tree(tmp_path / "cifar-10-batches-py", "in/cifar-10-batches-py/")
@@ -47,6 +48,7 @@ def test_cifar_as_downloaded(bucket: Bucket, tmp_path: Path) -> None:
     _same(bucket, tmp_path / "cifar-10-python.tar.gz", tmp_path)
 
 
+@pytest.mark.slow
 def test_npz(bucket: Bucket, tmp_path: Path) -> None:
     """One member is read in place, one unpacked, one brought into another order."""
     arrays = {"x_train": np.asfortranarray(greys(20)), "y_train": digits(20), "x_test": greys(5)}

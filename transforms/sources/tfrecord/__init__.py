@@ -72,8 +72,8 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     files = [file for file in found if not file.filtered]
     if not files and is_pattern(glimpse.path):
         raise UsageError(
-            f"--input {printable(glimpse.path)} fits no TFRecord file, and does not exist either; check the "
-            "path, or name the folder: patterns are for TFRecord files only."
+            f"--input {printable(glimpse.path)} does not exist, and as a pattern it fits no TFRecord "
+            "file; check the path, or name the folder."
         )
     if not files:
         raise UsageError(f"--input {printable(glimpse.path)} holds no TFRecord file; check the path.")
