@@ -148,6 +148,6 @@ def test_the_keys_of_many_images_sort(tmp_path_factory: pytest.TempPathFactory) 
     place = decode_place(refs[3].place)
     assert (place.offset, place.length, place.method, place.shape) == (37, 4, PIXELS, (2, 2, 1))
     assert refs[3].label == "3" and refs[3].version != refs[4].version
-    assert refs[-1].message.startswith("this one and 1099960 more")
+    assert refs[-1].message.startswith("this one and 1189960 more")
     same = [ref for ref in refs[:20] if ref.version == refs[0].version]
     assert same == [refs[0]]
