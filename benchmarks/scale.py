@@ -134,6 +134,7 @@ def build(pipeline: Any, size: int, result: str) -> None:
         check_keys,
         name_planned_shard,
     )
+    from shardwright.transforms.sources.label_rules import LabelRules
 
     settings = ConvertSettings(resize="224")
     listings = [range(start, min(start + LISTING, size)) for start in range(0, size, LISTING)]
@@ -143,11 +144,10 @@ def build(pipeline: Any, size: int, result: str) -> None:
         | "ListSynthetic" >> beam.FlatMap(synthetic_refs)
         | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)
     )
-    own_ids: dict[str, int] = {}
-    ids = pipeline | "NoClassIds" >> beam.Create([own_ids], reshuffle=False)
+    ids = pipeline | "NoClassIds" >> beam.Create([], reshuffle=False)
     forecast = (
         batches
-        | "ForecastDataset" >> ForecastDataset(settings, ids)
+        | "ForecastDataset" >> ForecastDataset(settings, ids, LabelRules())
         | "NotePlanned" >> beam.Map(_note_planned)
     )  # fmt: skip
     grouped = (

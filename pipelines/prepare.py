@@ -131,14 +131,14 @@ def build_forecast(pipeline: Any, request: Request, spool: Spool) -> tuple[Any, 
     settings = request.settings
     refs, class_ids = pipeline | "ListSources" >> ListSources(
         request.inputs, Context(settings, spool), request.rules
-    )  # ImageRef, {name: id}
+    )  # ImageRef, ClassId
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     if settings.dedupe == "exact":
         # Elsewhere an unknown class is a fault of one object, and none of the image.
         fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
         batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
-        settings, class_ids, request.carried, request.class_names, request.explicit_shards
+        settings, class_ids, request.rules, request.carried, request.class_names, request.explicit_shards
     )  # Forecast
     return batches, forecast
 

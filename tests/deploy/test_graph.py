@@ -45,10 +45,7 @@ CROSSING = {
 UNTYPED = {
     "DedupeExact/GroupBySha256", "GroupKeys", "VerifyShards/GroupByBucket",
     "ForecastDataset/SummariseRefs/InjectDefault side 0", "NamePlannedShards side 1",
-    "CommitDataset/Commit side 1", "ListSources/GatherClassIds/CombinePerKey",
-    "ListSources/GatherClassIds/CombinePerKey/GroupByKey",
-    "ListSources/GatherClassIds/InjectDefault side 0",
-}  # fmt: skip
+    "CommitDataset/Commit side 1", "ForecastDataset/MakeForecast side 0", }  # fmt: skip
 SETTINGS = (f"--output=gs://{BUCKET}/out", "--resize=64", "--splits=train=0.8,test=0.2")
 FULL = ("--dedupe=exact", "--verify=full")
 MOST_BYTES = 20 * 10**6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -22,12 +22,14 @@ from shardwright.schemas.image_ref import (
     encode_refs,
     printable,
 )
+from shardwright.schemas.labels import ClassId, merge_class_ids
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.plan.assign import shard_of, shard_order
 from shardwright.transforms.plan.forecast import Placement, RefSummary, make_forecast
 from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.sources.label_rules import LabelRules
 
 ShardId = tuple[str, int]
 
@@ -117,23 +119,25 @@ class _MakeForecast(beam.DoFn):
     def __init__(
         self,
         settings: ConvertSettings,
+        rules: LabelRules,
         carried: Plan | None,
         class_names: Sequence[str],
         explicit_shards: bool,
     ) -> None:
         self._settings = settings
+        self._rules = rules
         self._carried = carried
         self._class_names = tuple(class_names)
         self._explicit_shards = explicit_shards
 
-    def process(self, summary: RefSummary, own_ids: Mapping[str, int]) -> Iterator[Forecast]:
+    def process(self, summary: RefSummary, class_ids: Iterable[ClassId]) -> Iterator[Forecast]:
         limit_pixels(self._settings.max_pixels)
         with ThreadPoolExecutor(_SAMPLE_THREADS) as executor:
             forecast = make_forecast(
                 summary,
                 self._settings,
                 executor,
-                own_ids,
+                self._rules.apply_to_ids(merge_class_ids(class_ids)),
                 self._carried,
                 self._class_names,
                 self._explicit_shards,
@@ -148,7 +152,8 @@ class ForecastDataset(beam.PTransform):
 
     Args:
       settings: checked settings.
-      own_ids: of one mapping, class name -> id, of sources that have ids of their own.
+      class_ids: the ids that sources give to class names.
+      rules: what becomes of class names.
       carried: the plan to carry on.
       class_names: the only class names allowed, in id order; empty for any.
       explicit_shards: the shard settings were given anew.
@@ -157,14 +162,16 @@ class ForecastDataset(beam.PTransform):
     def __init__(
         self,
         settings: ConvertSettings,
-        own_ids: beam.PCollection,
+        class_ids: beam.PCollection,
+        rules: LabelRules,
         carried: Plan | None = None,
         class_names: Sequence[str] = (),
         explicit_shards: bool = False,
     ) -> None:
         super().__init__()
         self._settings = settings
-        self._own_ids = own_ids
+        self._class_ids = class_ids
+        self._rules = rules
         self._carried = carried
         self._class_names = class_names
         self._explicit_shards = explicit_shards
@@ -177,8 +184,10 @@ class ForecastDataset(beam.PTransform):
             >> beam.CombineGlobally(_Summarise(self._settings)).with_output_types(RefSummary)  # RefSummary
             | "MakeForecast"
             >> beam.ParDo(
-                _MakeForecast(self._settings, self._carried, self._class_names, self._explicit_shards),
-                beam.pvalue.AsSingleton(self._own_ids),
+                _MakeForecast(
+                    self._settings, self._rules, self._carried, self._class_names, self._explicit_shards
+                ),
+                beam.pvalue.AsIter(self._class_ids),
             ).with_output_types(Forecast)  # Forecast
         )
 

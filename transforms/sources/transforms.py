@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.labels import ClassId, merge_class_ids
+from shardwright.schemas.labels import ClassId
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.sources.label_rules import LabelRules
-from shardwright.transforms.sources.source import Context, Input, Part, source_by_name
+from shardwright.transforms.sources.source import Context, Input, Part, source_by_name, whole
 
 _CLASS_IDS = "class_ids"
 
@@ -40,27 +40,10 @@ class _ListPart(beam.DoFn):
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
 
 
-class _DistinctClassIds(beam.CombineFn):
-    """Gathers the ids that sources give to class names."""
-
-    def create_accumulator(self) -> set[ClassId]:
-        return set()
-
-    def add_input(self, found: set[ClassId], item: ClassId) -> set[ClassId]:
-        found.add(item)
-        return found
-
-    def merge_accumulators(self, several: Iterable[set[ClassId]]) -> set[ClassId]:
-        return set().union(*several)
-
-    def extract_output(self, found: set[ClassId]) -> set[ClassId]:
-        return found
-
-
 class ListSources(beam.PTransform):
-    """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[dict[str, int]])`.
+    """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId])`.
 
-    The second result is one mapping: class name -> id, of the sources that have ids of their own.
+    The second result are the ids that sources give to class names, as often as they are found.
 
     Args:
       inputs: checked inputs.
@@ -76,21 +59,14 @@ class ListSources(beam.PTransform):
 
     def expand(self, begin: beam.pvalue.PBegin) -> tuple[beam.PCollection, beam.PCollection]:
         """Applies the transform."""
-        listed = (
+        parts = (
             begin
             | "NameInputs" >> beam.Create(self._inputs, reshuffle=False)  # Input
             | "SplitInput" >> beam.FlatMap(split_input, self._context).with_output_types(Part)  # Part
-            | "SpreadOut" >> beam.Reshuffle()  # Part
-            | "ListPart"
-            >> beam.ParDo(_ListPart(self._context, self._rules)).with_outputs(_CLASS_IDS, main="refs")
+        )
+        if len(self._inputs) > 1 or source_by_name(self._inputs[0].source).split is not whole:
+            parts = parts | "SpreadOut" >> beam.Reshuffle()  # Part
+        listed = parts | "ListPart" >> beam.ParDo(_ListPart(self._context, self._rules)).with_outputs(
+            _CLASS_IDS, main="refs"
         )  # ImageRef; ClassId
-        rules = self._rules
-        class_ids = (
-            listed[_CLASS_IDS]
-            | "GatherClassIds" >> beam.CombineGlobally(_DistinctClassIds())  # {ClassId}
-            | "MergeClassIds"
-            >> beam.Map(lambda found: rules.apply_to_ids(merge_class_ids(found))).with_output_types(
-                dict[str, int]
-            )
-        )  # {name: id}
-        return listed.refs, class_ids
+        return listed.refs, listed[_CLASS_IDS]
