@@ -27,6 +27,8 @@ cd "$root"
     --peer_python "$work/img2dataset/bin/python" --peer_python "$work/litdata/bin/python"
 "$python" benchmarks/run.py --photos "$work/30000" --rounds 1 --only shardwright --json "$work/memory.json"
 "$python" benchmarks/large_photos.py --photos "$work/large"
+"$python" benchmarks/archives.py --photos "$work/3000"
+"$python" benchmarks/manifest.py
 "$python" benchmarks/storage.py --photos "$work/3000"
 "$python" benchmarks/cores.py --photos "$work/3000"
 "$python" benchmarks/scale.py --sizes 10000,100000,1000000
