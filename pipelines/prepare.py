@@ -59,7 +59,6 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
     storage.require_known("--plan_from", plan_from)
     carried = read_plan(plan_from) if plan_from else None
     settings = cli_options.build_settings(values, carried.settings if carried else None)
-    storage.require_known("--class_names", settings.class_names)
     if with_output:
         storage.require_known("--output", settings.output)
     return Request(
@@ -101,14 +100,7 @@ def read_class_names(path: str, first_label: int = 0) -> tuple[str, ...]:
     """Reads the `--class_names` file, in the order of ids; empty without one."""
     if not path:
         return ()
-    try:
-        text = storage.read_bytes(path).decode("utf-8")
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"--class_names {path}: {reason}; check the path.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"--class_names {path} is not UTF-8 text; save it as UTF-8.") from None
-    return parse_class_names(text, path, first_label)
+    return parse_class_names(storage.read_text("--class_names", path), path, first_label)
 
 
 def build_forecast(pipeline: Any, request: Request, spool: Spool) -> tuple[Any, Any]:

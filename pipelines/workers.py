@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.transforms import storage
-from shardwright.transforms.sources.source import Input
+from shardwright.transforms.sources.source import Input, source_by_name
 from shardwright.transforms.workers import usable_cpus, worker_threads
 
 #: Seconds that an image holds the interpreter's lock, so that no thread of its process goes on;
@@ -26,7 +26,6 @@ COUNTED_FILES = 50_000
 COUNTED_OBJECTS = 10_000
 #: Of an archive or another file with images in it, for each of them; of a file that names them.
 _BYTES_OF_AN_IMAGE, _BYTES_OF_A_ROW = 50_000, 100
-_ROWS = ("manifest", "coco", "open_images")
 _MULTI_PROCESSING = "multi_processing"
 
 
@@ -101,7 +100,8 @@ def _first_files(inputs: Sequence[Input]) -> Workload:
     for item in inputs:
         if item.is_file:  # what it holds is not known yet
             bytes_ = storage.size_of(item.path)
-            images = bytes_ // (_BYTES_OF_A_ROW if item.source in _ROWS else _BYTES_OF_AN_IMAGE)
+            names_only = source_by_name(item.source).names_images
+            images = bytes_ // (_BYTES_OF_A_ROW if names_only else _BYTES_OF_AN_IMAGE)
             images = min(images, COUNTED_FILES)
             files, size = files + images, size + images * _BYTES_OF_AN_IMAGE
             remote += images if storage.is_remote(item.path) else 0

@@ -156,8 +156,10 @@ def commit(
         check_books(forecast, results, checks)
         result = describe(job, forecast, results)
         books = Books()
+        boxes: Counter[str] = Counter()
         for shard in results:
             books.add(shard)
+            boxes.update(shard.boxes)
         outcome = {
             "run": job.started,
             "exit_code": int(ExitCode.DONE),
@@ -167,8 +169,8 @@ def commit(
             "reused_shards": sum(shard.reused for shard in results),
             "animated": sum(shard.animated for shard in results),
             "kept": sum(shard.kept for shard in results),
-            "boxes": _boxes(results),
-            "warnings": [*forecast.warnings, *_box_warnings(results)],
+            "boxes": dict(boxes),
+            "warnings": [*forecast.warnings, *_box_warnings(boxes, results)],
         }
         if _was_swapped(job, result):
             storage.remove_tree(job.directory)
@@ -201,16 +203,8 @@ def commit(
         return outcome
 
 
-def _boxes(results: Iterable[ShardResult]) -> dict[str, int]:
-    boxes: Counter[str] = Counter()
-    for result in results:
-        boxes.update(result.boxes)
-    return dict(boxes)
-
-
-def _box_warnings(results: Sequence[ShardResult]) -> Iterator[str]:
+def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> Iterator[str]:
     """Yields what is to be said of annotations that could not be used."""
-    boxes = _boxes(results)
     if boxes.get("dropped"):
         shards = sorted(results, key=lambda result: result.file)
         shown = [text for result in shards for text in result.bad_boxes][:_SHOWN]
@@ -290,8 +284,9 @@ def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) 
 
 def _run(job: Job, results: Sequence[ShardResult]) -> dict[str, Any]:
     finished = time.time()
-    begun = [result.started for result in results if not result.reused]
-    ended = [result.finished for result in results if not result.reused]
+    written = [result for result in results if result.file and not result.reused]
+    begun = [result.started for result in written]
+    ended = [result.finished for result in written]
     return {
         **job.run,
         "output": printable(job.output),

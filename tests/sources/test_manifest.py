@@ -135,6 +135,7 @@ def test_what_is_wrong_with_rows_is_told_and_booked(tmp_path: Path, made: Run) -
         more.write(b"\r\n\r\n" + os.fsencode(PICTURES[9]) + b",caf\xe9,train,,1\r\n")  # 19
     result = made(file, extra_columns="price:float")
     assert balanced(result.dataset.ledger)
+    assert 0 < result.run["convert_seconds"] <= result.run["seconds"]  # the ledger of bad rows has no times
     check_books(tmp_path / "out")
     found = {key: (entry["reason"], entry["message"]) for key, entry in quarantine(tmp_path / "out").items()}
     line = "rows.csv, line {}: {}".format

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -34,7 +33,7 @@ def read_annotation_file(path: str) -> bytes | None:
       EngineError: if the storage failed.
     """
     try:
-        data = storage.read_head(path, MOST_BYTES) if storage.is_remote(path) else _read_local(path)
+        data = storage.read_head(path, MOST_BYTES)
     except ValueError:  # a NUL
         return None
     except OSError as error:
@@ -47,14 +46,6 @@ def read_annotation_file(path: str) -> bytes | None:
     if len(data) >= MOST_BYTES:
         raise AnnotationFault("its annotations are 16 MB or more")
     return data
-
-
-def _read_local(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    try:
-        return storage.read_fully(descriptor, 0, MOST_BYTES)
-    finally:
-        os.close(descriptor)
 
 
 def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], path: str) -> Iterator[Result]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason
@@ -24,7 +24,8 @@ from shardwright.transforms.sources.source import Context, Input, Part, Source
 _REQUESTS_AT_ONCE = 16
 #: Objects collected before they are looked into.
 _LOOKS_TOGETHER = 256
-_NO_FOLDER = "it lies in no class folder"
+#: Why an image has no class.
+NO_FOLDER = "it lies in no class folder"
 #: Folder names that are splits when every folder at the top has one of them.
 SPLIT_FOLDERS = (
     "train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"
@@ -42,7 +43,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
 def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every file below a folder."""
     for ref in list_class_folders(part.item):
-        yield ref._replace(message=_NO_FOLDER) if ref.is_candidate and not ref.label else ref
+        yield ref._replace(message=NO_FOLDER) if ref.is_candidate and not ref.label else ref
 
 
 def list_class_folders(source: Input) -> Iterator[ImageRef]:
@@ -162,16 +163,7 @@ def _reference(
     if not stat.S_ISREG(status.st_mode):
         return ref.filtered(FilterReason.SPECIAL_FILE)
     ref = ref._replace(size=status.st_size, version=storage.local_version(status))
-    if not claims_to_be_image(key):
-        filtered = _not_a_candidate(lambda: _read_head(path), key)
-        if filtered:
-            return ref.filtered(filtered)
-    return ref
-
-
-def _read_head(path: bytes) -> bytes:
-    with open(path, "rb", buffering=0) as file:
-        return file.read(HEAD_BYTES)
+    return ref if claims_to_be_image(key) else _look_into(ref)
 
 
 def _absent(ref: ImageRef) -> ImageRef:
@@ -180,15 +172,15 @@ def _absent(ref: ImageRef) -> ImageRef:
     return ref.quarantined(QuarantineReason.UNREADABLE, "the symbolic link points nowhere")
 
 
-def _not_a_candidate(read_head: Callable[[], bytes], key: str) -> str | None:
-    """Looks into a file that does not claim to be an image; returns why it is none, if so."""
+def _look_into(ref: ImageRef) -> ImageRef:
+    """Looks into a file that does not claim to be an image; returns it filtered if it is none."""
     try:
-        check_kind(read_head(), key)
+        check_kind(storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b"", ref.key)
     except NotACandidate as filtered:
-        return filtered.reason
+        return ref.filtered(filtered.reason)
     except (OSError, ImageFault):
-        return FilterReason.NOT_AN_IMAGE
-    return None
+        return ref.filtered(FilterReason.NOT_AN_IMAGE)
+    return ref
 
 
 def _list_remote(source: Input) -> Iterator[ImageRef]:
@@ -268,13 +260,6 @@ def _remote_reference(
     )
     if any(part.startswith(".") for part in key.split("/")):
         return ref.filtered(FilterReason.DOTFILE)
-    return ref
-
-
-def _look_into(ref: ImageRef) -> ImageRef:
-    filtered = _not_a_candidate(lambda: storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b"", ref.key)
-    if filtered:
-        return ref.filtered(filtered)
     return ref
 
 

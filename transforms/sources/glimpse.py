@@ -40,7 +40,7 @@ class Glimpse:
     @cached_property
     def head(self) -> bytes:
         """The first 64 kB of a file, all of them if it is smaller; nothing of a folder."""
-        return read_head(self.path, HEAD_BYTES) if self.is_file else b""
+        return storage.read_head(self.path, HEAD_BYTES) if self.is_file else b""
 
     @cached_property
     def files(self) -> tuple[str, ...]:
@@ -118,11 +118,3 @@ def _is_file(path: str) -> bool:
     if not storage.is_remote(path):
         return os.path.isfile(path)
     return not path.endswith("/") and storage.stat(path) is not None
-
-
-def read_head(path: str, size: int) -> bytes:
-    """Reads the first bytes of a file; fewer if it has fewer."""
-    if storage.is_remote(path):
-        return storage.read_head(path, size)
-    with open(path, "rb") as file:
-        return file.read(size)

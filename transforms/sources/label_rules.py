@@ -88,7 +88,7 @@ def make_label_rules(settings: ConvertSettings) -> LabelRules:
     """
     keep = None
     if settings.keep_labels:
-        keep = frozenset(_lines("--keep_labels", settings.keep_labels))
+        keep = frozenset(lines_of(storage.read_text("--keep_labels", settings.keep_labels)))
         if not keep:
             raise UsageError(f"--keep_labels {settings.keep_labels}: the file names no class.")
     needs_class = settings.record_layout.needs is Needs.LABEL
@@ -104,21 +104,10 @@ def _parse_renames(text: str) -> dict[str, str]:
         return {}
     inline = "=" in text and not storage.is_remote(text)
     renames: dict[str, str] = {}
-    for entry in text.split(",") if inline else _lines("--rename_labels", text):
+    for entry in text.split(",") if inline else lines_of(storage.read_text("--rename_labels", text)):
         old, equals, new = (piece.strip() for piece in entry.partition("="))
         if not equals or not old or not new:
             raise UsageError(f"--rename_labels: {entry.strip()!r} is no entry; write OLD=NEW.")
         if renames.setdefault(old, new) != new:
             raise UsageError(f"--rename_labels: {old!r} stands twice.")
     return renames
-
-
-def _lines(option: str, path: str) -> list[str]:
-    storage.require_known(option, path)
-    try:
-        text = storage.read_bytes(path).decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{option} {path}: {(error.strerror or str(error)).lower()}.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{option} {path} is not UTF-8 text; save it as UTF-8.") from None
-    return lines_of(text)

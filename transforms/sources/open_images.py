@@ -22,7 +22,7 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.file_states import FileStates, with_states
-from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse, look_at, read_head
+from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     annotated,
     bad_entry,
@@ -103,7 +103,9 @@ def _box_files(glimpse: Glimpse) -> list[str]:
     if glimpse.is_file:
         return [""] if _columns(glimpse.head) else []
     names = [name for name in glimpse.files if name.lower().endswith(".csv")][:_MOST_FILES]
-    return [name for name in names if _columns(read_head(storage.join(glimpse.path, name), HEAD_BYTES))]
+    return [
+        name for name in names if _columns(storage.read_head(storage.join(glimpse.path, name), HEAD_BYTES))
+    ]
 
 
 def _find_files(glimpse: Glimpse, settings: ConvertSettings) -> list[BoxFile]:
@@ -129,7 +131,7 @@ def _find_files(glimpse: Glimpse, settings: ConvertSettings) -> list[BoxFile]:
 
 
 def _root_of(path: str, settings: ConvertSettings) -> str:
-    head = read_head(path, HEAD_BYTES)
+    head = storage.read_head(path, HEAD_BYTES)
     place = _columns(head).index("ImageID")
     rows = [line.decode("utf-8", "replace").strip().split(",") for line in head.split(b"\n")[1:-1]]
     names = list(dict.fromkeys(row[place] + _SUFFIX for row in rows if len(row) > place))
@@ -324,4 +326,5 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=split,
+    names_images=True,
 )

@@ -80,6 +80,7 @@ class Source:
         classes where the source has ids of its own.
       split: yields the parts of an input, listed side by side.
       unique_keys: whether no key can stand twice in one input, as with the files of a folder.
+      names_images: whether a file of this kind names images instead of holding them.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Source:
     list_part: Callable[[Part, Context], Iterator[ImageRef | ClassId]]
     split: Callable[[Input, Context], Iterator[Part]] = whole
     unique_keys: bool = False
+    names_images: bool = False
 
 
 def source_by_name(name: str) -> Source:

@@ -25,39 +25,11 @@ from shardwright.transforms.storage.local import local_version, read_fully
 from shardwright.transforms.storage.objects import StoredObject
 
 __all__ = [
-    "StoredObject",
-    "changed",
-    "copy_files",
-    "crc32c_of",
-    "exists",
-    "fault",
-    "faults",
-    "has_folders",
-    "is_remote",
-    "is_temporary",
-    "join",
-    "list_files",
-    "list_folders",
-    "list_objects",
-    "local_version",
-    "make_dirs",
-    "open_local",
-    "publish",
-    "read_bytes",
-    "read_fully",
-    "read_head",
-    "read_range",
-    "read_version",
-    "remove",
-    "remove_files",
-    "remove_tree",
-    "require_known",
-    "sha256_of",
-    "size_of",
-    "stat",
-    "temporary_path",
-    "use_options",
-    "write_bytes",
+    "StoredObject", "changed", "copy_files", "crc32c_of", "exists", "fault", "faults", "has_folders",
+    "is_remote", "is_temporary", "join", "list_files", "list_folders", "list_objects", "local_version",
+    "make_dirs", "open_local", "publish", "read_bytes", "read_fully", "read_head", "read_range", "read_text",
+    "read_version", "remove", "remove_files", "remove_tree", "require_known", "sha256_of", "size_of",
+    "stat", "temporary_path", "use_options", "write_bytes",
 ]  # fmt: skip
 
 _COPY_BYTES = 1 << 20
@@ -113,6 +85,22 @@ def require_known(option: str, path: str) -> None:
             ) from None
 
 
+def read_text(option: str, path: str) -> str:
+    """Reads a text file that an option names.
+
+    Raises:
+      UsageError: if it cannot be read or is not UTF-8.
+    """
+    require_known(option, path)
+    try:
+        return read_bytes(path).decode("utf-8")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"{option} {path}: {reason}; check the path.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{option} {path} is not UTF-8 text; save it as UTF-8.") from None
+
+
 def read_bytes(path: str) -> bytes:
     """Reads a whole file; raises FileNotFoundError or another OSError."""
     return bytes(_store(path).read_bytes(path))
@@ -135,11 +123,6 @@ def crc32c_of(data: bytes) -> str:
     return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
 
 
-def read_head(path: str, size: int) -> bytes:
-    """Reads the first bytes of a remote file."""
-    return bytes(_store(path).read_head(path, size))
-
-
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
     """Reads a stretch of a file; less of it at the file's end.
 
@@ -155,6 +138,11 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
       FileNotFoundError: or another OSError.
     """
     return bytes(_store(path).read_range(path, offset, length, size, version))
+
+
+def read_head(path: str, size: int) -> bytes:
+    """Reads the first bytes of a file; fewer if it has fewer."""
+    return read_range(path, 0, size)
 
 
 def exists(path: str) -> bool:

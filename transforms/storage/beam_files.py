@@ -50,12 +50,6 @@ def read_bytes(path: str, version: str = "") -> bytes:
         return bytes(file.read())
 
 
-def read_head(path: str, size: int) -> bytes:
-    """Reads the first bytes of a file."""
-    with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
-        return bytes(file.read(size))
-
-
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
     """Reads a stretch of a file; what these file systems tell of its state is not compared."""
     with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as file:

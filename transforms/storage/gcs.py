@@ -229,24 +229,19 @@ def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
       generation: the one to read; empty for the newest.
       checked: whether the bytes are compared with the checksum that comes with them.
     """
-
-    def read() -> bytes:
-        data = _blob(path, generation).download_as_bytes(
-            raw_download=True,
-            checksum="crc32c" if checked else None,
-            retry=_retry(),
-            timeout=_TIMEOUT,
-            single_shot_download=True,  # else 8 KiB at a time
-        )
-        return bytes(data)
-
     with _told("read", path):
-        return _again(read)
+        return _again(lambda: _download(path, generation, checksum="crc32c" if checked else None))
 
 
-def read_head(path: str, size: int) -> bytes:
-    """Reads the first bytes of an object."""
-    return read_range(path, 0, size)
+def _download(path: str, generation: str, **options: Any) -> bytes:
+    data = _blob(path, generation).download_as_bytes(
+        raw_download=True,
+        retry=_retry(),
+        timeout=_TIMEOUT,
+        single_shot_download=True,  # else 8 KiB at a time
+        **options,
+    )
+    return bytes(data)
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
@@ -261,16 +256,7 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
         return b""
     try:
         with _told("read", path):
-            data = _blob(path, version).download_as_bytes(
-                start=offset,
-                end=offset + length - 1,
-                raw_download=True,
-                checksum=None,
-                retry=_retry(),
-                timeout=_TIMEOUT,
-                single_shot_download=True,
-            )
-            return bytes(data)
+            return _download(path, version, checksum=None, start=offset, end=offset + length - 1)
     except FileNotFoundError:
         if version and exists(path):
             raise changed(path) from None

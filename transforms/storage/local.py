@@ -68,7 +68,7 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
     Raises:
       EngineError: if the file is not as it was listed.
     """
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
         if size >= 0:
             status = os.fstat(descriptor)

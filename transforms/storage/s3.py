@@ -137,11 +137,6 @@ def read_bytes(path: str, version: str = "") -> bytes:
     return _get(path, **({"IfMatch": f'"{version}"'} if version else {}))
 
 
-def read_head(path: str, size: int) -> bytes:
-    """Reads the first bytes of an object."""
-    return read_range(path, 0, size)
-
-
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
     """Reads a stretch of an object in one request.
 

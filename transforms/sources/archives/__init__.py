@@ -36,13 +36,12 @@ from shardwright.transforms.sources.archives.kinds import (
     kind_of_archive,
 )
 from shardwright.transforms.sources.archives.members import Damage, Member, member_key
-from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.class_folders import NO_FOLDER, list_class_folders
 from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.name_patterns import take_apart
 from shardwright.transforms.sources.source import Context, Part, Source
 from shardwright.transforms.storage.ranges import open_ranges
 
-_NO_FOLDER = "it lies in no class folder"
 #: What computers leave in folders and archives.
 _LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"))
 #: Kinds of files that are never images by their name; those of other names are looked into.
@@ -102,7 +101,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
         if pattern and ref.split != NO_SPLIT:
             ref = take_apart(ref, pattern, part.item.prefix)
         elif ref.is_candidate and not ref.label:
-            ref = ref._replace(message=_NO_FOLDER)
+            ref = ref._replace(message=NO_FOLDER)
         yield ref
 
 

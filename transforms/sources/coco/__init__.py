@@ -372,4 +372,5 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=split,
+    names_images=True,
 )

@@ -11,7 +11,7 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.json_stream import JsonFault, stream_object
-from shardwright.transforms.sources.glimpse import Glimpse, read_head
+from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.image_files import (
     below,
     find_root,
@@ -101,7 +101,7 @@ def coco_files(glimpse: Glimpse) -> Iterator[str]:
     for count, name in enumerate(_json_files(glimpse)):
         if count == _MOST_FILES:
             return
-        if is_coco(read_head(storage.join(glimpse.path, name), 1 << 16)):
+        if is_coco(storage.read_head(storage.join(glimpse.path, name), 1 << 16)):
             yield name
 
 
@@ -175,12 +175,12 @@ def _root_of(path: str, settings: ConvertSettings, alone: bool) -> str:
     candidates = root_candidates(path, settings, alone)
     if settings.image_root and alone:
         return candidates[0]
-    return find_root(candidates, _names_in(read_head(path, _HEAD_BYTES)))
+    return find_root(candidates, _names_in(storage.read_head(path, _HEAD_BYTES)))
 
 
 def names_show(path: str) -> bool:
     """Whether the beginning of a file names images."""
-    return bool(_names_in(read_head(path, _HEAD_BYTES)))
+    return bool(_names_in(storage.read_head(path, _HEAD_BYTES)))
 
 
 def mask_folder(path: str, settings: ConvertSettings) -> str:

@@ -299,4 +299,5 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=_split,
+    names_images=True,
 )

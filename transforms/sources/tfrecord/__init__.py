@@ -39,7 +39,7 @@ from shardwright.transforms.records.framing import (
     masked_crc32c,
     read_records,
 )
-from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, look_at, read_head
+from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, look_at
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 from shardwright.transforms.sources.split_names import split_name
 from shardwright.transforms.sources.spool import Spool
@@ -175,7 +175,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
             raise storage.changed(part.path)
         known = class_names_in(file.classes)
         opened = _Opened(part, file, context.settings, known, state)
-        compression = compression_in(part.path, read_head(part.path, 4096))
+        compression = compression_in(part.path, storage.read_head(part.path, 4096))
         if compression == "none":
             with storage.open_local(part.path) as records:
                 yield from _list_records(opened, records, "")

@@ -20,7 +20,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.records.framing import HEADER_BYTES, compression_of, masked_crc32c
 from shardwright.transforms.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
-from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, read_head
+from shardwright.transforms.sources.glimpse import Glimpse, is_pattern
 
 #: TFDS's description of a dataset, beside its files.
 DATASET_INFO = "dataset_info.json"
@@ -118,7 +118,9 @@ def accepts(glimpse: Glimpse) -> bool:
         if len(likely) < pictures:
             return False
         for name in likely[:3]:
-            if _CERTAIN.search(name) or holds_records(name, read_head(storage.join(folder.path, name), 4096)):
+            if _CERTAIN.search(name) or holds_records(
+                name, storage.read_head(storage.join(folder.path, name), 4096)
+            ):
                 return glimpse.images_below <= len(likely)
         children = [name for name in folder.folders if not name.startswith(".")]
         folders += [Glimpse(storage.join(folder.path, name), is_file=False) for name in children[:8]]
@@ -217,7 +219,7 @@ def _left_out(path: str, relative: str) -> str | None:
         return ""
     if claims_to_be_image(name):
         return FilterReason.UNSUPPORTED_KIND
-    head = read_head(path, 4096)
+    head = storage.read_head(path, 4096)
     if holds_records(name, head) or (not head and _LIKELY.search(name)):
         return ""
     return FilterReason.UNSUPPORTED_KIND

@@ -19,7 +19,6 @@ from shardwright.schemas.units import parse_pixel_shape
 from shardwright.transforms import storage
 from shardwright.transforms.images.pixel_order import are_planar, brightest_if_dark
 from shardwright.transforms.records.framing import Record, read_records
-from shardwright.transforms.sources.glimpse import read_head
 from shardwright.transforms.sources.tfrecord.files import compression_in, unpack
 from shardwright.transforms.sources.tfrecord.images import FoundImage, NoImage, find_image, pixel_values
 from shardwright.transforms.sources.tfrecord.layouts import roles_of
@@ -56,13 +55,13 @@ def sample(paths: Sequence[str]) -> list[bytes]:
 @contextlib.contextmanager
 def _beginning(path: str) -> Iterator[IO[bytes]]:
     """Opens a file, or what the first bytes of one that is remote or compressed unpack to."""
-    head = read_head(path, 4096)
+    head = storage.read_head(path, 4096)
     compression = compression_in(path, head)
     if compression == "none" and not storage.is_remote(path):
         with open(path, "rb") as file:
             yield file
         return
-    head = read_head(path, _HEAD_BYTES)
+    head = storage.read_head(path, _HEAD_BYTES)
     with tempfile.TemporaryFile() as file:
         file.write(head if compression == "none" else unpack(head, compression, _UNPACKED_BYTES))
         file.flush()

@@ -20,7 +20,7 @@ from shardwright.transforms.sources.annotation_files import (
     side_by_side,
 )
 from shardwright.transforms.sources.class_folders import list_class_folders
-from shardwright.transforms.sources.glimpse import Glimpse, look_at, read_head
+from shardwright.transforms.sources.glimpse import Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     MISSING,
     annotated,
@@ -98,7 +98,8 @@ def _has_xml(glimpse: Glimpse) -> bool:
     """Whether a folder holds XML files that are VOC's."""
     names = [name for name in glimpse.files if name.lower().endswith(".xml")][:_XML_TRIED]
     return any(
-        b"<annotation" in read_head(storage.join(glimpse.path, name), _XML_HEAD_BYTES) for name in names
+        b"<annotation" in storage.read_head(storage.join(glimpse.path, name), _XML_HEAD_BYTES)
+        for name in names
     )
 
 

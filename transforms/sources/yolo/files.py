@@ -127,15 +127,10 @@ def read_set(path: str) -> YoloSet:
 
 def _read(path: str) -> bytes:
     with storage.faults("read", path):
-        data = storage.read_head(path, _MOST_BYTES) if storage.is_remote(path) else _read_local(path)
+        data = storage.read_head(path, _MOST_BYTES)
     if len(data) >= _MOST_BYTES:
         raise UsageError(f"--input {printable(path)} is larger than 10 MB, too large for what it should be.")
     return data
-
-
-def _read_local(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_MOST_BYTES)
 
 
 def _lines(path: str) -> list[str]:
