@@ -5,30 +5,41 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.schemas.example import FeatureType
+from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, shown, value_type
 
-_TYPES = {
-    "int": FeatureType.INT64,
-    "int64": FeatureType.INT64,
-    "float": FeatureType.FLOAT,
-    "bytes": FeatureType.BYTES,
-    "string": FeatureType.BYTES,
-}
 _COLUMN = re.compile(r"(?P<name>[^:\[\]]+):(?P<type>[a-z0-9]+)(?P<list>\[\])?\Z")
-_INT64 = range(-(2**63), 2**63)
-#: Largest magnitude of a 32-bit float.
-_MAX_FLOAT = (2 - 2**-23) * 2.0**127
 
 
 class ExtraColumn(NamedTuple):
-    """A column to store: its name, the type of its feature, and whether it holds lists."""
+    """A column to store.
+
+    Attributes:
+      name: of the column.
+      value_type: what its values are declared as.
+      is_list: whether it holds lists of them.
+      names: of an enum, in the order of its numbers from 0.
+      optional: whether a value may be missing.
+      wide: whether all 64 bits of a double or a uint64 are stored, as serialized tensors do.
+      rows: number of values per dimension, None for any, where lists inside of lists are taken;
+        they are stored row by row.
+    """
 
     name: str
-    type: FeatureType
-    is_list: bool
+    value_type: ValueType
+    is_list: bool = False
+    names: tuple[str, ...] = ()
+    optional: bool = False
+    wide: bool = False
+    rows: tuple[int | None, ...] = ()
+
+    @property
+    def type(self) -> FeatureType:
+        """The type of its feature."""
+        return feature_type(self.value_type)
 
 
 def parse_extra_columns(text: str) -> tuple[ExtraColumn, ...]:
@@ -40,13 +51,13 @@ def parse_extra_columns(text: str) -> tuple[ExtraColumn, ...]:
     columns: dict[str, ExtraColumn] = {}
     for part in filter(None, (piece.strip() for piece in str(text).split(","))):
         match = _COLUMN.match(part)
-        if not match or match["type"] not in _TYPES:
+        if not match or match["type"] not in TYPE_NAMES:
             raise ValueError(
-                f"{part!r} is no column; write NAME:TYPE or NAME:TYPE[], types {', '.join(_TYPES)}"
+                f"{part!r} is no column; write NAME:TYPE or NAME:TYPE[], types {', '.join(TYPE_NAMES)}"
             )
         if match["name"] in columns:
             raise ValueError(f"column {match['name']!r} stands twice")
-        columns[match["name"]] = ExtraColumn(match["name"], _TYPES[match["type"]], bool(match["list"]))
+        columns[match["name"]] = ExtraColumn(match["name"], value_type(match["type"]), bool(match["list"]))
     return tuple(columns.values())
 
 
@@ -56,50 +67,87 @@ def encode_extra(values: Mapping[str, Sequence[Any]]) -> str:
 
 
 def decode_extra(text: str) -> dict[str, list[Any]]:
-    """Reads what `encode_extra` wrote; texts are still `str`."""
+    """Reads what `encode_extra` wrote; bytes are still `str`, with surrogate escapes."""
     values: dict[str, list[Any]] = json.loads(text) if text else {}
     return values
 
 
+def finite_or_text(number: str) -> float | str:
+    """Returns a number that a JSON text holds; as text, which `coerce` refuses, where it is infinite."""
+    value = float(number)
+    return number if math.isinf(value) else value
+
+
 def column_values(column: ExtraColumn, value: Any, separator: str) -> list[Any]:
-    """Returns a cell's values in the type of its column; bytes as `str`.
+    """Returns a cell's values as a record stores them (`coerce`); bytes as `str`, with surrogate escapes.
 
     Args:
       column: what is expected.
-      value: text of a CSV file, or a value of JSON or Parquet; None or empty where it is missing.
+      value: text of a CSV file, or a value of JSON, Parquet or NumPy; None or empty where it is missing.
       separator: between the items of a list in a text.
 
     Raises:
       ValueError: if the value is missing where one is needed, or of another type.
     """
     if column.is_list:
-        if value is None or value == "":
-            return []
-        items = value.split(separator) if isinstance(value, str) else list(value)
-        return [_convert(column, item) for item in items]
-    if value is None or (value == "" and column.type is not FeatureType.BYTES):
+        return [_convert(column, item) for item in _items(column, value, separator)]
+    if column.optional and (value is None or (isinstance(value, str) and not value)):
+        return []
+    if value is None or (isinstance(value, str) and not value and column.type is not FeatureType.BYTES):
         raise ValueError(f"{column.name} is empty")
     if isinstance(value, list | tuple | dict):
         raise ValueError(f"{column.name} holds several values; declare it as {column.name}:...[]")
     return [_convert(column, value)]
 
 
-def _convert(column: ExtraColumn, value: Any) -> Any:
+def _items(column: ExtraColumn, value: Any, separator: str) -> Iterable[Any]:
+    """Returns the items of a list; a single value is a list of one."""
+    if value is None or (isinstance(value, str | bytes) and not value):
+        return ()
     if isinstance(value, str):
-        value = value if column.type is FeatureType.BYTES else value.strip()
-    if column.type is FeatureType.BYTES:
-        return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+        return value.split(separator) if separator else (value,)
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        return (value,)
+    if isinstance(value, Mapping):
+        raise ValueError(f"{column.name}: {shown(value)} is no list of single values")
+    items = list(value)
+    if column.rows and items and _is_row(items[0]):
+        return _in_row_order(column, items)
+    return items
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+
+
+def _in_row_order(column: ExtraColumn, value: Any) -> list[Any]:
+    """Returns the values in lists inside of lists, row by row.
+
+    Raises:
+      ValueError: if they are not of the column's shape.
+    """
+    level = [value]
+    for side in column.rows:
+        if not all(map(_is_row, level)):
+            raise ValueError(f"{column.name}: {shown(value)} has other rows than {_shape_shown(column)}")
+        sizes = {len(row) for row in level}
+        if len(sizes) > 1 or (side is not None and sizes - {side}):
+            raise ValueError(f"{column.name}: {shown(value)} has other rows than {_shape_shown(column)}")
+        level = [item for row in level for item in row]
+    return level
+
+
+def _shape_shown(column: ExtraColumn) -> str:
+    return " x ".join("any" if side is None else str(side) for side in column.rows)
+
+
+def _convert(column: ExtraColumn, value: Any) -> Any:
+    if value is None:
+        raise ValueError(f"{column.name}: an item of its list is missing")
+    if isinstance(value, list | tuple | dict):
+        raise ValueError(f"{column.name}: {shown(value)} inside of a list is no single value")
     try:
-        if column.type is FeatureType.FLOAT:
-            number = float(value)
-            if math.isfinite(number) and abs(number) > _MAX_FLOAT:
-                raise ValueError
-            return number
-        if isinstance(value, float) and not value.is_integer():
-            raise ValueError
-        whole = int(value)
-        if whole not in _INT64:
-            raise ValueError
-        return whole
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{column.name}: {value!r} is no {column.type.value}") from None
+        stored = coerce(value, column.value_type, column.names, column.wide)
+    except ValueError as error:
+        raise ValueError(f"{column.name}: {error}") from None
+    return stored.decode("utf-8", "surrogateescape") if isinstance(stored, bytes) else stored

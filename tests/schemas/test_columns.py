@@ -18,19 +18,30 @@ from shardwright.schemas.columns import (
     parse_extra_columns,
 )
 from shardwright.schemas.example import FeatureType
+from shardwright.schemas.values import TYPE_NAMES, ValueType
 
-INT = ExtraColumn("n", FeatureType.INT64, False)
-FLOAT = ExtraColumn("x", FeatureType.FLOAT, False)
-TEXT = ExtraColumn("t", FeatureType.BYTES, False)
-TEXTS = ExtraColumn("ts", FeatureType.BYTES, True)
+INT = ExtraColumn("n", ValueType.INT64)
+INTS = ExtraColumn("ns", ValueType.UINT32, True)
+FLOAT = ExtraColumn("x", ValueType.FLOAT)
+TEXT = ExtraColumn("t", ValueType.STRING)
+TEXTS = ExtraColumn("ts", ValueType.STRING, True)
 
 
 def test_declarations() -> None:
     assert parse_extra_columns("price:float, tags:string[],n:int") == (
-        ExtraColumn("price", FeatureType.FLOAT, False),
-        ExtraColumn("tags", FeatureType.BYTES, True),
-        ExtraColumn("n", FeatureType.INT64, False),
+        ExtraColumn("price", ValueType.FLOAT, False),
+        ExtraColumn("tags", ValueType.STRING, True),
+        ExtraColumn("n", ValueType.INT64, False),
     )
+
+
+def test_every_type_can_be_declared() -> None:
+    columns = parse_extra_columns(",".join(f"{name}_column:{name}" for name in TYPE_NAMES))
+    assert [column.value_type for column in columns] == [*ValueType, ValueType.INT64]
+    assert [column.type for column in columns] == [*[FeatureType.INT64] * 6, *[FeatureType.FLOAT] * 2,
+                                                   *[FeatureType.BYTES] * 2, FeatureType.INT64]  # fmt: skip
+    with pytest.raises(ValueError, match=", ".join(TYPE_NAMES)):
+        parse_extra_columns("price:int16")
 
 
 @pytest.mark.parametrize("text", ["price", "price:", ":float", "a:int,a:int", "a:money", "a:int[", "a[]:int"])
@@ -57,7 +68,10 @@ def test_floats_are_kept(number: float) -> None:
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        (INT, "1.5"), (INT, 1.5), (INT, ""), (INT, None), (INT, "x"), (INT, [1]), (INT, float("nan")),
+        (INT, "1.5"), (INT, 1.5), (INT, 3.0), (INT, "3.0"), (INT, "1_000"), (INTS, [1.0]), (INTS, [-1]),
+        (INTS, [[1]]), (INTS, [None]), (INTS, {"a": 1}), (INTS, [2**32]), (INTS, b"abc"), (TEXT, 3),
+        (TEXTS, [3]), (TEXTS, [None]), (TEXTS, ["\ud800"]), (INT, {"a": 1}), (INT, b"3"), (INTS, "1||2"),
+        (TEXT, [b"a"]), (INT, ""), (INT, None), (INT, "x"), (INT, [1]), (INT, float("nan")),
         (FLOAT, ""), (FLOAT, None), (FLOAT, "1,5"), (FLOAT, 1e39), (TEXT, None), (TEXT, ["a"]),
     ],
 )  # fmt: skip
@@ -73,6 +87,7 @@ def test_what_does_not_fit_is_refused(column: ExtraColumn, value: Any) -> None:
 )
 def test_lists_come_apart_at_the_separator(items: list[str]) -> None:
     assert column_values(TEXTS, "|".join(items), "|") == items == column_values(TEXTS, items, "|")
+    assert column_values(TEXTS, items[0], "") == items[:1] == column_values(TEXTS, items[0].encode(), "|")
     assert column_values(TEXTS, "", "|") == column_values(TEXTS, None, "|") == []
 
 

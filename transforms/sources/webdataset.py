@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
-from shardwright.schemas.columns import column_values, encode_extra
+from shardwright.schemas.columns import column_values, encode_extra, finite_or_text
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.labels import ClassId
@@ -253,7 +253,7 @@ def _text(name: str, ref: ImageRef) -> str:
 
 def _parse_json(text: str) -> dict[str, Any]:
     try:
-        values = json.loads(text)
+        values = json.loads(text, parse_float=finite_or_text)
     except (ValueError, RecursionError):
         raise BadSample("its .json is no JSON") from None
     return values if isinstance(values, dict) else {"label": values} if isinstance(values, int | str) else {}
@@ -313,4 +313,5 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=split_archives,
+    has_columns=True,
 )

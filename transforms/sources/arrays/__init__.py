@@ -229,10 +229,13 @@ def _list_batch(
         assert coarse is not None
         found = int(coarse[number])
         named = batch.coarse_names[found] if found in range(len(batch.coarse_names)) else str(found)
-        values = {
-            column.name: column_values(column, named if column.type is FeatureType.BYTES else found, "")
-            for column in settings.parsed_extra_columns
-        }
+        try:
+            values = {
+                column.name: column_values(column, named if column.type is FeatureType.BYTES else found, "")
+                for column in settings.parsed_extra_columns
+            }
+        except ValueError as error:
+            raise UsageError(f"--extra_columns {settings.extra_columns}: {where}: {error}.") from None
         return encode_extra(values)
 
     columns = extra if settings.parsed_extra_columns else None
@@ -318,4 +321,5 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=_split,
+    has_columns=True,
 )

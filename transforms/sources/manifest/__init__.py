@@ -300,4 +300,5 @@ SOURCE = Source(
     list_part=list_part,
     split=_split,
     names_images=True,
+    has_columns=True,
 )

@@ -299,9 +299,7 @@ def _named_columns(settings: ConvertSettings) -> dict[str, str]:
     """Returns option -> column of the columns that the settings name."""
     named = {f"--{role}_column": str(getattr(settings, f"{role}_column")) for role in ROLES}
     named = {option: name for option, name in named.items() if name}
-    for column in settings.parsed_extra_columns:
-        named[f"--extra_columns {column.name}"] = column.name
-    return named
+    return named | {settings.option_of(column): column.name for column in settings.parsed_extra_columns}
 
 
 def choose_columns(
@@ -321,7 +319,7 @@ def choose_columns(
     has = names_shown(header)
     for option, name in _named_columns(settings).items():
         if name not in header:
-            shown_option = option if option.startswith("--extra") else f"{option} {printable(name)}"
+            shown_option = f"{option} {printable(name)}" if option.endswith("_column") else option
             raise UsageError(
                 f"{shown_option}: {shown} has no such column, it has {has}{nearest(name, header) or '.'}"
             )

@@ -12,6 +12,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
+from shardwright.schemas.columns import finite_or_text
 from shardwright.transforms import storage
 
 #: Bytes that are read at once.
@@ -212,7 +213,7 @@ def json_rows(steps: Iterable[bytes], number: int, names: Sequence[str]) -> Iter
         if text.isspace():
             continue
         try:
-            value = json.loads(text)
+            value = json.loads(text, parse_float=finite_or_text)
         except (ValueError, RecursionError) as error:
             what = error.msg.lower() if isinstance(error, json.JSONDecodeError) else "it cannot be read"
             yield number + line, f"it is no JSON ({what})"

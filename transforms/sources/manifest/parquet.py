@@ -154,13 +154,15 @@ def _values(column: Any) -> list[Any]:
     types = pyarrow.types
     if isinstance(column.type, pyarrow.DictionaryType):
         column = column.dictionary_decode()
-    if types.is_temporal(column.type) or types.is_decimal(column.type):
+    is_list = types.is_list(column.type) or types.is_large_list(column.type)
+    single = column.type.value_type if is_list else column.type
+    if types.is_temporal(single) or types.is_decimal(single):
         with contextlib.suppress(pyarrow.ArrowException):  # such as one for a time zone that is unknown
-            column = column.cast(pyarrow.string())
+            column = column.cast(pyarrow.list_(pyarrow.string()) if is_list else pyarrow.string())
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
-        if types.is_list(column.type) or types.is_large_list(column.type):
+        if is_list:
             return [None if item.values is None else _values(item.values) for item in column]
         return [None if item is None else item.decode("utf-8", "surrogateescape")
                 for item in column.cast(pyarrow.large_binary()).to_pylist()]  # fmt: skip

@@ -1,0 +1,206 @@
+"""Types of single values, and what a `tf.train.Feature` stores of a value of each of them.
+
+`tf.train.Feature` knows 64-bit integers, 32-bit floats and bytes. What goes in is what protobuf itself
+would take and store (protobuf 6 in Python), with these differences:
+
+- text is read as numbers, as CSV files have nothing else, and stored as UTF-8;
+- NumPy's booleans count as booleans, which protobuf refuses;
+- `bool`, `int32` and `uint32` have the range of their type;
+- a finite number that 32 bits cannot hold is refused, where protobuf stores infinity.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Sequence, Sized
+from enum import StrEnum
+from operator import index
+from typing import Any
+
+from shardwright.schemas.example import FeatureType
+
+
+class ValueType(StrEnum):
+    """What a value is declared as."""
+
+    BOOL = "bool"
+    ENUM = "enum"
+    INT32 = "int32"
+    UINT32 = "uint32"
+    INT64 = "int64"
+    UINT64 = "uint64"
+    FLOAT = "float"
+    DOUBLE = "double"
+    STRING = "string"
+    BYTES = "bytes"
+
+
+#: Other names of types.
+ALIASES = {"int": ValueType.INT64}
+#: All names of types.
+TYPE_NAMES = (*(type_.value for type_ in ValueType), *ALIASES)
+
+_INT64 = range(-(2**63), 2**63)
+#: The integers of each type that a 64-bit signed integer can hold: not the upper half of uint64.
+_RANGES = {
+    ValueType.BOOL: range(2),
+    ValueType.ENUM: _INT64,
+    ValueType.INT32: range(-(2**31), 2**31),
+    ValueType.UINT32: range(2**32),
+    ValueType.INT64: _INT64,
+    ValueType.UINT64: range(2**63),
+}
+_BOOLS = {"true": 1, "yes": 1, "1": 1, "false": 0, "no": 0, "0": 0}
+_WHOLE = re.compile(r"[+-]?[0-9]{1,400}\Z")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_NOT_FINITE = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.IGNORECASE)
+_FLOAT32, _FLOAT64 = struct.Struct("<f"), struct.Struct("<d")
+#: Characters of a value that a message shows.
+_SHOWN = 80
+
+
+def value_type(name: str) -> ValueType:
+    """Returns the type of a name.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    if name in ALIASES:
+        return ALIASES[name]
+    if name not in TYPE_NAMES:
+        raise ValueError(f"{name!r} is no type; types are {', '.join(TYPE_NAMES)}")
+    return ValueType(name)
+
+
+def feature_type(type_: ValueType) -> FeatureType:
+    """Returns the kind of list that holds values of a type."""
+    if type_ in _RANGES:
+        return FeatureType.INT64
+    return FeatureType.FLOAT if type_ in (ValueType.FLOAT, ValueType.DOUBLE) else FeatureType.BYTES
+
+
+def coerce(
+    value: Any, type_: ValueType, names: Sequence[str] = (), wide: bool = False
+) -> int | float | bytes:
+    """Returns what a `tf.train.Feature` stores of a value.
+
+    Args:
+      value: a value of Python or NumPy, or text.
+      type_: what it is declared as.
+      names: of an enum, in the order of its numbers from 0.
+      wide: whether a double and a uint64 have all their 64 bits, as inside of a serialized tensor.
+
+    Raises:
+      ValueError: if the value is not of that type or does not fit; the message says why.
+    """
+    if wide and type_ is ValueType.UINT64:
+        return _whole(value, type_, names, range(2**64))
+    if wide and type_ is ValueType.DOUBLE:
+        return _float(value, type_, names, _FLOAT64)
+    return _COERCIONS[type_](value, type_, names)
+
+
+def shown(value: Any) -> str:
+    """Returns a value for a message, cut off where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _whole(value: Any, type_: ValueType, names: Sequence[str], wide: range | None = None) -> int:
+    if isinstance(value, str):
+        number = _whole_in_text(value, type_, names)
+    elif isinstance(value, Sized):
+        raise ValueError(f"{shown(value)} is no {type_}")
+    elif type_ is ValueType.BOOL and _numpy_kind(value) == "b":
+        number = int(bool(value))
+    else:
+        try:
+            number = int(index(value))
+        except TypeError:
+            why = ": it is a float, which is never cut to a whole number; declare it as one"
+            raise ValueError(f"{shown(value)} is no {type_}{why if _is_float(value) else ''}") from None
+    allowed = range(len(names)) if type_ is ValueType.ENUM and names else wide or _RANGES[type_]
+    if number not in allowed:
+        raise ValueError(
+            f"{shown(value)} is no {type_} that a tf.train.Feature stores ({allowed[0]} to {allowed[-1]})"
+        )
+    return number
+
+
+def _whole_in_text(value: str, type_: ValueType, names: Sequence[str]) -> int:
+    text = value.strip()
+    if type_ is ValueType.BOOL:
+        if text.lower() not in _BOOLS:
+            raise ValueError(f"{shown(value)} is no bool; write true or false")
+        return _BOOLS[text.lower()]
+    if value in names:
+        return names.index(value)
+    if text in names:
+        return names.index(text)
+    if not _WHOLE.match(text):
+        of = f" of {', '.join(names)}"[:200] if names else ""
+        raise ValueError(f"{shown(value)} is no {type_}{of}")
+    return int(text)
+
+
+def _numpy_kind(value: Any) -> str:
+    """Returns NumPy's letter for the kind of a scalar of its own; empty for any other value."""
+    return str(getattr(getattr(value, "dtype", None), "kind", ""))
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float) or _numpy_kind(value) == "f"
+
+
+def _float(value: Any, type_: ValueType, _names: Sequence[str], stored_as: struct.Struct = _FLOAT32) -> float:
+    if isinstance(value, str):
+        text = value.strip()
+        if not _NUMBER.match(text) and not _NOT_FINITE.match(text):
+            raise ValueError(f"{shown(value)} is no {type_}")
+        infinite = "n" in text.lower()  # inf, infinity, nan
+        number = float(text)
+    elif isinstance(value, Sized | complex) or _numpy_kind(value) == "c":
+        raise ValueError(f"{shown(value)} is no {type_}")
+    else:
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        except (TypeError, ValueError):
+            raise ValueError(f"{shown(value)} is no {type_}") from None
+        infinite = bool(value != value or value == number)
+    if not math.isfinite(number) and infinite:
+        return number
+    try:
+        if not math.isfinite(number):
+            raise OverflowError
+        (stored,) = stored_as.unpack(stored_as.pack(number))
+    except OverflowError:
+        bits = 8 * stored_as.size
+        raise ValueError(f"{shown(value)} is too large for the {bits} bits of a {type_}") from None
+    return float(stored)
+
+
+def _bytes(value: Any, type_: ValueType, _names: Sequence[str]) -> bytes:
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, str):
+        try:
+            return str(value).encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise ValueError(f"{shown(value)} cannot be written as UTF-8") from None
+    raise ValueError(f"{shown(value)} is no {type_}: write it as text, or declare the type that it has")
+
+
+_COERCIONS: dict[ValueType, Callable[[Any, ValueType, Sequence[str]], int | float | bytes]] = {
+    **dict.fromkeys(_RANGES, _whole),
+    ValueType.FLOAT: _float,
+    ValueType.DOUBLE: _float,
+    ValueType.STRING: _bytes,
+    ValueType.BYTES: _bytes,
+}

@@ -1,0 +1,313 @@
+"""Single values: what we store of them is what TensorFlow's protobuf would store, or they are refused."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import fractions
+import math
+import struct
+from collections.abc import Sized
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from shardwright.schemas.columns import (
+    ExtraColumn,
+    column_values,
+    decode_extra,
+    encode_extra,
+    finite_or_text,
+)
+from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
+from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, value_type
+
+LISTS = {
+    FeatureType.INT64: tf.train.Int64List,
+    FeatureType.FLOAT: tf.train.FloatList,
+    FeatureType.BYTES: tf.train.BytesList,
+}
+WHOLE = [type_ for type_ in ValueType if feature_type(type_) is FeatureType.INT64]
+RANGES = {
+    ValueType.BOOL: (0, 1),
+    ValueType.INT32: (-(2**31), 2**31 - 1),
+    ValueType.UINT32: (0, 2**32 - 1),
+    ValueType.UINT64: (0, 2**63 - 1),
+    ValueType.INT64: (-(2**63), 2**63 - 1),
+    ValueType.ENUM: (-(2**63), 2**63 - 1),
+}
+TYPES = st.sampled_from(list(ValueType))
+
+
+class Fruit(enum.IntEnum):
+    APPLE = 3
+
+
+class Plain(enum.Enum):
+    APPLE = 3
+
+
+class Indexed:
+    def __index__(self) -> int:
+        return 7
+
+
+class OnlyInt:
+    def __int__(self) -> int:
+        return 7
+
+
+INTEGERS = st.integers() | st.sampled_from([b + d for b in (2**31, 2**32, 2**63, 2**64) for d in (-1, 0, 1)])
+INTEGERS = INTEGERS | INTEGERS.map(lambda number: -number)
+FLOATS = st.floats() | st.floats(width=32) | st.sampled_from([3.4028235677973362e38, 3.4028235677973366e38])
+NUMPY = st.one_of(
+    *(st.integers(np.iinfo(kind).min, np.iinfo(kind).max).map(kind)
+      for kind in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64)),
+    st.floats(width=16).map(np.float16), st.floats(width=32).map(np.float32), st.floats().map(np.float64),
+    st.floats().map(np.longdouble), st.booleans().map(np.bool_), st.binary().map(np.bytes_),
+    st.text(st.characters(exclude_categories=["Cs"])).map(np.str_),
+)  # fmt: skip
+ODD = st.sampled_from([
+    None, Fruit.APPLE, Plain.APPLE, Indexed(), OnlyInt(), decimal.Decimal("1.5"), decimal.Decimal("1e400"),
+    decimal.Decimal("sNaN"), fractions.Fraction(1, 3), fractions.Fraction(10**400), 1j, np.complex64(1),
+    np.longdouble("1e400"), np.longdouble("1e39"), [1], (1,), {}, {1}, [], range(1), np.array(3),
+    np.array([3]), np.array(1.5), np.array([True]), np.datetime64("2020-01-01"), np.timedelta64(3, "s"),
+    datetime.datetime(2020, 1, 1), bytearray(b"a"), memoryview(b"a"), np.void(b"ab"),
+    object(), int, 10**4000, -(10**4000), 10**39, 10**400,
+])  # fmt: skip
+VALUES = st.booleans() | INTEGERS | FLOATS | NUMPY | ODD | st.binary()
+
+
+def stored_by_protobuf(value: Any, type_: ValueType) -> list[Any]:
+    """Returns what the list of a feature holds of a value; nothing if it refuses it."""
+    try:
+        return list(LISTS[feature_type(type_)](value=[value]).value)
+    except (TypeError, ValueError, OverflowError, decimal.InvalidOperation):
+        return []
+
+
+def stored_by_us(value: Any, type_: ValueType) -> list[Any]:
+    try:
+        return [coerce(value, type_)]
+    except ValueError:
+        return []
+
+
+def same(ours: list[Any], theirs: list[Any]) -> bool:
+    """Whether values are equal and of one type, with NaN equal to itself and the sign of zero counting."""
+    return list(map(repr, ours)) == list(map(repr, theirs)) and [*map(type, ours)] == [*map(type, theirs)]
+
+
+def became_infinite(value: Any, stored: list[Any]) -> bool:
+    return bool(stored) and stored[0] in (math.inf, -math.inf) and not isinstance(value, bytes) and (
+        value != stored[0]
+    )  # fmt: skip
+
+
+@given(VALUES, TYPES)
+@example(np.uint64(2**63), ValueType.UINT64)
+@example(True, ValueType.INT32)
+@example(np.float64(3), ValueType.INT64)
+def test_what_is_stored_is_what_protobuf_stores(value: Any, type_: ValueType) -> None:
+    ours, theirs = stored_by_us(value, type_), stored_by_protobuf(value, type_)
+    if ours and isinstance(value, np.bool_) and feature_type(type_) is FeatureType.INT64:
+        assert type_ is ValueType.BOOL and ours == [int(value)]  # documented
+    elif ours and isinstance(value, str):
+        assert ours == [str(value).encode()] or feature_type(type_) is not FeatureType.BYTES  # documented
+    elif ours:
+        assert same(ours, theirs)
+    elif theirs:
+        low, high = RANGES.get(type_, (None, None))
+        out_of_range = low is not None and not low <= theirs[0] <= high
+        several = isinstance(value, Sized | np.complexfloating)
+        assert out_of_range or became_infinite(value, theirs) or several
+
+
+@given(INTEGERS, st.sampled_from(WHOLE))
+def test_integers_are_kept_or_refused_by_the_range_of_their_type(number: int, type_: ValueType) -> None:
+    low, high = RANGES[type_]
+    if low <= number <= high:
+        assert coerce(number, type_) == number
+        if type_ is not ValueType.BOOL:
+            assert coerce(f" {number}\t", type_) == number
+    else:
+        for value in (number, str(number)):
+            with pytest.raises(ValueError, match=f"is no {type_}"):
+                coerce(value, type_)
+
+
+@pytest.mark.parametrize("type_", WHOLE)
+@pytest.mark.parametrize("value", [3.0, 1.0, 0.0, np.float32(1), np.float16(1), math.nan, math.inf, -0.0])
+def test_a_float_is_never_cut_to_a_whole_number(type_: ValueType, value: float) -> None:
+    with pytest.raises(ValueError, match="it is a float, which is never cut"):
+        coerce(value, type_)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3.0",
+        "1_000",
+        "٣",
+        "３",
+        "²",
+        "0x10",
+        "1e3",
+        "",
+        " ",
+        "3 4",
+        "--3",
+        "+",
+        "3,000",
+        "1" * 5000,
+        "\udcff",
+        "n",
+    ],
+)
+@pytest.mark.parametrize("type_", WHOLE)
+def test_whole_numbers_in_text_are_read_strictly(type_: ValueType, text: str) -> None:
+    with pytest.raises(ValueError, match=f"is no {type_}"):
+        coerce(text, type_)
+
+
+@pytest.mark.parametrize(
+    "text", ["1_0.5", "٣.5", "1,5", "", "0x1p3", "1e", "e5", ".", "nanx", "1 2", "infinit", "--1"]
+)
+def test_floats_in_text_are_read_strictly(text: str) -> None:
+    with pytest.raises(ValueError, match="is no float"):
+        coerce(text, ValueType.FLOAT)
+
+
+@given(st.floats(), st.sampled_from([ValueType.FLOAT, ValueType.DOUBLE]))
+@example(math.nan, ValueType.FLOAT)
+@example(-math.inf, ValueType.DOUBLE)
+def test_floats_in_text_are_stored_as_the_numbers_they_are(number: float, type_: ValueType) -> None:
+    assert same(stored_by_us(f" {number!r} ", type_), stored_by_us(number, type_))
+
+
+@pytest.mark.parametrize(
+    "value", [1e39, -1e39, "1e39", "-1e400", 10**39, 10**400, "9" * 400, finite_or_text("1e999")]
+)
+def test_no_finite_number_becomes_infinite(value: Any) -> None:
+    with pytest.raises(ValueError, match="too large for the 32 bits of a float"):
+        coerce(value, ValueType.FLOAT)
+
+
+@pytest.mark.parametrize("text", ["inf", "-Infinity", "+INF", "NaN", "-nan"])
+def test_what_is_infinite_stays_so(text: str) -> None:
+    assert not math.isfinite(coerce(text, ValueType.FLOAT))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [("true", 1), (" TRUE ", 1), ("Yes", 1), ("1", 1), ("false", 0), ("no", 0), ("0", 0), ("False", 0)],
+)
+def test_booleans_in_text(text: str, stored: int) -> None:
+    found = coerce(text, ValueType.BOOL)
+    assert found == stored and type(found) is int
+
+
+@pytest.mark.parametrize("value", ["t", "on", "2", "10", "truee", "", 2, -1, b"true", None])
+def test_what_is_no_boolean(value: Any) -> None:
+    with pytest.raises(ValueError, match="is no bool"):
+        coerce(value, ValueType.BOOL)
+
+
+def test_enums_by_name_and_number() -> None:
+    names = ("red", "green", "1")
+    known = [("red", 0), (" green ", 1), ("1", 2), (1, 1), ("0", 0), (np.int8(2), 2)]
+    assert [coerce(value, ValueType.ENUM, names) for value, _ in known] == [number for _, number in known]
+    assert coerce(Fruit.APPLE, ValueType.ENUM) == 3 == coerce(" 3", ValueType.ENUM)
+    for value in ("blue", 3, -1, "3", Fruit.APPLE, 1.0, None, b"red", "Red", [0]):
+        with pytest.raises(ValueError, match="is no enum"):
+            coerce(value, ValueType.ENUM, names)
+    with pytest.raises(ValueError, match="is no enum"):
+        coerce("red", ValueType.ENUM)
+
+
+@given(st.binary())
+def test_bytes_go_through_text_and_back(value: bytes) -> None:
+    text = value.decode("utf-8", "surrogateescape")
+    for type_ in (ValueType.STRING, ValueType.BYTES):
+        assert coerce(value, type_) == coerce(text, type_) == value
+
+
+@pytest.mark.parametrize(
+    "value", [1, 1.5, True, None, [b"a"], datetime.date(2020, 1, 1), bytearray(b"a"), "\ud800"]
+)
+def test_what_is_neither_text_nor_bytes(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"is no string: write it as text|cannot be written as UTF-8"):
+        coerce(value, ValueType.STRING)
+
+
+@given(st.dictionaries(TYPES, st.lists(VALUES | st.text(), max_size=3)))
+def test_a_reference_carries_every_value_exactly(values: dict[ValueType, list[Any]]) -> None:
+    kept = {
+        type_: [value for value in items if stored_by_us(value, type_)] for type_, items in values.items()
+    }
+    carried = encode_extra(
+        {
+            type_.value: column_values(ExtraColumn(type_.value, type_, True), items, "")
+            for type_, items in kept.items()
+        }
+    )
+    (ref,) = decode_refs(encode_refs([ImageRef("a.jpg", "/a.jpg", extra=carried)]))
+    for type_, items in kept.items():
+        found = decode_extra(ref.extra)[type_.value]
+        if feature_type(type_) is FeatureType.BYTES:
+            found = [text.encode("utf-8", "surrogateescape") for text in found]
+        assert same(found, [coerce(item, type_) for item in items])
+
+
+@given(st.lists(FLOATS), st.lists(INTEGERS))
+def test_records_hold_what_tensorflow_would_have_written(floats: list[float], numbers: list[int]) -> None:
+    floats = [value for value in floats if stored_by_us(value, ValueType.FLOAT)]
+    numbers = [value for value in numbers if stored_by_us(value, ValueType.INT64)]
+    ours = encode_example(
+        {"f": Feature(FeatureType.FLOAT, [coerce(value, ValueType.FLOAT) for value in floats]),
+         "i": Feature(FeatureType.INT64, [coerce(value, ValueType.INT64) for value in numbers])}
+    )  # fmt: skip
+    feature = {"f": tf.train.Feature(float_list=tf.train.FloatList(value=floats)),
+               "i": tf.train.Feature(int64_list=tf.train.Int64List(value=numbers))}  # fmt: skip
+    theirs = tf.train.Example(features=tf.train.Features(feature=feature))
+    assert ours == theirs.SerializeToString(deterministic=True)
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_32_bit_float_is_stored_as_it_is(number: float) -> None:
+    assert struct.pack("<f", coerce(number, ValueType.FLOAT)) == struct.pack("<f", number)
+
+
+def test_names_of_types() -> None:
+    assert [value_type(name) for name in TYPE_NAMES] == [*ValueType, ValueType.INT64]
+    assert {feature_type(value_type(name)).value for name in TYPE_NAMES} == {"int64", "float", "bytes"}
+    with pytest.raises(
+        ValueError, match="bool, enum, int32, uint32, int64, uint64, float, double, string, bytes"
+    ):
+        value_type("int16")
+
+
+@pytest.mark.parametrize("type_", list(ValueType))
+@pytest.mark.parametrize(
+    "value", [10**5000, ["x" * 10**6], object(), {"a": 1}], ids=["huge", "long", "object", "dict"]
+)
+def test_messages_stay_short(type_: ValueType, value: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        coerce(value, type_)
+    assert len(str(caught.value)) < 250
+
+
+@given(FLOATS, INTEGERS)
+def test_serialized_tensors_have_all_64_bits(number: float, whole: int) -> None:
+    assert same([coerce(number, ValueType.DOUBLE, wide=True)], [float(number)])
+    if 0 <= whole < 2**64:
+        assert coerce(whole, ValueType.UINT64, wide=True) == whole
+    else:
+        with pytest.raises(ValueError, match="is no uint64"):
+            coerce(whole, ValueType.UINT64, wide=True)
