@@ -8,16 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.pbtxt import message
 
 #: What an image without a class has where a layout wants one (as in TFDS's unlabelled splits).
 UNLABELLED = -1
 
 
 class ClassId(NamedTuple):
-    """A class name with the id that its source gives it."""
+    """A class name with the id that its source gives it, and what the class is called if not so."""
 
     name: str
     id: int
+    text: str = ""
 
 
 #: Largest id up to which a source's own ids are kept; every id below it takes a line in the side files.
@@ -33,7 +35,8 @@ def order_labels(
     """Returns class names in id order: carried ones keep their place, new ones follow.
 
     Where the source has an id of its own for every name, names get these: ids that no name has are
-    named by their number. If the smallest lies below the layout's first id, all are moved up.
+    named by their number, which gives way to a name once there is one. If the smallest lies below the
+    layout's first id, all are moved up. None of it counts where it would move a carried name.
     Otherwise new names are sorted by their UTF-8 bytes, so the order never depends on a locale.
 
     Args:
@@ -45,16 +48,59 @@ def order_labels(
     seen = set(seen)
     kept = _by_own_id(own_ids, first_label) if own_ids and seen <= own_ids.keys() else ()
     unambiguous = len(set(kept)) == len(kept) > 0  # no name is the number of another's id
-    beyond = carried[len(kept) :]
-    if (
-        unambiguous
-        and set(kept).isdisjoint(beyond)
-        and all(name in (kept[i], str(first_label + i)) for i, name in enumerate(carried[: len(kept)]))
-    ):
-        return (*kept, *beyond)
+    if unambiguous and moved_label(kept, carried[: len(kept)], first_label) is None:
+        beyond = carried[len(kept) :]
+        if set(kept).isdisjoint(beyond):
+            return (*kept, *beyond)
     known = set(carried)
     new = sorted((name for name in seen if name not in known), key=str.encode)
     return (*carried, *new)
+
+
+def moved_label(names: Sequence[str], carried: Sequence[str], first_label: int = 0) -> int | None:
+    """Returns the place of the first carried name that has another one among new names; None if none has.
+
+    A name that is the number of its own id, as ids without a name have it, may give way to another,
+    unless it is among the new names too.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    for place, name in enumerate(carried):
+        if places.get(name) == place:
+            continue
+        if name in places or place >= len(names) or name != str(first_label + place):
+            return place
+    return None
+
+
+def check_carried(
+    names: Sequence[str], carried: Sequence[str], first_label: int, path: str, plan_path: str
+) -> None:
+    """Checks that the names of `--class_names` leave the ids of `--plan_from` as they are.
+
+    Args:
+      names: of the file, in id order.
+      carried: of the plan, in id order.
+      first_label: the id of the first class.
+      path: of the file.
+      plan_path: of the plan.
+
+    Raises:
+      UsageError: naming the first class whose id would not stay.
+    """
+    place = moved_label(names, carried, first_label)
+    if place is None:
+        return
+    name, number = carried[place], first_label + place
+    if name in names:
+        what = f"gives class {name!r} the id {first_label + names.index(name)}"
+        todo = f"list it as number {place + 1}"
+    else:
+        what = f"lacks class {name!r}"
+        todo = f"list it as number {place + 1} (--keep_labels leaves its images out)"
+    raise UsageError(
+        f"--class_names {path} {what}, which has id {number} in --plan_from {plan_path}, and ids stay as "
+        f"they are from build to build: {todo}, or leave one of the two options out."
+    )
 
 
 def _by_own_id(own_ids: Mapping[str, int], first_label: int) -> tuple[str, ...]:
@@ -69,10 +115,19 @@ def merge_class_ids(found: Iterable[ClassId]) -> dict[str, int]:
     Numbers above `MAX_OWN_ID` or below 0 are no ids.
     """
     ids: dict[str, int] = {}
-    for name, number in sorted(set(found)):
+    for name, number in sorted({item[:2] for item in found}):
         if ids.setdefault(name, number) != number or not 0 <= number <= MAX_OWN_ID:
             return {}
     return ids if len(set(ids.values())) == len(ids) else {}
+
+
+def merge_class_texts(found: Iterable[ClassId]) -> dict[str, str]:
+    """Returns class name -> what the class is called, where its name is a code and one text is said."""
+    texts: dict[str, set[str]] = {}
+    for item in found:
+        if item.text:
+            texts.setdefault(item.name, set()).add(item.text)
+    return {name: min(said) for name, said in texts.items() if len(said) == 1}
 
 
 def labels_txt(labels: Sequence[str], first_label: int = 0) -> str:
@@ -86,21 +141,7 @@ def labels_txt(labels: Sequence[str], first_label: int = 0) -> str:
 
 def label_map_pbtxt(labels: Sequence[str]) -> str:
     """Returns a `StringIntLabelMap`, ids from 1, as the TF Object Detection API reads it."""
-    return "".join(f"item {{\n  id: {i}\n  name: {_quoted(name)}\n}}\n" for i, name in enumerate(labels, 1))
-
-
-def _quoted(name: str) -> str:
-    """Quotes a string for protobuf's text format."""
-    out = []
-    for byte in name.encode():
-        char = chr(byte)
-        if char in "\"\\'":
-            out.append("\\" + char)
-        elif 0x20 <= byte < 0x7F:
-            out.append(char)
-        else:
-            out.append(f"\\{byte:03o}")
-    return '"' + "".join(out) + '"'
+    return message(("item", [("id", i), ("name", name)]) for i, name in enumerate(labels, 1))
 
 
 def lines_of(text: str) -> list[str]:

@@ -14,6 +14,14 @@ _UNITS = {
 #: `image_ref.NO_SPLIT`.
 _RESERVED = "none"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]{1,64}\Z")
+#: Instead of a number of folders that make a class name: all of them, and the innermost alone.
+ALL_FOLDERS, LAST_FOLDER = 0, -1
+_FOLDERS = {"all": ALL_FOLDERS, "last": LAST_FOLDER}
+
+#: How a picture meets a target size (Pillow's ImageOps terms).
+FITS = ("stretch", "contain", "cover", "fit", "pad")
+#: Those that make all pictures of one size.
+SAME_SIZE_FITS = ("stretch", "fit", "pad")
 
 
 def parse_size(text: str) -> int:
@@ -65,6 +73,23 @@ def parse_pixel_shape(text: str) -> tuple[int, int, int]:
     if not match or not int(match[1]) or not int(match[2]):
         raise ValueError(f"{text!r} is no shape; write 28x28 or 32x32x3 (height x width x channels)")
     return int(match[1]), int(match[2]), int(match[3] or 1)
+
+
+def parse_label_depth(text: str) -> int:
+    """Parses `1`, `2`, ..., `all` or `last`: how many folders make a class name.
+
+    Returns:
+      The number, or `ALL_FOLDERS` or `LAST_FOLDER`.
+
+    Raises:
+      ValueError: if it is none of them.
+    """
+    text = str(text).strip()
+    if text in _FOLDERS:
+        return _FOLDERS[text]
+    if not re.fullmatch(r"[1-9][0-9]{0,2}", text):
+        raise ValueError(f"{text!r} is no number of folders; write 1, 2, 3, ..., all or last")
+    return int(text)
 
 
 def parse_splits(text: str) -> dict[str, Fraction]:

@@ -13,6 +13,7 @@ from shardwright.schemas.labels import (
     label_map_pbtxt,
     labels_txt,
     merge_class_ids,
+    merge_class_texts,
     order_labels,
     parse_class_names,
 )
@@ -94,6 +95,9 @@ def test_ids_count_only_where_every_class_has_one() -> None:
     assert merge_class_ids([ClassId("a", 1), ClassId("a", 2)]) == {}
     assert merge_class_ids([ClassId("a", 1), ClassId("b", 1)]) == {}
     assert merge_class_ids([ClassId("a", 1), ClassId("a", 1), ClassId("b", 0)]) == {"a": 1, "b": 0}
+    assert merge_class_ids([ClassId("a", 1), ClassId("a", 1, "ant")]) == {"a": 1}
+    assert merge_class_texts([ClassId("a", 1), ClassId("a", 1, "ant"), ClassId("b", 2)]) == {"a": "ant"}
+    assert merge_class_texts([ClassId("a", 1, "bee"), ClassId("a", 1, "ant")]) == {}
     assert merge_class_ids([ClassId("a", 10**9)]) == merge_class_ids([ClassId("a", -1)]) == {}
 
 

@@ -13,6 +13,7 @@ from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate, U
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes, one_label, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import ALL_FOLDERS, LAST_FOLDER
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image
@@ -42,26 +43,30 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
 
 def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every file below a folder."""
-    for ref in list_class_folders(part.item):
+    for ref in list_class_folders(part.item, context.settings.folders_of_label):
         yield ref._replace(message=NO_FOLDER) if ref.is_candidate and not ref.label else ref
 
 
-def list_class_folders(source: Input) -> Iterator[ImageRef]:
+def list_class_folders(source: Input, depth: int = 1) -> Iterator[ImageRef]:
     """Yields a reference for every file below a folder, symbolic links followed.
 
     The first folder of a path is the class. Where all folders at the top are named like splits
     and have folders in them, the first is the split and the second the class.
 
+    Args:
+      source: the folder.
+      depth: how many folders make a class name (`place`).
+
     Raises:
       EngineError: if a folder cannot be listed.
     """
     if storage.is_remote(source.path):
-        yield from _list_remote(source)
+        yield from _list_remote(source, depth)
         return
     root = os.fsencode(source.path)
     splits = _split_folders(root)
     for path, relative, entry in walk(root):
-        yield _reference(path, relative, entry, source.prefix, splits)
+        yield _reference(path, relative, entry, source.prefix, splits, depth)
 
 
 def _split_folders(root: bytes) -> tuple[str, ...]:
@@ -133,24 +138,43 @@ def walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
             above.pop()
 
 
-def place(key: str, splits: tuple[str, ...]) -> tuple[str, str]:
+def place(key: str, splits: tuple[str, ...], depth: int = 1) -> tuple[str, str]:
     """Returns (split, label) that a key's folders say; empty where they say none.
 
     In a split layout, what lies outside of the split folders goes to the first split.
+
+    Args:
+      key: of a file.
+      splits: the folders at the top that are splits.
+      depth: how many folders make a class name, as far as there are so many; or `ALL_FOLDERS` or
+        `LAST_FOLDER`.
     """
     folders = key.split("/")[:-1]
     if not splits:
-        return "", one_label(folders[0]) if folders else ""
+        return "", _label_of(folders, depth)
     if not folders or folders[0] not in splits:
         return splits[0], ""
-    return folders[0], one_label(folders[1]) if len(folders) > 1 else ""
+    return folders[0], _label_of(folders[1:], depth)
+
+
+def _label_of(folders: Sequence[str], depth: int) -> str:
+    if depth == LAST_FOLDER:
+        folders = folders[-1:]
+    elif depth != ALL_FOLDERS:
+        folders = folders[:depth]
+    return one_label("/".join(filter(None, folders)))  # in a bucket names may be empty
 
 
 def _reference(
-    path: bytes, relative: bytes, entry: os.DirEntry[bytes], prefix: str, splits: tuple[str, ...]
+    path: bytes,
+    relative: bytes,
+    entry: os.DirEntry[bytes],
+    prefix: str,
+    splits: tuple[str, ...],
+    depth: int,
 ) -> ImageRef:
     key = key_from_bytes(relative)
-    split, label = place(key, splits)
+    split, label = place(key, splits, depth)
     ref = ImageRef(key=prefix + key, uri=os.fsdecode(path), label=label, split=split)
     if any(part.startswith(b".") for part in relative.split(b"/")):
         return ref.filtered(FilterReason.DOTFILE)
@@ -183,14 +207,14 @@ def _look_into(ref: ImageRef) -> ImageRef:
     return ref
 
 
-def _list_remote(source: Input) -> Iterator[ImageRef]:
+def _list_remote(source: Input, depth: int) -> Iterator[ImageRef]:
     """Lists objects as their storage tells them; only what does not claim to be an image is looked into."""
     base = source.path.rstrip("/") + "/"
     splits, streams = _list_by_folder(base) if storage.has_folders(base) else _list_at_once(base)
     to_look_into: list[ImageRef] = []
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
         for item in merge_streams(streams, _REQUESTS_AT_ONCE):
-            ref = _remote_reference(item, base, source.prefix, splits)
+            ref = _remote_reference(item, base, source.prefix, splits, depth)
             if not ref.is_candidate or claims_to_be_image(ref.key):
                 yield ref
                 continue
@@ -245,10 +269,10 @@ def splits_among(inner: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
 
 
 def _remote_reference(
-    item: storage.StoredObject, base: str, prefix: str, splits: tuple[str, ...]
+    item: storage.StoredObject, base: str, prefix: str, splits: tuple[str, ...], depth: int
 ) -> ImageRef:
     key = key_from_bytes(item.path.removeprefix(base).encode("utf-8", "surrogateescape"))
-    split, label = place(key, splits)
+    split, label = place(key, splits, depth)
     ref = ImageRef(
         key=prefix + key,
         uri=item.path,
@@ -270,4 +294,5 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     unique_keys=True,
+    names_classes_by_folder=True,
 )

@@ -77,8 +77,20 @@ def recognise(item: Input, glimpse: Glimpse, settings: ConvertSettings) -> Input
         if settings.source == "auto" and not glimpse.is_file and needs is Needs.LABEL:
             other = "--source class_folders if each class has a folder"
         raise UsageError(
-            f"--layout {settings.layout}: {printable(item.path)} is read as {source.name}, which says "
-            f"nothing of the kind ({needs.value}); choose --layout {fitting}, or {other}."
+            f"--layout {settings.record_layout.name}: {printable(item.path)} is read as {source.name}, which "
+            f"says nothing of the kind ({needs.value}); choose --layout {fitting}, or {other}."
+        )
+    if settings.folders_of_label != 1 and not source.names_classes_by_folder:
+        raise UsageError(
+            f"--label_depth {settings.label_depth}: {printable(item.path)} is read as {source.name}, where "
+            "folders do not name the classes; choose --label_depth 1, or --source class_folders (archives) "
+            "if they do."
+        )
+    needed = [item for item in settings.parsed_extra_columns if not (item.is_list or item.optional)]
+    if needed and not source.has_columns:
+        raise UsageError(
+            f"{settings.option_of(needed[0])}: {printable(item.path)} is read as {source.name}, which has no "
+            "columns; name a manifest with the images and their columns, or leave that column out."
         )
     taken_for = source.describe(glimpse, settings)
     return item._replace(source=source.name, taken_for=taken_for, is_file=glimpse.is_file)

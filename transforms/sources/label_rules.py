@@ -79,6 +79,10 @@ class LabelRules:
             return dict(zip(names, sorted(ids.values()), strict=True))
         return {name: min(ids.values()) + place for place, name in enumerate(names)}
 
+    def apply_to_texts(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Returns what classes are called, by their new names."""
+        return {new: text for name, text in texts.items() for new in self._names([name])}
+
 
 def make_label_rules(settings: ConvertSettings) -> LabelRules:
     """Reads what the settings say of class names.

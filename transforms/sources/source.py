@@ -81,6 +81,8 @@ class Source:
       split: yields the parts of an input, listed side by side.
       unique_keys: whether no key can stand twice in one input, as with the files of a folder.
       names_images: whether a file of this kind names images instead of holding them.
+      has_columns: whether it can say more of an image, for `--extra_columns` and columns of layouts.
+      names_classes_by_folder: whether classes are folders, of which `--label_depth` takes several.
     """
 
     name: str
@@ -91,6 +93,8 @@ class Source:
     split: Callable[[Input, Context], Iterator[Part]] = whole
     unique_keys: bool = False
     names_images: bool = False
+    names_classes_by_folder: bool = False
+    has_columns: bool = False
 
 
 def source_by_name(name: str) -> Source:

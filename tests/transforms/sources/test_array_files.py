@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.labels import ClassId
 from shardwright.schemas.place import PIXELS, decode_place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.arrays import list_rows
@@ -101,7 +102,7 @@ def test_labels_that_say_no_class() -> None:
     said = reader.read(np.array([1.0, np.nan, -1, 2, 0]))
     assert [item.label for item in said] == ["bee", "", "", "", "ant"]
     assert [bool(item.reason) for item in said] == [False, False, False, True, False]
-    assert list(reader.class_ids()) == [("ant", 0), ("bee", 1)]
+    assert list(reader.class_ids()) == [ClassId("ant", 0), ClassId("bee", 1)]
 
 
 def test_texts_that_are_none() -> None:
@@ -125,7 +126,7 @@ def test_rows_of_one_class_only() -> None:
     rows = np.array([[0, 1, 0], [0, 0, 0], [1, 0, 0]])
     reader = LabelReader("a.npz!labels")
     assert [item.label for item in reader.read(rows)] == ["1", "", "0"]
-    assert set(reader.class_ids()) == {("0", 0), ("1", 1), ("2", 2)}
+    assert set(reader.class_ids()) == {ClassId("0", 0), ClassId("1", 1), ClassId("2", 2)}
 
 
 @given(st.integers(0, 40), st.integers(0, 9), st.integers(1, 3), st.integers(0, 5))

@@ -97,7 +97,8 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every member of an archive, or for every file beside archives."""
     regex = context.settings.label_regex
     pattern = re.compile(regex) if regex else None
-    for ref in _list_archive(part, context) if part.detail else _list_others(part):
+    depth = context.settings.folders_of_label
+    for ref in _list_archive(part, context) if part.detail else _list_others(part, depth):
         if pattern and ref.split != NO_SPLIT:
             ref = take_apart(ref, pattern, part.item.prefix)
         elif ref.is_candidate and not ref.label:
@@ -105,8 +106,8 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
         yield ref
 
 
-def _list_others(part: Part) -> Iterator[ImageRef]:
-    for ref in list_class_folders(part.item):
+def _list_others(part: Part, depth: int) -> Iterator[ImageRef]:
+    for ref in list_class_folders(part.item, depth):
         if not is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
             yield ref
 
@@ -118,7 +119,7 @@ def _list_archive(part: Part, context: Context) -> Iterator[ImageRef]:
         if isinstance(opened, Damage):
             yield damaged_archive(part, archive, opened)
             return
-        folders = MemberFolders(archive.above, archive.tops)
+        folders = MemberFolders(archive.above, archive.tops, context.settings.folders_of_label)
         for item in opened.members:
             if isinstance(item, Member) and not item.fault:
                 path = member_key(item.name.rstrip("/"))
@@ -191,4 +192,5 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=split_archives,
+    names_classes_by_folder=True,
 )

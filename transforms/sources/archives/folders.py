@@ -17,14 +17,15 @@ class MemberFolders:
     Args:
       above: the folders in which the archive itself lies, below the input.
       beside: the folders at the top of the input, if the archive lies in one of them.
+      depth: how many folders make a class name (`class_folders.place`).
     """
 
-    def __init__(self, above: Sequence[str] = (), beside: Sequence[str] = ()) -> None:
-        self._above, self._beside = tuple(above), tuple(beside)
+    def __init__(self, above: Sequence[str] = (), beside: Sequence[str] = (), depth: int = 1) -> None:
+        self._above, self._beside, self._depth = tuple(above), tuple(beside), depth
         self._common: tuple[str, ...] = ()
         self._settled = False
         self._tops: dict[str, bool] = {}  # below the common folders: whether it has folders
-        self._least_depth = -1
+        self._least_depth = self._most_depth = -1  # of the folders that images lie in
         self._wrappers = 0
         self._splits: tuple[str, ...] = ()
 
@@ -36,6 +37,7 @@ class MemberFolders:
         if not is_folder and claims_to_be_image(name):
             known = self._least_depth if self._least_depth >= 0 else len(folders)
             self._least_depth = min(known, len(folders))
+            self._most_depth = max(self._most_depth, len(folders))
         elif not folders:
             return  # a file beside the folders says nothing of them
         common = self._common
@@ -70,8 +72,15 @@ class MemberFolders:
         while depth < min(len(common), self._least_depth - 1) and common[depth] not in SPLIT_FOLDERS:
             depth += 1
         self._wrappers = depth
-        if self._above:
-            return
+        if not self._above:
+            self._find_splits(depth)
+        # As many folders as make a class name are left where any image lies in so many.
+        wanted = self._depth - len(self._above) + (1 if self._above and self._splits else 0)
+        if wanted > 1 and (self._above or not self._splits):
+            self._wrappers = min(depth, max(self._most_depth - wanted, 0))
+
+    def _find_splits(self, depth: int) -> None:
+        common = self._common
         if depth < len(common):
             self._splits = splits_among({common[depth]: [*common[depth + 1 :], *self._tops]})
         elif len(self._tops) < _MOST:
@@ -82,4 +91,4 @@ class MemberFolders:
         """Returns (split, class) of a member; empty where its folders say none."""
         parts = path.split("/")
         inside = parts[self._wrappers :] if len(parts) > self._wrappers else parts[-1:]
-        return place("/".join((*self._above, *inside)), self._splits)
+        return place("/".join((*self._above, *inside)), self._splits, self._depth)
