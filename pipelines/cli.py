@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": ("plan", "what convert would write, without writing it"),
     "validate": ("validate", "read a dataset back and say whether it is sound"),
     "inspect": ("inspect", "show what is inside a dataset"),
+    "layouts": ("layouts", "list the record layouts, or explain one"),
 }
 
 

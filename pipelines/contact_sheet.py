@@ -10,11 +10,14 @@ from typing import Any
 
 from PIL.Image import Image
 
+from shardwright.pipelines.record_values import holds_pixels, without_encodings
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, ImageFault, UsageError
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import Encoding, Fill
+from shardwright.schemas.place import Place as Part
+from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.contact_sheet import (
@@ -25,6 +28,8 @@ from shardwright.transforms.images.contact_sheet import (
     with_boxes,
     with_masks,
 )
+from shardwright.transforms.images.parts import as_image_file
+from shardwright.transforms.records.encodings import plain_spec
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.sample import (
     Place,
@@ -33,6 +38,9 @@ from shardwright.transforms.records.sample import (
     read_lazily,
     records_at,
 )
+from shardwright.transforms.sources.tfrecord.images import find_image
+from shardwright.transforms.sources.tfrecord.layouts import roles_of
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 #: Names under which layouts in wide use store a class, the best first.
@@ -124,7 +132,7 @@ def _places(
 def _class_of(data: bytes, contract: Contract) -> str:
     """Returns the class that a record says it has; empty if it says none."""
     try:
-        example = parse_example(data)
+        example = without_encodings(parse_example(data), contract)
     except ValueError:
         return ""
     specs = (contract.spec(Fill.LABEL_TEXT), contract.spec(Fill.LABEL))
@@ -158,19 +166,24 @@ def _tiles(picked: Sequence[Place], contract: Contract) -> list[Tile]:
 def _tile(data: bytes, contract: Contract, name: str, numbers: Mapping[str, str]) -> Tile | None:
     """Decodes a record's picture; None if it has none."""
     try:
-        example = parse_example(data)
+        stored = parse_example(data)
     except ValueError:
         return None
+    example = without_encodings(stored, contract)
     encoded = _single(example, contract, Fill.ENCODED)
-    if not isinstance(encoded, bytes):
+    found = _image_in(data) if contract.labels is None else None
+    if found is None and not isinstance(encoded, bytes):
         return None
     key = _single(example, contract, Fill.KEY)
     caption = ", ".join(name.split(LABEL_SEPARATOR)) or (
         key.decode("utf-8", "replace") if isinstance(key, bytes) else ""
     )
     try:
-        if _single(example, contract, Fill.FORMAT) == b"raw":
-            image = raw_thumbnail(encoded, *_sides(example, contract, len(encoded)))
+        if found is not None or not isinstance(encoded, bytes):
+            image = thumbnail(found or b"")
+        elif holds_pixels(example, contract):
+            sides = _sides_in_tensor(stored, contract) or _sides(example, contract, len(encoded))
+            image = raw_thumbnail(encoded, *sides)
         else:
             image = thumbnail(encoded)
         image = _annotated(image, example, contract)
@@ -179,11 +192,43 @@ def _tile(data: bytes, contract: Contract, name: str, numbers: Mapping[str, str]
     return Tile(image, caption, numbers.get(name, ""))
 
 
+def _image_in(data: bytes) -> bytes | None:
+    """Returns the image of a record of unknown origin as an image file; None if it cannot be found."""
+    try:
+        record = SourceRecord(data)
+        image = find_image(record, roles_of(tuple(record.features)), None)
+        stored = data[image.span.begin : image.span.end]
+        place = Part(
+            "", 0, len(stored), image.method,
+            shape=image.shape, planar=bool(image.planar), dtype=image.dtype,
+        )  # fmt: skip
+        return as_image_file(stored, place)
+    except (ValueError, ImageFault):
+        return None
+
+
 def _sides(example: Mapping[str, Feature], contract: Contract, size: int) -> list[int]:
-    """Returns height, width and channels of bare pixels; 0 for what the record does not say."""
+    """Returns height, width and channels of bare pixels; 0 for what nothing says."""
     found = [_single(example, contract, fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)]
-    height, width, channels = (side if isinstance(side, int) else 0 for side in found)
+    shape = _several(example, contract, Fill.SHAPE)
+    if len(shape) == len(found):
+        found = list(shape)
+    promised = contract.pixels or (None, None, None)
+    height, width, channels = (
+        side if isinstance(side, int) else promise or 0 for side, promise in zip(found, promised)
+    )
     return [height, width, channels or size // max(height * width, 1)]
+
+
+def _sides_in_tensor(stored: Mapping[str, Feature], contract: Contract) -> list[int]:
+    """Returns height, width and channels of pixels in a serialized tensor; none if there is none."""
+    spec = contract.spec(Fill.ENCODED)
+    if spec is None or spec.encoding is not Encoding.TENSOR or len(stored[spec.name].values) != 1:
+        return []
+    try:
+        return list(parse_tensor(stored[spec.name].values[0]).shape)
+    except (ValueError, TypeError):
+        return []
 
 
 def _annotated(image: Image, example: Mapping[str, Feature], contract: Contract) -> Image:
@@ -193,7 +238,10 @@ def _annotated(image: Image, example: Mapping[str, Feature], contract: Contract)
     if masks:
         image = with_masks(image, masks)
     fills = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
-    boxes = list(zip(*(_several(example, contract, fill) for fill in fills)))
+    boxes: list[tuple[float, ...]] = list(zip(*(_several(example, contract, fill) for fill in fills)))
+    fours = _several(example, contract, Fill.BOXES)
+    for ymin, xmin, ymax, xmax in zip(*(iter(fours),) * 4) if not boxes else ():
+        boxes.append((xmin, ymin, xmax, ymax))
     ids = _several(example, contract, Fill.OBJECT_LABEL) or range(1, len(boxes) + 1)
     return with_boxes(image, boxes, ids) if boxes else image
 
@@ -202,7 +250,7 @@ def _several(example: Mapping[str, Feature], contract: Contract, fill: Fill) -> 
     """Returns the values of the feature that is filled by `fill`."""
     spec = contract.spec(fill)
     feature = example.get(spec.name) if spec else None
-    return feature.values if spec and feature and feature.type is spec.type else ()
+    return feature.values if spec and feature and feature.type is plain_spec(spec).type else ()
 
 
 def _single(example: Mapping[str, Feature], contract: Contract, fill: Fill) -> object:

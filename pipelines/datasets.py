@@ -14,7 +14,7 @@ from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
-from shardwright.transforms.checks.contract import Contract, infer_contract
+from shardwright.transforms.checks.contract import Contract, contract_of_plan, infer_contract
 from shardwright.transforms.publish import repair_swap
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.sample import read_lazily
@@ -106,12 +106,7 @@ def contract_of(target: Target) -> Contract:
     """Returns what every record promises: from `dataset.json`, or inferred from the first ones."""
     if target.directory is not None:
         dataset = read_dataset(target.directory)
-        return Contract(
-            dataset.features,
-            dataset.labels,
-            dataset.first_label,
-            dataset.plan.settings.get("unlabelled") == "keep",
-        )
+        return contract_of_plan(dataset.features, dataset.first_label, dataset.plan)
     for path in foreign_files(target.pattern or ""):
         sound = (item.data for item in read_lazily(path) if isinstance(item, Record))
         records = list(islice(sound, _RECORDS_TO_INFER_FROM))

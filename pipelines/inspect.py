@@ -25,11 +25,11 @@ from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard, pretty_jso
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import features_json
+from shardwright.schemas.layouts import Encoding, features_json
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import format_size, parse_int
 from shardwright.transforms import storage
-from shardwright.transforms.checks.contract import Contract
+from shardwright.transforms.checks.contract import Contract, contract_of_plan
 from shardwright.transforms.records.framing import Damage
 from shardwright.transforms.records.sample import read_lazily
 
@@ -75,7 +75,7 @@ def inspect(
     else:
         made = read_dataset(target.directory)
         found |= _describe_dataset(made, storage.join(target.directory, DATASET_JSON))
-        contract = Contract(made.features, made.labels, made.first_label)
+        contract = contract_of_plan(made.features, made.first_label, made.plan)
         found["split"] = _choose_split(made, split)
     found["features"] = features_json(contract.features)
     shards = _shards(target, made, found.get("split", ""))
@@ -240,7 +240,7 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
             ["name", shown(found["name"])],
             ["layout", shown(found["layout"])],
             ["fingerprint", found["fingerprint"]],
-            ["settings", pairs(found["changed_settings"]) or "the defaults"],
+            ["settings", pairs(_without_own_layout(found["changed_settings"])) or "the defaults"],
             ["versions", pairs(found["versions"])],
         ],
     )
@@ -254,8 +254,21 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
     )
 
 
+def _without_own_layout(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings without a layout of one's own, which the table of features shows."""
+    return {
+        name: value for name, value in settings.items() if name != "layout" or not str(value).startswith("{")
+    }
+
+
 def _shape(item: Mapping[str, Any]) -> str:
-    shape = " x ".join("any" if size is None else str(size) for size in item["shape"]) or "one value"
+    tensor = item.get("encoding") == Encoding.TENSOR
+    sides = item.get("tensor_shape", ()) if tensor else item["shape"]
+    shape = " x ".join("any" if size is None else str(size) for size in sides) or "one value"
+    if tensor:
+        shape = f"tensor of {item['dtype']}: {shape}"
+    elif item.get("encoding") == Encoding.BASE64:
+        shape = f"base64: {shape}"
     return f"{shape}, optional" if item.get("optional") else shape
 
 

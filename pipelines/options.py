@@ -11,6 +11,7 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.settings_values import setting_fields, settings_from
 from shardwright.transforms import storage
+from shardwright.transforms.layout_files import read_layout
 
 #: Runners whose options are all known here; others learn theirs from a job server.
 _CLOSED_RUNNERS = (
@@ -200,6 +201,8 @@ def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
 
 def build_settings(given: Mapping[str, Any], carried: Mapping[str, Any] | None) -> ConvertSettings:
     """Builds and checks the settings of a conversion."""
+    if given.get("layout"):
+        given = {**given, "layout": read_layout(str(given["layout"]))}
     settings = settings_from(given, carried)
     settings.check()
     return settings

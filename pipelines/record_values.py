@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardwright.schemas.example import Feature
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import Encoding, Fill
 from shardwright.schemas.units import format_size
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+from shardwright.transforms.records.encodings import WrongValue, plain_feature, plain_spec
 
 _MAX_VALUES_SHOWN = 8
 _MAX_TEXT_SHOWN = 200
-_NOTHING = Feature(None, ())
+
+
+def without_encodings(example: Mapping[str, Feature], contract: Contract) -> dict[str, Feature]:
+    """Returns features with what their base64 or serialized tensors hold; those that are none as they are."""
+    plain = dict(example)
+    for spec in contract.features:
+        if spec.encoding is not Encoding.PLAIN and spec.name in example:
+            with contextlib.suppress(WrongValue):
+                plain[spec.name] = plain_feature(spec, example[spec.name])
+    return plain
+
+
+def holds_pixels(example: Mapping[str, Feature], contract: Contract) -> bool:
+    """Whether a record's image is bare pixels, as its format says or all records promise."""
+    stored = contract.spec(Fill.FORMAT)
+    if stored is not None and stored.name in example:
+        return list(example[stored.name].values) == [b"raw"]
+    return contract.pixels is not None
 
 
 def values_of(example: Mapping[str, Feature], contract: Contract) -> Iterator[tuple[str, Any]]:
-    """Yields the features as JSON stores them: those of the contract in its order, then all others."""
-    pixels, stored = contract.spec(Fill.ENCODED), contract.spec(Fill.FORMAT)
-    raw = stored is not None and list(example.get(stored.name, _NOTHING).values) == [b"raw"]
-    single = {spec.name for spec in contract.features if spec.length == 1}
+    """Yields the features as JSON stores them: those of the contract in its order, then all others.
+
+    What is base64 or a serialized tensor is shown as what it holds.
+    """
+    example = without_encodings(example, contract)
+    pixels, raw = contract.spec(Fill.ENCODED), holds_pixels(example, contract)
+    single = {spec.name for spec in map(plain_spec, contract.features) if spec.length == 1}
     known = [spec.name for spec in contract.features if spec.name in example]
     for name in [*known, *sorted(example.keys() - set(known))]:
         if pixels is not None and name == pixels.name:

@@ -40,7 +40,8 @@ _FIELD_OF = {FeatureType.BYTES: 1, FeatureType.FLOAT: 2, FeatureType.INT64: 3}
 _TYPE_OF = {field: type_ for type_, field in _FIELD_OF.items()}
 
 
-def _varint(value: int) -> bytes:
+def write_varint(value: int) -> bytes:
+    """Returns a number below 2^64 as protobuf writes it."""
     if value < 0x80:
         return _ONE_BYTE[value]
     out = bytearray()
@@ -55,16 +56,16 @@ def _varint(value: int) -> bytes:
 def _entry_key(name: str) -> bytes:
     """Returns the first field of a map entry, its key, and the tag of its second."""
     key = name.encode()
-    return b"".join((b"\x0a", _varint(len(key)), key, b"\x12"))
+    return b"".join((b"\x0a", write_varint(len(key)), key, b"\x12"))
 
 
 def _single_value(type_: FeatureType, value: Any) -> list[bytes]:
     """Returns a Feature message of one bytes or int64 value in pieces."""
     if type_ is FeatureType.BYTES:
-        head = b"\x0a" + _varint(len(value))
-        return [b"\x0a" + _varint(len(head) + len(value)) + head, value]
-    packed = _varint(int(value) & 0xFFFFFFFFFFFFFFFF)
-    return [b"\x1a" + _varint(len(packed) + 2) + b"\x0a" + _varint(len(packed)) + packed]
+        head = b"\x0a" + write_varint(len(value))
+        return [b"\x0a" + write_varint(len(head) + len(value)) + head, value]
+    packed = write_varint(int(value) & 0xFFFFFFFFFFFFFFFF)
+    return [b"\x1a" + write_varint(len(packed) + 2) + b"\x0a" + write_varint(len(packed)) + packed]
 
 
 @lru_cache(maxsize=64)
@@ -82,15 +83,15 @@ def _feature_parts(feature: Feature) -> list[bytes]:
     parts: list[bytes] = []
     if feature.type is FeatureType.BYTES:
         for value in feature.values:
-            parts += (b"\x0a", _varint(len(value)), value)
+            parts += (b"\x0a", write_varint(len(value)), value)
     elif len(feature.values):
         if feature.type is FeatureType.FLOAT:
             packed = struct.pack(f"<{len(feature.values)}f", *feature.values)
         else:
-            packed = b"".join(_varint(int(value) & 0xFFFFFFFFFFFFFFFF) for value in feature.values)
-        parts = [b"\x0a", _varint(len(packed)), packed]
+            packed = b"".join(write_varint(int(value) & 0xFFFFFFFFFFFFFFFF) for value in feature.values)
+        parts = [b"\x0a", write_varint(len(packed)), packed]
     length = sum(map(len, parts))
-    return [_ONE_BYTE[_FIELD_OF[feature.type] << 3 | _LENGTH], _varint(length), *parts]
+    return [_ONE_BYTE[_FIELD_OF[feature.type] << 3 | _LENGTH], write_varint(length), *parts]
 
 
 def encode_example(features: Mapping[str, Feature]) -> bytes:
@@ -100,12 +101,12 @@ def encode_example(features: Mapping[str, Feature]) -> bytes:
     for name in _in_order(tuple(features)):
         value = _feature_parts(features[name])
         value_length = sum(map(len, value))
-        head = _entry_key(name) + _varint(value_length)
+        head = _entry_key(name) + write_varint(value_length)
         entry_length = len(head) + value_length
-        prefix = b"\x0a" + _varint(entry_length)
+        prefix = b"\x0a" + write_varint(entry_length)
         total += len(prefix) + entry_length
         entries += (prefix, head, *value)
-    return b"".join((b"\x0a", _varint(total), *entries))
+    return b"".join((b"\x0a", write_varint(total), *entries))
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:

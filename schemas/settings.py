@@ -11,9 +11,10 @@ from typing import Any
 from shardwright.schemas import units
 from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.layouts import LAYOUTS, Layout, extended, layout_by_name
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import Layout, extended, layout_by_name
+from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 
-FITS = ("stretch", "contain", "cover", "fit", "pad")
 RESAMPLES = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
 IMAGE_FORMATS = ("keep", "jpeg", "png", "webp", "raw")
 COLORS = ("rgb", "gray", "keep")
@@ -104,7 +105,11 @@ class ConvertSettings:
     source: str = _setting(
         "auto", "what the input is; auto looks and says what it takes it for", choices=("auto", *SOURCES)
     )
-    layout: str = _setting("classification", "the record layout", choices=tuple(LAYOUTS))
+    layout: str = _setting(
+        "classification",
+        "the record layout: one of those that `shardwright layouts` lists, or a file LAYOUT.yaml",
+        metavar="NAME|FILE",
+    )
     image_root: str = _setting(
         "",
         "where the relative paths of a manifest or an annotation file begin; default its own folder",
@@ -124,7 +129,8 @@ class ConvertSettings:
     sha256_column: str = _setting("", "of a manifest, with the files' checksums", metavar="NAME")
     extra_columns: str = _setting(
         "",
-        "columns to store as features: price:float,tags:string[] (int64, float, bytes or string)",
+        "columns to store as features: price:float,tags:string[] (bool, enum, int32, uint32, int64, uint64, "
+        "float, double, string or bytes)",
         check=_opt(parse_extra_columns),
         metavar="NAME:TYPE,...",
     )
@@ -136,6 +142,12 @@ class ConvertSettings:
         "takes file names apart: '(?P<label>[a-z]+)\\d+\\.jpg'; also (?P<split>...) and (?P<group>...)",
         check=_opt(_label_regex),
         metavar="REGEX",
+    )
+    label_depth: str = _setting(
+        "1",
+        "how many folders make a class name: 1, or 2 for animals/cat, 3, ..., all, or last for the innermost",
+        check=units.parse_label_depth,
+        metavar="N|all|last",
     )
     unlabelled: str = _setting(
         "quarantine",
@@ -267,6 +279,11 @@ class ConvertSettings:
         return units.parse_splits(self.splits)
 
     @cached_property
+    def folders_of_label(self) -> int:
+        """`label_depth` as a number, `units.ALL_FOLDERS` or `units.LAST_FOLDER`."""
+        return units.parse_label_depth(self.label_depth)
+
+    @cached_property
     def target(self) -> tuple[int, int] | None:
         """The target box (width, height) in pixels, or None."""
         return units.parse_resize(self.resize) if self.resize else None
@@ -274,6 +291,8 @@ class ConvertSettings:
     @cached_property
     def stored_format(self) -> str:
         """The image format with its default resolved."""
+        if self.record_layout.pixels:
+            return "raw"
         return self.image_format or ("jpeg" if self.resize else "keep")
 
     @cached_property
@@ -288,13 +307,25 @@ class ConvertSettings:
 
     @cached_property
     def parsed_extra_columns(self) -> tuple[ExtraColumn, ...]:
-        """The columns to store as features."""
+        """The columns to store as features, those that the layout names first."""
+        named = layout_by_name(self.layout).columns
+        known = {column.name for column in named}
+        return (*named, *(column for column in self._option_columns if column.name not in known))
+
+    def option_of(self, column: ExtraColumn) -> str:
+        """Returns what asks for an extra column, for messages: an option, or the layout."""
+        layout = layout_by_name(self.layout)
+        named = any(item.name == column.name for item in layout.columns)
+        return f"{f'--layout {layout.name}, column' if named else '--extra_columns'} {printable(column.name)}"
+
+    @property
+    def _option_columns(self) -> tuple[ExtraColumn, ...]:
         return parse_extra_columns(self.extra_columns)
 
     @cached_property
     def record_layout(self) -> Layout:
         """The layout of the records, with the extra columns' features."""
-        return extended(layout_by_name(self.layout), self.parsed_extra_columns, bool(self.label_separator))
+        return extended(layout_by_name(self.layout), self._option_columns, bool(self.label_separator))
 
     @property
     def suffix(self) -> str:
@@ -323,6 +354,11 @@ class ConvertSettings:
         if not self.input:
             raise UsageError("--input is missing; name a folder of images.")
         _ = self.record_layout  # raises if extra columns do not go with it
+        if self.label_regex and self.folders_of_label != 1:
+            raise UsageError(
+                f"--label_depth {self.label_depth} makes class names of folders and --label_regex of whole "
+                "paths: leave one of them out."
+            )
         if self.overwrite and self.resume:
             raise UsageError(
                 "--overwrite begins anew and --resume goes on with what was cut off, an --overwrite "
@@ -335,16 +371,37 @@ class ConvertSettings:
                     f"--shards {self.shards}: there is no split {sorted(unknown)[0]!r}; "
                     f"--splits names {', '.join(self.parsed_splits)}."
                 )
-        if self.image_format == "raw" and not self.resize and self.color == "keep":
+        self._check_pixels()
+
+    def _check_pixels(self) -> None:
+        """Checks that readers can tell the shape of bare pixels.
+
+        Raises:
+          UsageError: if they could not, or the layout wants pixels and another format is asked for.
+        """
+        layout = self.record_layout
+        if layout.pixels and self.image_format not in ("", "raw"):
             raise UsageError(
-                "--image_format raw stores bare pixels; with --color keep their number of channels "
-                "varies: choose --color rgb or gray."
+                f"--image_format {self.image_format}: layout {layout.name} stores bare pixels; leave "
+                "--image_format out, or choose a layout of image files."
+            )
+        if self.stored_format != "raw":
+            return
+        if not layout.says_size and not (self.resize and self.fit in SAME_SIZE_FITS):
+            raise UsageError(
+                f"--layout {layout.name}: records with bare pixels do not say their size there; choose "
+                f"one for all with --resize (and --fit {', '.join(SAME_SIZE_FITS)})."
+            )
+        if self.color == "keep" and not (self.resize and layout.says_channels):
+            raise UsageError(
+                "--color keep: the number of channels of bare pixels varies then; choose --color rgb or gray."
             )
 
     def identity(self) -> dict[str, Any]:
         """The settings that can change a byte of the dataset, in canonical form."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["identity"]}
         values["splits"] = ",".join(f"{name}={share}" for name, share in self.parsed_splits.items())
+        values["label_depth"] = self.label_depth.strip()
         values["shard_size"] = units.parse_size(self.shard_size)
         values["max_bytes"] = self.max_source_bytes
         values["resize"] = "x".join(map(str, self.target)) if self.target else ""

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.settings import ConvertSettings
 
 #: Settings that can be written as a mapping, and what stands between a key and its value.
@@ -41,9 +42,15 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
         raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
     if carried and "resize" in values and "image_format" not in values:
         merged.pop("image_format", None)  # its default follows --resize
+    if carried and "layout" in values and "image_format" not in values and _stores_pixels(carried):
+        merged.pop("image_format", None)  # raw was the layout's own
     if "shard_size" in values and "shards" not in values:
         merged.pop("shards", None)
     return replace(ConvertSettings(), **merged)
+
+
+def _stores_pixels(carried: Mapping[str, Any]) -> bool:
+    return layout_by_name(str(carried.get("layout", ConvertSettings.layout))).pixels
 
 
 def _coerce(name: str, value: Any, default: Any) -> Any:

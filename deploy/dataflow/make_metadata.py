@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.settings_values import setting_fields
+from shardwright.schemas.values import TYPE_NAMES
 
 METADATA = Path(__file__).with_name("metadata.json")
 
@@ -18,7 +20,7 @@ _BUCKET = "gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
 _IN_BUCKET = rf"{_BUCKET}(/[^/\n\r]+)+/?"
 _NAME = "[A-Za-z0-9_]{1,64}"
 _FOLDER = rf"{_BUCKET}(/[^/\n\r]+)*/?"
-_COLUMN = r"[^:,\[\]\n\r ]+:(int|int64|float|bytes|string)(\[\])?"
+_COLUMN = rf"[^:,\[\]\n\r ]+:({'|'.join(TYPE_NAMES)})(\[\])?"
 _SHARE = r"(0?\.[0-9]*[1-9][0-9]*|1(\.0+)?|[1-9][0-9]{0,8}/[1-9][0-9]{0,8})"
 _COUNT = "[1-9][0-9]{0,4}"
 _SIZE = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]{0,5}) ?[kKmMgGtT][iI]?[bB])"
@@ -65,6 +67,7 @@ SHAPES: Mapping[str, Shape] = {
     "bad_boxes": Shape("Manifests and annotations"),
     "pixel_shape": Shape("Manifests and annotations", rf"{_COUNT}[xX]{_COUNT}([xX][134])?"),
     "label_regex": Shape("Classes"),
+    "label_depth": Shape("Classes", "([1-9][0-9]{0,2}|all|last)"),
     "unlabelled": Shape("Classes"),
     "rename_labels": Shape("Classes"),
     "keep_labels": Shape("Classes", _IN_BUCKET, "GCS_READ_FILE"),
@@ -75,7 +78,7 @@ SHAPES: Mapping[str, Shape] = {
     "shards": Shape("Splits and shards", f"({_COUNT}|{_NAME}={_COUNT}(,{_NAME}={_COUNT})*)"),
     "plan_from": Shape("Splits and shards", _IN_BUCKET, "GCS_READ_FILE"),
     "class_names": Shape("Records", _IN_BUCKET, "GCS_READ_FILE"),
-    "layout": Shape("Records"),
+    "layout": Shape("Records", rf"({'|'.join(LAYOUTS)}|{_BUCKET}(/[^/\n\r]+)*/[^/\n\r]+\.yaml)"),
     "compression": Shape("Records"),
     "dedupe": Shape("Records"),
     "resize": Shape("Images", f"{_COUNT}([xX]{_COUNT})?"),

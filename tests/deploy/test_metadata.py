@@ -37,7 +37,11 @@ RIGHT = [
     ("max_bad_fraction", "0.01"), ("max_bad_fraction", "0"), ("max_bad_fraction", "1"), ("limit", "1000"),
     ("class_names", "gs://b-b/names.txt"), ("plan_from", "gs://b-b/old/dataset.json"), ("fit", "pad"),
     ("image_root", "gs://b-b/images"), ("mask_dir", "gs://b-b/masks/"), ("keep_labels", "gs://b-b/keep.txt"),
-    ("extra_columns", "price:float,tags:string[]"), ("label_regex", r"(?P<label>[a-z]+)\d+\.jpg"),
+    ("extra_columns", "price:float,tags:string[]"),
+    ("extra_columns", "a:bool,b:enum,c:int32,d:uint32[],e:uint64,f:double,g:bytes,h:int"),
+    ("label_depth", "1"), ("label_depth", "2"), ("label_depth", "all"), ("label_depth", "last"),
+    ("label_regex", r"(?P<label>[a-z]+)\d+\.jpg"),
+    ("layout", "vision"),
     ("pixel_shape", "28x28"), ("pixel_shape", "32x32x3"), ("rename_labels", "old=new"),
     ("image_format", "webp"), ("number_of_worker_harness_threads", "1"), ("disk_size_gb", "50"),
     ("sdk_container_image", "europe-west1-docker.pkg.dev/my-project/images/shardwright:1.0"),
@@ -53,7 +57,9 @@ WRONG = [
     ("shards", "train=0"), ("resize", "0"), ("resize", "224x"), ("resize", "224x0"), ("resize", "-5"),
     ("quality", "0"), ("quality", "101"), ("background", "#ff"), ("max_pixels", "0"), ("max_bytes", "lots"),
     ("max_bad_fraction", "2"), ("max_bad_fraction", "1.5"), ("max_bad_fraction", "1%"), ("limit", "-1"),
-    ("image_root", "images/"), ("extra_columns", "price"), ("extra_columns", "price:money"),
+    ("image_root", "images/"), ("layout", "slim"), ("layout", "mine.yaml"),
+    ("extra_columns", "price"), ("extra_columns", "price:money"),
+    ("extra_columns", "price:int16"), ("label_depth", "0"), ("label_depth", "-1"), ("label_depth", "every"),
     ("pixel_shape", "32"), ("pixel_shape", "32x32x5"), ("keep_labels", "keep.txt"), ("bad_boxes", "mend"),
     ("fit", "squeeze"), ("image_format", "gif"), ("class_names", "names.txt"), ("plan_from", "old/"),
     ("number_of_worker_harness_threads", "0"), ("disk_size_gb", "big"), ("sdk_container_image", "a b"),
@@ -61,7 +67,7 @@ WRONG = [
 #: Only the launch can tell whether the shares add up, and whether a colour or an expression is one.
 TOLD_AT_LAUNCH = re.compile(
     "add up to|stands twice|at most 1|is no colour|is no regular expression"
-    "|it needs a group|means nothing|has a feature of that name"
+    "|it needs a group|means nothing|has a feature of that name|has not been read|do not say their size"
 )
 
 

@@ -1,6 +1,7 @@
-"""Rewrites pixels.json: small image files, settings, and the sha256 of the pixels they become.
+"""Rewrites pixels.json and records.json.
 
-Run it, and look at what changed, when pixels are meant to change:
+The first holds small image files, settings, and the sha256 of the pixels they become; the second a record
+of each layout. Run it, and look at what changed, when pixels or records are meant to change:
 
     python tests/golden/regenerate.py
 """
@@ -19,6 +20,9 @@ from PIL import Image
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "transforms" / "images"))
 
+sys.path.append(str(HERE))
+
+import golden_records  # noqa: E402
 import pictures  # noqa: E402
 
 
@@ -62,6 +66,8 @@ def main() -> None:
         for name, (data, settings) in cases().items()
     }
     (HERE / "pixels.json").write_text(json.dumps(document, indent=1) + "\n")
+    records = golden_records.document()
+    (HERE / "records.json").write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import PictureShape, picture_shape_of
 from shardwright.schemas.example import FeatureType, parse_example
+from shardwright.schemas.fills import OBJECT_FILLS
 from shardwright.schemas.layouts import DETECTION, PANOPTIC, SEGMENTATION, FeatureSpec, Fill
+from shardwright.schemas.plan import Plan
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 
 Problem = tuple[FindingCode, str]
@@ -22,12 +25,17 @@ class Contract(NamedTuple):
       labels: class names in id order; None if they are not known.
       first_label: the id of the first class.
       unlabelled: whether records may say that their image has no class.
+      pixels: height, width and channels (None for what varies) of bare pixels where all records hold
+        such; None where they hold image files, or say what they hold.
+      texts: what the classes are called, in id order, where their names are synset ids.
     """
 
     features: tuple[FeatureSpec, ...]
     labels: tuple[str, ...] | None = None
     first_label: int = 0
     unlabelled: bool = False
+    pixels: PictureShape | None = None
+    texts: tuple[str, ...] = ()
 
     def spec(self, fill: Fill) -> FeatureSpec | None:
         """Returns the feature that is filled by `fill`, if there is one."""
@@ -45,10 +53,6 @@ _KNOWN_NAMES = {
 }
 
 
-#: What holds something for each object.
-OBJECT_FILLS = tuple(
-    spec.fill for spec in DETECTION.features if spec.fill and spec.name.startswith("image/object/")
-)
 #: Features with objects and masks of the layouts in wide use, by name.
 _KNOWN_SPECS: Mapping[str, FeatureSpec] = {
     spec.name: spec
@@ -56,6 +60,19 @@ _KNOWN_SPECS: Mapping[str, FeatureSpec] = {
     for spec in layout.features
     if spec.fill in (*OBJECT_FILLS, Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
 }
+
+
+def contract_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Plan) -> Contract:
+    """Returns what every record promises of a dataset that was built by a plan."""
+    settings = plan.settings
+    return Contract(
+        tuple(features),
+        plan.labels,
+        first_label,
+        settings.get("unlabelled") == "keep",
+        picture_shape_of(settings) if settings.get("image_format") == "raw" else None,
+        plan.label_texts if plan.texts else (),
+    )
 
 
 def infer_contract(records: Sequence[bytes]) -> Contract:

@@ -9,8 +9,9 @@ from typing import Any
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.example import Feature
+from shardwright.schemas.fills import OBJECT_FILLS
 from shardwright.schemas.layouts import Fill
-from shardwright.transforms.checks.contract import OBJECT_FILLS, Contract, Problem
+from shardwright.transforms.checks.contract import Contract, Problem
 from shardwright.transforms.images.decode import load, open_image
 
 #: By how much a side may leave the picture: writers reckon in floats of 32 bits.
@@ -54,11 +55,19 @@ def check_objects(features: Mapping[str, Feature], contract: Contract) -> Iterat
     Of each kind of problem only the first is described, with how many objects have it.
     """
     values = _lists(features, contract, OBJECT_FILLS)
+    boxes = _lists(features, contract, (Fill.BOXES,)).get(Fill.BOXES)
+    if boxes is not None and len(boxes) % 4:
+        yield FindingCode.LENGTH_MISMATCH, f"the {len(boxes)} numbers of its boxes are no fours"
+        return
+    if boxes is not None and Fill.BOX_XMIN not in values:
+        values |= {fill: boxes[side::4] for fill, side in zip(_SIDES, (1, 0, 3, 2))}
     if not values:
         return
     lengths = {fill: len(found) for fill, found in values.items()}
     if len(set(lengths.values())) > 1:
         names = {spec.fill: spec.name for spec in contract.features}
+        if Fill.BOXES in names:
+            names = {**dict.fromkeys(_SIDES, names[Fill.BOXES]), **names}
         listed = ", ".join(f"{names[fill]!r} {length}" for fill, length in lengths.items())
         yield FindingCode.LENGTH_MISMATCH, f"its objects' features have unequal numbers of values: {listed}"
         return
@@ -106,8 +115,7 @@ def check_masks(features: Mapping[str, Feature], contract: Contract) -> Iterator
 
     Of each feature only the first problem of a kind is described.
     """
-    width, height = (_single(features, contract, fill) for fill in (Fill.WIDTH, Fill.HEIGHT))
-    size = (width, height) if isinstance(width, int) and isinstance(height, int) else None
+    size = _picture_size(features, contract)
     for fill, masks in _lists(features, contract, tuple(_MASKS)).items():
         of_objects = fill is Fill.OBJECT_MASK
         seen: set[FindingCode] = set()
@@ -120,9 +128,13 @@ def check_masks(features: Mapping[str, Feature], contract: Contract) -> Iterator
                 seen.add(code)
 
 
-def _single(features: Mapping[str, Feature], contract: Contract, fill: Fill) -> Any:
-    values = _lists(features, contract, (fill,)).get(fill, ())
-    return values[0] if len(values) == 1 else None
+def _picture_size(features: Mapping[str, Feature], contract: Contract) -> tuple[int, int] | None:
+    """Returns the width and height that a record says, if it does."""
+    said = _lists(features, contract, (Fill.WIDTH, Fill.HEIGHT, Fill.SHAPE))
+    width, height, shape = (said.get(fill, ()) for fill in (Fill.WIDTH, Fill.HEIGHT, Fill.SHAPE))
+    if len(width) == len(height) == 1:
+        return width[0], height[0]
+    return (shape[1], shape[0]) if len(shape) == 3 else None
 
 
 def _mask_problems(mask: bytes, size: tuple[int, int] | None) -> Iterator[Problem]:

@@ -8,19 +8,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.example import Feature, FeatureType, parse_example
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import FeatureSpec, Fill
+from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.checks.contract import Contract, Problem
 from shardwright.transforms.checks.objects import check_class, check_masks, check_objects
 from shardwright.transforms.images.convert import channels_of
 from shardwright.transforms.images.decode import load, open_image
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+from shardwright.transforms.records.encodings import WrongValue, holds_pixels, plain_feature, plain_spec
 
 #: Spellings of `image/format` in wide use, and the one that is compared.
 _SPELLINGS = {"jpeg": "jpg"}
+_SIDES = (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)
+#: What holds the class name.
+_NAMES = (Fill.LABEL_TEXT, Fill.SYNSET)
 #: A stored picture may be as large as its writer chose; only absurd headers are refused.
 _MAX_PIXELS = 2**31 - 1
 
@@ -47,12 +53,18 @@ def check_record(data: bytes, contract: Contract, decode: bool) -> CheckedRecord
     except ValueError as error:
         return CheckedRecord(((FindingCode.UNPARSEABLE, f"it is no tf.train.Example: {error}"),))
     problems = list(_check_features(features, contract.features))
+    tensors: list[Sequence[int]] = []
+    if any(spec.encoding is not Encoding.PLAIN for spec in contract.features):
+        features, faults, tensors = _without_encodings(features, contract.features)
+        contract = contract._replace(features=tuple(map(plain_spec, contract.features)))
+        problems += faults
     values = _values(features, contract)
     if not problems:
         problems += _check_labels(features, contract)
         problems += check_objects(features, contract)
     if decode and isinstance(values.get(Fill.ENCODED), bytes):
-        problems += _check_image(values)
+        said = _sides_said(features, tensors, contract)
+        problems += _check_image(values, said, contract.pixels is not None)
     if decode:
         problems += check_masks(features, contract)
     key, sha256 = values.get(Fill.KEY), values.get(Fill.SOURCE_SHA256)
@@ -87,6 +99,30 @@ def _check_features(features: Mapping[str, Feature], specs: Sequence[FeatureSpec
             )
 
 
+def _without_encodings(
+    features: Mapping[str, Feature], specs: Sequence[FeatureSpec]
+) -> tuple[dict[str, Feature], list[Problem], list[Sequence[int]]]:
+    """Returns features whose values are not encoded, without those that cannot be decoded.
+
+    With them what is wrong with those, and the shapes of tensors of pixels.
+    """
+    plain, problems, shapes = dict(features), list[Problem](), list[Sequence[int]]()
+    for spec in specs:
+        feature = features.get(spec.name)
+        if feature is None or spec.encoding is Encoding.PLAIN:
+            continue
+        del plain[spec.name]
+        if feature.type is not spec.type or spec.length not in (None, len(feature.values)):
+            continue  # which has been said
+        try:
+            plain[spec.name] = plain_feature(spec, feature)
+            if holds_pixels(spec):
+                shapes.append(parse_tensor(feature.values[0]).shape)
+        except WrongValue as wrong:
+            problems.append((wrong.code, str(wrong)))
+    return plain, problems, shapes
+
+
 def _values(features: Mapping[str, Feature], contract: Contract) -> dict[Fill, bytes | int | float]:
     """Returns the single values of the features that are there and of the right type."""
     values: dict[Fill, bytes | int | float] = {}
@@ -99,35 +135,91 @@ def _values(features: Mapping[str, Feature], contract: Contract) -> dict[Fill, b
 
 def _check_labels(features: Mapping[str, Feature], contract: Contract) -> Iterator[Problem]:
     """Compares the classes of the image with the dataset's."""
-    label, text = (contract.spec(fill) for fill in (Fill.LABEL, Fill.LABEL_TEXT))
-    if label is None:
+    label = contract.spec(Fill.LABEL)
+    texts = [spec for fill in _NAMES if (spec := contract.spec(fill)) and spec.name in features]
+    if label is None or label.name not in features:
+        for spec in texts:
+            yield from _check_names(features[spec.name].values, _naming(spec, contract))
         return
     ids = features[label.name].values
-    text_name = text.name if text else ""
-    names = features[text_name].values if text else None
-    if contract.unlabelled and (list(ids), list(names or ())) in (([UNLABELLED], []), ([UNLABELLED], [b""])):
+    unlabelled = contract.unlabelled and list(ids) in ([], [UNLABELLED])
+    if unlabelled and all(list(features[spec.name].values) in ([], [b""]) for spec in texts):
         return
-    if names is not None and len(names) != len(ids):
-        yield (
-            FindingCode.LENGTH_MISMATCH,
-            f"feature {label.name!r} has {len(ids)} values, {text_name!r} has {len(names)}",
-        )
-        return
-    for number, name in zip(ids, names or [None] * len(ids)):
-        yield from check_class(number, name, contract)
-
-
-def _check_image(values: Mapping[Fill, bytes | int | float]) -> Iterator[Problem]:
-    encoded, stored = values[Fill.ENCODED], values.get(Fill.FORMAT)
-    assert isinstance(encoded, bytes)
-    claimed = stored.decode("utf-8", "replace") if isinstance(stored, bytes) else None
-    sizes: dict[Fill, Any] = {fill: values.get(fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)}
-    if claimed == "raw":
-        if not _fits_raw(len(encoded), *sizes.values()):
+    for spec in texts:
+        names = features[spec.name].values
+        if len(names) != len(ids):
             yield (
-                FindingCode.SIZE_MISMATCH,
-                f"{len(encoded)} raw bytes are not {' x '.join(str(s) for s in sizes.values())}",
+                FindingCode.LENGTH_MISMATCH,
+                f"feature {label.name!r} has {len(ids)} values, {spec.name!r} has {len(names)}",
             )
+            return
+    # An id that is wrong is said once, whatever names stand with it.
+    found = (
+        problem
+        for spec in texts or [label]
+        for number, name in zip(ids, features[spec.name].values)
+        for problem in check_class(number, name, _naming(spec, contract))
+    )
+    yield from dict.fromkeys(found)
+
+
+def _naming(spec: FeatureSpec, contract: Contract) -> Contract:
+    """Returns a contract with the class names that a feature holds: synset ids, or what they are called."""
+    if spec.fill is Fill.LABEL_TEXT and contract.texts:
+        return contract._replace(labels=contract.texts)
+    return contract
+
+
+def _check_names(names: Sequence[Any], contract: Contract) -> Iterator[Problem]:
+    """Checks class names that stand without ids."""
+    for name in names:
+        text = name.decode("utf-8", "replace")
+        if contract.labels is not None and text not in contract.labels and (text or not contract.unlabelled):
+            yield FindingCode.LABEL_TEXT, f"class {text!r} is not among the class names"
+
+
+def _sides_said(
+    features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], contract: Contract
+) -> list[PictureShape]:
+    """Returns height, width and channels each time that a record says some of them, or all promise them.
+
+    Args:
+      features: of the record, without their encodings.
+      tensors: shapes of its tensors of pixels.
+      contract: what all records promise.
+    """
+    said = [contract.pixels] if contract.pixels else []
+    said += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]
+    shape = _integers(features, contract, Fill.SHAPE)
+    if len(shape) == len(_SIDES):
+        said.append((shape[0], shape[1], shape[2]))
+    height, width, channels = (_integers(features, contract, fill) for fill in _SIDES)
+    said.append((_only(height), _only(width), _only(channels)))
+    return said
+
+
+def _integers(features: Mapping[str, Feature], contract: Contract, fill: Fill) -> Sequence[int]:
+    spec = contract.spec(fill)
+    feature = features.get(spec.name) if spec else None
+    return feature.values if feature and feature.type is FeatureType.INT64 else ()
+
+
+def _only(values: Sequence[int]) -> int | None:
+    return values[0] if len(values) == 1 else None
+
+
+def _check_image(values: Mapping[Fill, Any], said: Sequence[PictureShape], pixels: bool) -> Iterator[Problem]:
+    """Checks the image.
+
+    Args:
+      values: what the record says.
+      said: height, width and channels, each time that somebody says some of them.
+      pixels: whether it is promised to be bare pixels.
+    """
+    encoded, stored = values[Fill.ENCODED], values.get(Fill.FORMAT)
+    claimed = stored.decode("utf-8", "replace") if isinstance(stored, bytes) else None
+    if claimed == "raw" or (pixels and claimed is None):
+        yield from _check_pixels(len(encoded), said)
         return
     kind = kind_of(encoded[:HEAD_BYTES])
     if claimed is not None and kind is not None:
@@ -146,22 +238,28 @@ def _check_image(values: Mapping[Fill, bytes | int | float]) -> Iterator[Problem
     except ImageFault as fault:
         yield FindingCode.UNDECODABLE, fault.message
         return
-    truth = {
-        Fill.HEIGHT: image.height,
-        Fill.WIDTH: image.width,
-        Fill.CHANNELS: channels_of(image),
-    }
-    for fill, true in truth.items():
-        if sizes[fill] is not None and sizes[fill] != true:
-            yield (
-                FindingCode.SIZE_MISMATCH,
-                f"the image's {fill.value} is {true} but the record says {sizes[fill]}",
-            )
+    truth = (image.height, image.width, channels_of(image))
+    for fill, true, claims in zip(_SIDES, truth, zip(*said)):
+        for claim in dict.fromkeys(claims):
+            if claim is not None and claim != true:
+                yield (
+                    FindingCode.SIZE_MISMATCH,
+                    f"the image's {fill.value} is {true} but the record says {claim}",
+                )
 
 
-def _fits_raw(size: int, height: Any, width: Any, channels: Any) -> bool:
-    """Whether bare pixels can be of the sides that a record says; None for one that it does not."""
+def _check_pixels(size: int, said: Sequence[PictureShape]) -> Iterator[Problem]:
+    """Checks that bare pixels can be of the sides that are said of them."""
+    sides: list[int | None] = []
+    for fill, claims in zip(_SIDES, zip(*said)):
+        known = list(dict.fromkeys(claim for claim in claims if claim is not None))
+        if len(known) > 1:
+            yield FindingCode.SIZE_MISMATCH, f"its {fill.value} is {known[0]} and {known[1]}"
+            return
+        sides.append(known[0] if known else None)
+    height, width, channels = sides
     if height is None or width is None:
-        return True
-    pixels = int(height) * int(width)
-    return size in [pixels * count for count in ((1, 2, 3, 4) if channels is None else (int(channels),))]
+        return
+    if size not in [height * width * count for count in ((1, 2, 3, 4) if channels is None else (channels,))]:
+        shown = " x ".join("any" if side is None else str(side) for side in sides)
+        yield FindingCode.SIZE_MISMATCH, f"{size} raw bytes are not {shown}"

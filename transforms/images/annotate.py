@@ -11,6 +11,7 @@ from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, PanopticSegment, decode_annotations
 from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.fills import OBJECT_FILLS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.layouts import Fill, Needs
 from shardwright.schemas.settings import ConvertSettings
@@ -56,11 +57,11 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
       ImageFault: if it is absent, forbidden or too large.
       EngineError: if it changed since it was listed, or the storage failed.
     """
-    needs = settings.record_layout.needs
-    if needs not in (Needs.SEMANTIC, Needs.PANOPTIC) or not ref.annotations:
+    layout = settings.record_layout
+    if not ref.annotations or layout.by_fill().keys().isdisjoint((Fill.SEMANTIC_MASK, *_PANOPTIC)):
         return None
     said = decode_annotations(ref.annotations)
-    uri, place = _mask_of(said, ref, needs)
+    uri, place = _mask_of(said, ref, layout.needs)
     if not uri:
         return None
     try:
@@ -71,7 +72,7 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
 
 def _mask_of(said: Annotations, ref: ImageRef, needs: Needs) -> tuple[str, str]:
     """Returns the file of a mask, empty without one, and which part of it that is."""
-    if needs is Needs.PANOPTIC:
+    if needs is Needs.PANOPTIC and said.panoptic_mask:
         return said.panoptic_mask, ""
     return said.semantic_mask or (ref.uri if said.semantic_place else ""), said.semantic_place
 
@@ -126,7 +127,7 @@ def _annotate(
     wanted = set(settings.record_layout.by_fill())
     values: dict[Fill, Sequence[Any]] = {}
     tally = Tally()
-    if Fill.BOX_XMIN in wanted:
+    if not wanted.isdisjoint((*OBJECT_FILLS, Fill.BOXES)):
         values |= object_values(said, ref, frame, settings, ids, tally)
     if said.captions:
         values[Fill.CAPTION] = [caption.encode("utf-8", "replace") for caption in said.captions]
@@ -137,18 +138,18 @@ def _annotate(
     kept = {fill: found for fill, found in values.items() if fill in wanted}
     counts = {name: count for name, count in tally.counts.items() if count}
     label = None
-    if Fill.OBJECT_TEXT in kept:
-        label = LABEL_SEPARATOR.join(sorted({text.decode() for text in kept[Fill.OBJECT_TEXT]}))
+    if Fill.OBJECT_TEXT in values:
+        label = LABEL_SEPARATOR.join(sorted({text.decode() for text in values[Fill.OBJECT_TEXT]}))
     return Annotated(kept, counts or None, tally.message, label)
 
 
-def _no_mask(settings: ConvertSettings) -> dict[Fill, Sequence[Any]]:
+def _no_mask(settings: ConvertSettings, fill: Fill) -> dict[Fill, Sequence[Any]]:
     """Returns the values of an image without a mask.
 
     Raises:
       ImageFault: if such images are not to be kept.
     """
-    if settings.unlabelled == "keep":
+    if settings.unlabelled == "keep" or settings.record_layout.by_fill()[fill].optional:
         return {}
     raise bad_annotation("there is no mask for it")
 
@@ -156,8 +157,8 @@ def _no_mask(settings: ConvertSettings) -> dict[Fill, Sequence[Any]]:
 def _semantic_values(
     said: Annotations, ref: ImageRef, frame: Frame, settings: ConvertSettings, data: bytes | None
 ) -> dict[Fill, Sequence[Any]]:
-    if data is None:
-        return _no_mask(settings)
+    if data is None or not (said.semantic_mask or said.semantic_place):
+        return _no_mask(settings, Fill.SEMANTIC_MASK)
     uri, _ = _mask_of(said, ref, Needs.SEMANTIC)
     mask = _class_ids(data, uri, frame, settings)
     encoded = masks.encode_mask(masks.place_class_ids(mask, frame))
@@ -185,8 +186,10 @@ def _panoptic_values(
             Fill.PANOPTIC_CATEGORY: [_placed_part(said.category_place, ref, frame, settings)],
             Fill.PANOPTIC_INSTANCE: [_placed_part(said.instance_place, ref, frame, settings)],
         }
-    if data is None:
-        return _no_mask(settings)
+    if data is None or not said.panoptic_mask:
+        return _no_mask(
+            settings, next(fill for fill in _PANOPTIC if fill in settings.record_layout.by_fill())
+        )
     try:
         mask = masks.read_segments(data, frame, settings)
     except ImageFault as fault:

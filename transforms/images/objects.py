@@ -143,6 +143,7 @@ def object_values(
         Fill.BOX_YMIN: [item.box[1] for item in objects],
         Fill.BOX_XMAX: [item.box[2] for item in objects],
         Fill.BOX_YMAX: [item.box[3] for item in objects],
+        Fill.BOXES: [item.box[side] for item in objects for side in (1, 0, 3, 2)],
         Fill.OBJECT_LABEL: [ids[item.said.label] for item in objects],
         Fill.OBJECT_TEXT: [_text(item.said.label) for item in objects],
         Fill.OBJECT_CROWD: [int(bool(item.said.crowd)) for item in objects],

@@ -16,6 +16,7 @@ from PIL import Image
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.place import (
+    BASE64,
     BASE64_PIXELS,
     BZIP2,
     DEFLATE,
@@ -33,6 +34,8 @@ _HEADER = struct.Struct("<4s5H3L2H")
 _SIGNATURE = b"PK\x03\x04"
 #: Bytes of the extra field that are fetched with the header; few members have more.
 _EXTRA_BYTES = 96
+#: Ways to write bare pixels.
+_PIXELS = (PIXELS, BASE64_PIXELS, VARINT_PIXELS)
 #: How many times its bytes a member may unpack to, once that is more than a little; deflate cannot.
 _MAX_RATIO, _SMALL_BYTES = 5000, 1 << 24
 #: Memory that LZMA may take for its dictionary, whatever a member asks for.
@@ -54,9 +57,11 @@ def read_part(uri: str, place: Place, size: int, max_bytes: int) -> bytes:
       OSError: if it cannot be read.
     """
     data = _stored_bytes(place.file or uri, place)
-    if place.method in (PIXELS, BASE64_PIXELS, VARINT_PIXELS):
-        return _as_image_file(bare_pixels(data, place), place)
-    if place.method != STORED:
+    if place.method in _PIXELS:
+        return as_image_file(data, place)
+    if place.method == BASE64:
+        data = as_image_file(data, place)
+    elif place.method != STORED:
         data = _unpack(data, place.method, min(max_bytes, size if size >= 0 else max_bytes))
     if 0 <= size != len(data):
         raise _corrupt(f"it has {len(data)} bytes, its header says {size}")
@@ -178,6 +183,17 @@ def _zip_lzma(data: bytes) -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters])
 
 
+def as_image_file(data: bytes, place: Place) -> bytes:
+    """Returns the image file that the bytes of a part of a record stand for, however they are written.
+
+    Raises:
+      ImageFault: if they are damaged.
+    """
+    if place.method == BASE64:
+        return _from_base64(data)
+    return _pixels_as_file(bare_pixels(data, place), place) if place.method in _PIXELS else data
+
+
 def bare_pixels(data: bytes, place: Place) -> bytes:
     """Returns bare pixels as they lie in memory, however they are written.
 
@@ -185,13 +201,24 @@ def bare_pixels(data: bytes, place: Place) -> bytes:
       ImageFault: if they are damaged.
     """
     if place.method == BASE64_PIXELS:
-        try:
-            return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)
-        except binascii.Error as error:
-            raise _corrupt(f"its base64 cannot be read: {error}") from error
+        return _from_base64(data)
     if place.method == VARINT_PIXELS:
         return _varints(data).astype(place.dtype).tobytes()
     return data
+
+
+def _from_base64(data: bytes) -> bytes:
+    """Returns what base64 holds, in its URL-safe or its plain alphabet.
+
+    Raises:
+      ImageFault: if it is neither.
+    """
+    if b"+" in data or b"/" in data:
+        data = data.replace(b"+", b"-").replace(b"/", b"_")
+    try:
+        return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)
+    except binascii.Error as error:
+        raise _corrupt(f"its base64 cannot be read: {error}") from error
 
 
 def _varints(data: bytes) -> np.ndarray:
@@ -206,7 +233,7 @@ def _varints(data: bytes) -> np.ndarray:
     return numbers
 
 
-def _as_image_file(data: bytes, place: Place) -> bytes:
+def _pixels_as_file(data: bytes, place: Place) -> bytes:
     """Returns bare pixels as an image file of 8 bits (or 16 bits of grey), to be decoded as any other.
 
     Truth values become 0 and 255. Integers of more than 16 bits, and signed ones, are taken for 8 bits.

@@ -17,6 +17,7 @@ from shardwright.schemas.settings_values import settings_from
 from shardwright.transforms.images.convert import ConvertedImage, convert_image
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.images.read import read_image
+from shardwright.transforms.layout_files import read_layout
 
 
 class ImageElement(NamedTuple):
@@ -58,6 +59,8 @@ def attempt(element: ImageElement, step: Callable[[ImageElement], ImageElement])
 
 def step_settings(values: dict[str, Any]) -> ConvertSettings:
     """Returns checked settings for a single step, where no input or output is needed."""
+    if "layout" in values:
+        values = {**values, "layout": read_layout(str(values["layout"]))}
     settings = settings_from({"input": "-", **values})
     settings.check()
     return settings

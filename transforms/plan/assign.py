@@ -40,11 +40,11 @@ def split_bounds(splits: Mapping[str, Fraction]) -> list[tuple[str, int]]:
     return bounds
 
 
-def split_of(seed: int, group: str, bounds: Sequence[tuple[str, int]]) -> str:
+def split_of(seed: int, group: str, bounds: Sequence[tuple[str, int]], purpose: str = "split") -> str:
     """Returns the split of a group (or of a key that is its own group)."""
     if len(bounds) == 1:
         return bounds[0][0]
-    value = hash64(seed, "split", group)
+    value = hash64(seed, purpose, group)
     for name, bound in bounds:
         if value < bound:
             return name

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plan import MAX_SHARDS
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.records.framing import FRAME_BYTES
@@ -48,6 +49,12 @@ class Sample:
 def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor) -> Sample:
     """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order."""
     budget = working_budget()
+
+    def measure(ref: ImageRef) -> tuple[int, Entry]:
+        # The record itself goes at once: sixty of bare pixels could be gigabytes.
+        converted = convert_ref(ref, recipe, budget)
+        return len(converted.example), converted.entry
+
     tried = 0
     faults: Counter[str] = Counter()
     sizes: list[int] = []
@@ -57,15 +64,13 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
         # Exactly as many as are missing, so that the result does not depend on the threads.
         batch = candidates[position : position + SAMPLE_IMAGES - len(sizes)]
         position += len(batch)
-        for ref, converted in zip(
-            batch, executor.map(lambda ref: convert_ref(ref, recipe, budget), batch), strict=True
-        ):
+        for ref, (size, entry) in zip(batch, executor.map(measure, batch), strict=True):
             tried += 1
-            if converted.example:
-                sizes.append(len(converted.example) + FRAME_BYTES)
+            if size:
+                sizes.append(size + FRAME_BYTES)
                 sources.append(max(ref.size, 0))
-            elif converted.entry.outcome == Outcome.QUARANTINED:
-                faults[converted.entry.reason] += 1
+            elif entry.outcome == Outcome.QUARANTINED:
+                faults[entry.reason] += 1
     return Sample(
         tried=tried,
         faults=dict(sorted(faults.items())),

@@ -13,7 +13,7 @@ from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.labels import order_labels
-from shardwright.schemas.layouts import Needs
+from shardwright.schemas.layouts import Fill, Layout, Needs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.plan.assign import group_of, shard_order, split_bounds, split_of
@@ -178,6 +178,7 @@ def make_forecast(
     carried: Plan | None = None,
     class_names: Sequence[str] = (),
     explicit_shards: bool = False,
+    texts: Mapping[str, str] | None = None,
 ) -> Forecast:
     """Chooses labels and shard counts, after a look at a sample of the images.
 
@@ -189,6 +190,7 @@ def make_forecast(
       carried: the plan to carry on.
       class_names: the only class names allowed, in id order; empty for any.
       explicit_shards: the shard settings were given anew, so carried counts do not hold.
+      texts: class name -> what the class is called, of sources that say both.
 
     Raises:
       UsageError: if there is nothing to convert.
@@ -227,7 +229,7 @@ def make_forecast(
                 estimate = old
         shards[split], estimates[split] = count, estimate
     return Forecast(
-        plan=Plan(labels, shards, estimates, settings.identity()),
+        plan=Plan(labels, shards, estimates, settings.identity(), _texts(labels, layout, texts, carried)),
         candidates=_by_split(shards, summary.candidates),
         listed=_by_split((*shards, *({NO_SPLIT} & summary.listed.keys())), summary.listed),
         filtered=_filtered(summary, settings, cut),
@@ -240,6 +242,15 @@ def make_forecast(
         class_names_given=bool(class_names),
         warnings=tuple(_warnings(summary, settings, labels)),
     )
+
+
+def _texts(
+    labels: Sequence[str], layout: Layout, said: Mapping[str, str] | None, carried: Plan | None
+) -> tuple[str, ...]:
+    """Returns what the classes are called, where the layout stores that besides a code."""
+    known = {**(carried.text_of if carried else {}), **(said or {})}
+    texts = tuple(known.get(name, "") if known.get(name) != name else "" for name in labels)
+    return texts if any(texts) and {Fill.SYNSET, Fill.LABEL_TEXT} <= layout.by_fill().keys() else ()
 
 
 def _by_split(splits: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from shardwright.schemas.image_ref import (
     encode_refs,
     printable,
 )
-from shardwright.schemas.labels import ClassId, merge_class_ids
+from shardwright.schemas.labels import ClassId, merge_class_ids, merge_class_texts
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.decode import limit_pixels
@@ -132,15 +132,17 @@ class _MakeForecast(beam.DoFn):
 
     def process(self, summary: RefSummary, class_ids: Iterable[ClassId]) -> Iterator[Forecast]:
         limit_pixels(self._settings.max_pixels)
+        found = list(class_ids)
         with ThreadPoolExecutor(_SAMPLE_THREADS) as executor:
             forecast = make_forecast(
                 summary,
                 self._settings,
                 executor,
-                self._rules.apply_to_ids(merge_class_ids(class_ids)),
+                self._rules.apply_to_ids(merge_class_ids(found)),
                 self._carried,
                 self._class_names,
                 self._explicit_shards,
+                self._rules.apply_to_texts(merge_class_texts(found)),
             )
         PROGRESS.total_images = forecast.total
         PROGRESS.total_shards = sum(forecast.plan.shards.values())

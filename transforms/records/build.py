@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from shardwright.schemas.codes import QuarantineReason, Stage
@@ -11,8 +12,12 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import FeatureSpec, Fill, Layout, Needs
+from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill, Layout, Needs
 from shardwright.transforms.images.convert import ConvertedImage
+from shardwright.transforms.records.encodings import encoded_values
+
+#: ImageNet's names of colour spaces.
+_RGB, _GREY = b"RGB", b"Grayscale"
 
 
 def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
@@ -42,6 +47,7 @@ def build_features(
     layout: Layout,
     ids: Mapping[str, int],
     annotated: Mapping[Fill, Sequence[Any]] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> dict[str, Feature]:
     """Returns the features of one image's record.
 
@@ -52,53 +58,88 @@ def build_features(
       layout: the record layout.
       ids: class name -> id.
       annotated: the values that come from the image's annotations.
+      texts: class name -> what the class is called, where its name is a synset id.
 
     Raises:
-      ImageFault: if the label is not among the class names.
+      ImageFault: if the label is not among the class names, or an extra column does not fit.
     """
     check_labels(ref, layout, ids)
-    names = ref.labels
-    values: dict[Fill, Sequence[Any]] = {
-        Fill.ENCODED: [image.encoded],
-        Fill.FORMAT: [(layout.jpeg_name if image.format == "jpg" else image.format).encode()],
-        Fill.HEIGHT: [image.height],
-        Fill.WIDTH: [image.width],
-        Fill.CHANNELS: [image.channels],
-        Fill.LABEL: [ids[name] for name in names if name in ids],
-        Fill.LABEL_TEXT: [name.encode() for name in names],
-        Fill.KEY: [ref.key.encode()],
-        Fill.SOURCE_SHA256: [sha256.encode()],
-        **(annotated or {}),
-    }
+    values = {**_values(ref, image, sha256, layout, ids), **(annotated or {})}
+    if texts:
+        values[Fill.LABEL_TEXT] = [texts.get(name, name).encode() for name in ref.labels]
     extra = decode_extra(ref.extra)
+    picture = (image.height, image.width, image.channels)
     features: dict[str, Feature] = {}
+    found: Sequence[Any]
     for spec in layout.features:
-        if spec.fill is Fill.EXTRA:
-            features[spec.name] = _extra_feature(spec, extra.get(spec.name, []))
-            continue
         assert spec.fill is not None
-        found = values.get(spec.fill, ())
-        if not found and spec.optional:
-            continue
-        if not found and spec.shape == ():
-            found = [UNLABELLED] if spec.fill is Fill.LABEL else [b""]
-        features[spec.name] = Feature(spec.type, found)
+        if spec.fill is Fill.EXTRA:
+            there = extra.get(spec.column or spec.name, [])
+            if not there and spec.optional:
+                continue
+            found = _extra_values(spec, there)
+        elif spec.fill is Fill.CONSTANT:
+            found = spec.value
+        else:
+            found = values.get(spec.fill, ())
+            if not found and spec.optional:
+                continue
+            if not found and spec.shape == spec.tensor_shape == ():
+                found = [UNLABELLED] if spec.fill is Fill.LABEL else [b""]
+        features[spec.name] = Feature(spec.type, encoded_values(spec, found, picture))
     return features
 
 
-def _extra_feature(spec: FeatureSpec, found: Sequence[Any]) -> Feature:
-    """Returns an extra column's feature.
+def _values(
+    ref: ImageRef, image: ConvertedImage, sha256: str, layout: Layout, ids: Mapping[str, int]
+) -> dict[Fill, Sequence[Any]]:
+    """Returns what every image has, by what it fills."""
+    names = ref.labels
+    texts = [name.encode() for name in names]
+    return {
+        Fill.ENCODED: [image.encoded],
+        Fill.FORMAT: [layout.format_names.get(image.format, image.format).encode()],
+        Fill.HEIGHT: [image.height],
+        Fill.WIDTH: [image.width],
+        Fill.CHANNELS: [image.channels],
+        Fill.SHAPE: [image.height, image.width, image.channels],
+        Fill.COLORSPACE: [_GREY if image.channels < 3 else _RGB],
+        Fill.LABEL: [ids[name] for name in names if name in ids],
+        Fill.LABEL_TEXT: texts,
+        Fill.SYNSET: texts,
+        Fill.KEY: [ref.key.encode()],
+        Fill.FILE_BASENAME: [ref.key.rpartition("/")[2].encode()],
+        Fill.SPLIT: [ref.split.encode()],
+        Fill.SOURCE_SHA256: [sha256.encode()],
+    }
+
+
+def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
+    """Returns an extra column's values.
 
     Raises:
-      ImageFault: if the source has no value and one is needed.
+      ImageFault: if the source has none and one is needed, or not as many as are.
     """
-    if spec.shape == () and not found:
-        raise ImageFault(
-            QuarantineReason.BAD_ROW, Stage.BUILD, f"its source has no value of the extra column {spec.name}"
-        )
-    if spec.type is FeatureType.BYTES:
-        found = [value.encode("utf-8", "surrogateescape") for value in found]
-    return Feature(spec.type, found)
+    column = spec.column or spec.name
+    shape = spec.tensor_shape if spec.encoding is Encoding.TENSOR else spec.shape
+    if shape == () and not found:
+        raise _bad_row(f"its source has no value of the extra column {column}")
+    if not _fits(len(found), shape):
+        sides = " x ".join("any" if side is None else str(side) for side in shape)
+        raise _bad_row(f"the extra column {column} has {len(found)} values, not {sides}")
+    if spec.type is FeatureType.BYTES and spec.dtype in ("", "object"):
+        return [value.encode("utf-8", "surrogateescape") for value in found]
+    return found
+
+
+def _fits(count: int, shape: Sequence[int | None]) -> bool:
+    """Whether values are as many as a shape says; one side may be any."""
+    known = prod(side for side in shape if side is not None)
+    return count % known == 0 if None in shape and known else count == known
+
+
+def _bad_row(message: str) -> ImageFault:
+    return ImageFault(QuarantineReason.BAD_ROW, Stage.BUILD, message)
 
 
 def build_example(
@@ -108,6 +149,7 @@ def build_example(
     layout: Layout,
     ids: Mapping[str, int],
     annotated: Mapping[Fill, Sequence[Any]] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> bytes:
     """Returns `build_features` serialised as `tf.train.Example`."""
-    return encode_example(build_features(ref, image, sha256, layout, ids, annotated))
+    return encode_example(build_features(ref, image, sha256, layout, ids, annotated, texts))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate
@@ -29,6 +29,8 @@ from shardwright.transforms.storage import changed, is_remote
 
 #: Finished images that may wait for a slow one before them, per thread.
 _WAITING_PER_THREAD = 32
+#: Bytes of a bare pixel, as base64 at most, and of the pixels that come of a byte of a photograph.
+_PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
 #: What is reserved for a source whose size is unknown.
 _UNKNOWN_SIZE = 10**6
 
@@ -41,11 +43,13 @@ class ShardRecipe:
       settings: checked settings.
       layout: the record layout.
       ids: class name -> id.
+      texts: class name -> what the class is called, where its name is a synset id.
     """
 
     settings: ConvertSettings
     layout: Layout
     ids: Mapping[str, int]
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,9 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
         except MemoryError:
             raise _memory_fault(ref, budget) from None
-        example = build_example(ref, image, read.sha256, recipe.layout, recipe.ids, annotated.values)
+        example = build_example(
+            ref, image, read.sha256, recipe.layout, recipe.ids, annotated.values, recipe.texts
+        )
     except ImageFault as fault:
         entry = Entry(
             key=ref.key,
@@ -153,6 +159,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
         sha256=read.sha256,
         label=ref.label if annotated.label is None else annotated.label,
         stored="kept" if image.kept else "encoded",
+        format=image.format,
         animated=image.animated,
         boxes=annotated.counts,
         message=annotated.message,
@@ -223,12 +230,13 @@ def convert_refs(
         return result
 
     waiting = threads * _WAITING_PER_THREAD
+    stored = _stored_bytes(recipe.settings)
     if not any(is_remote(ref.uri) for ref in refs):
         return map_ordered(
             lambda ref: convert(read_ref(ref, recipe)),
             refs,
             executor,
-            weigh=_weigh,
+            weigh=lambda ref: max(_weigh(ref), stored(_weigh(ref))),
             max_items=waiting,
         )
     arriving = map_ordered(
@@ -243,9 +251,22 @@ def convert_refs(
         convert,
         arriving,
         executor,
-        weigh=lambda read: len(read.data) + len(read.mask or b""),
+        weigh=lambda read: max(len(read.data) + len(read.mask or b""), stored(len(read.data))),
         max_items=waiting,
     )
+
+
+def _stored_bytes(settings: ConvertSettings) -> Callable[[int], int]:
+    """Returns about how many bytes a finished image takes, by those of its source.
+
+    What waits for its turn to be written is mostly smaller than what it came from; bare pixels are not.
+    """
+    if settings.stored_format != "raw":
+        return lambda size: 0
+    if settings.target:
+        width, height = settings.target
+        return lambda size: width * height * _PIXEL_BYTES
+    return lambda size: size * _PIXELS_OF_A_BYTE
 
 
 def _weigh(ref: ImageRef) -> int:

@@ -1,0 +1,221 @@
+"""`shardwright layouts`: lists the record layouts, and explains one. Needs neither Beam nor TensorFlow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.record_values import shown
+from shardwright.pipelines.run import exit_code_of
+from shardwright.pipelines.tables import console, print_table
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.dataset import pretty_json
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.fills import FILLS, OBJECT_FILLS, Fill, Needs
+from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, features_json, is_layout_file
+from shardwright.schemas.layouts.layout_file import parse_layout_file
+from shardwright.schemas.parsing import parsing_of, parsing_source, spec_source
+from shardwright.transforms import storage
+
+EXAMPLE = "shardwright layouts detection"
+_NEEDS = {
+    Needs.LABEL: "the class of each image",
+    Needs.OBJECTS: "boxes",
+    Needs.SEMANTIC: "a mask with a class for every pixel",
+    Needs.PANOPTIC: "a mask with a segment for every pixel",
+}
+_ENCODINGS = {
+    Encoding.BASE64: "URL-safe base64 (tf.io.decode_base64)",
+    Encoding.TENSOR: "serialized tensor of {dtype} (tf.io.parse_tensor)",
+}
+
+
+def layouts(layout: str = "") -> dict[str, Any]:
+    """Says which layouts there are, or explains one: the same as `shardwright layouts --json`.
+
+    Args:
+      layout: the name of a built-in layout, or a file LAYOUT.yaml; empty for a list of the built-in ones.
+
+    Returns:
+      `{"layouts": [...]}`, or what there is to say of the one layout, as JSON stores it.
+
+    Raises:
+      UsageError: if there is no such layout, or the file is wrong.
+    """
+    if not layout:
+        return {"layouts": [_in_short(known) for known in LAYOUTS.values()]}
+    return explain(_read(layout))
+
+
+def _read(name: str) -> Layout:
+    if is_layout_file(name):
+        return parse_layout_file(storage.read_text("layout", name), name)
+    if name not in LAYOUTS:
+        hint = nearest(name, list(LAYOUTS)) or f"; choose one of {', '.join(LAYOUTS)}, or name a file.yaml."
+        raise UsageError(f"There is no layout {shown(name)}{hint}")
+    return LAYOUTS[name]
+
+
+def _in_short(layout: Layout) -> dict[str, Any]:
+    return {
+        "name": layout.name,
+        "summary": layout.summary,
+        "first_label": layout.first_label,
+        "needs": layout.needs.value,
+    }
+
+
+def explain(layout: Layout) -> dict[str, Any]:
+    """Returns all there is to say of a layout, as JSON stores it."""
+    features = [
+        {
+            **said,
+            "optional": spec.optional,
+            "encoding": spec.encoding.value,
+            "what": _what(spec, layout),
+            "parsing": parsing_source(parsing_of(spec)),
+        }
+        for spec, said in zip(layout.features, features_json(layout.features))
+    ]
+    return {
+        **_in_short(layout),
+        "pixels": layout.pixels,
+        "format_names": dict(layout.format_names),
+        "features": features,
+        "notes": list(_notes(layout)),
+        "parsing_spec": spec_source(layout.features),
+    }
+
+
+def _what(spec: FeatureSpec, layout: Layout) -> str:
+    """Returns what fills a feature, in words."""
+    if spec.fill is None:
+        return "unknown"
+    if spec.fill is Fill.EXTRA:
+        names = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in spec.value]
+        of = f", one of {', '.join(map(str, names))}" if names else ""
+        return f"the source's column {spec.column or spec.name} ({spec.value_type or spec.type.value}{of})"
+    if spec.fill is Fill.CONSTANT:
+        return f"always {', '.join(_value(value) for value in spec.value)}"
+    if spec.fill is Fill.ENCODED:
+        return "the picture's bare uint8 pixels, row by row" if layout.pixels else FILLS[spec.fill].what
+    if spec.fill is Fill.FORMAT:
+        names = [layout.format_names.get(name, name) for name in ("jpg", "png", "webp", "raw")]
+        return f"the stored image's format: {', '.join(names[:-1])} or {names[-1]}"
+    return FILLS[spec.fill].what
+
+
+def _value(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _notes(layout: Layout) -> Iterator[str]:
+    """Yields what a user has to know besides the features."""
+    unused = "; 0 stays free, as for a background" if layout.first_label == 1 else ""
+    yield f"Class ids begin at {layout.first_label}{unused}."
+    kept = "left out" if layout.needs is not Needs.OBJECTS else "stored all the same, without objects"
+    if layout.needs is Needs.LABEL:
+        kept = "quarantined, or with --unlabelled keep stored with the label -1"
+    if layout.needs in (Needs.SEMANTIC, Needs.PANOPTIC):
+        kept = "quarantined"
+    yield f"The source has to say {_NEEDS[layout.needs]}; images without are {kept}."
+    of_objects = [spec for spec in layout.features if spec.fill in (*OBJECT_FILLS, Fill.BOXES)]
+    if of_objects:
+        yield "The values of all objects stand in the same order in each feature of objects."
+    if any(not spec.optional for spec in of_objects):
+        yield "Of an image without objects, features of objects that are not optional are empty lists."
+    if any(spec.optional for spec in layout.features):
+        yield "Optional features are left out of a record where the source says nothing of the kind."
+    if layout.pixels:
+        yield "Pictures are stored as bare pixels, not as files: larger, and read without a decoder."
+    if layout.pixels and not layout.says_size:
+        yield "Records do not say the picture's sides, so --resize has to choose one size for all."
+
+
+def print_list(found: Mapping[str, Any]) -> None:
+    """Prints the list of layouts."""
+    out = console()
+    print_table(
+        out,
+        ("layout", "first id", "needs", "what it is"),
+        [[item["name"], item["first_label"], item["needs"], item["summary"]] for item in found["layouts"]],
+    )
+    out.print("  shardwright layouts NAME explains one; docs/layouts.md says how to write one of your own.")
+
+
+def print_explanation(found: Mapping[str, Any]) -> None:
+    """Prints what `explain` returned."""
+    out = console()
+    out.print(f"  {shown(found['name'])}: {found['summary']}")
+    print_table(
+        out,
+        ("feature", "type", "shape", "what"),
+        [[shown(item["name"]), item["type"], _shape(item), _words(item)] for item in found["features"]],
+    )
+    for note in found["notes"]:
+        out.print(f"  {note}")
+    # Not through the table's console, which would break lines that are there to be copied.
+    print(f"\n# tf.io.parse_single_example(record, features)\n{found['parsing_spec']}", end="")
+
+
+def _shape(item: Mapping[str, Any]) -> str:
+    shape = " x ".join("any" if size is None else str(size) for size in item["shape"]) or "one"
+    return f"{shape}, optional" if item["optional"] else shape
+
+
+def _words(item: Mapping[str, Any]) -> str:
+    if item["encoding"] == Encoding.PLAIN:
+        return shown(item["what"])
+    encoding = _ENCODINGS[Encoding(item["encoding"])].format(dtype=_tensor_of(item))
+    return f"{shown(item['what'])}; as {encoding}"
+
+
+def _tensor_of(item: Mapping[str, Any]) -> str:
+    """Returns the type of a serialized tensor's values as TensorFlow calls it, with its shape."""
+    dtype = {"object": "string"}.get(item.get("dtype", ""), item.get("dtype", ""))
+    sides = ["any" if size is None else str(size) for size in item.get("tensor_shape", ())]
+    return f"{dtype}, {' x '.join(sides)}" if sides else str(dtype)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright layouts`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser(
+            "shardwright layouts", "Lists the record layouts, or explains one of them.", EXAMPLE
+        )
+        parser.epilog = f"example:\n  {EXAMPLE}"
+        parser.add_argument(
+            "layout",
+            nargs="*",
+            metavar="LAYOUT",
+            help="a layout's name, or a file of your own: LAYOUT.yaml",
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        if rest:
+            hint = nearest(rest[0], ["--json", "--verbose"]) or "; see --help."
+            raise UsageError(f"Unknown option {shown(rest[0])}{hint}")
+        if len(namespace.layout) > 1:
+            raise UsageError(f"Name one layout, not {len(namespace.layout)}.")
+        found = layouts(namespace.layout[0] if namespace.layout else "")
+        if namespace.json:
+            print(pretty_json(found), end="")
+        elif "layouts" in found:
+            print_list(found)
+        else:
+            print_explanation(found)
+        sys.stdout.flush()
+        return int(ExitCode.DONE)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Record layouts as data: which features a record has, and what fills each of them."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.fills import FILLS, Fill, FillInfo, Needs
+from shardwright.schemas.layouts.built_in import (
+    CLASSIFICATION,
+    DETECTION,
+    LAYOUTS,
+    PANOPTIC,
+    SEGMENTATION,
+)
+from shardwright.schemas.layouts.spec import (
+    Encoding,
+    FeatureSpec,
+    Layout,
+    extended,
+    features_from_json,
+    features_json,
+    inline_layout,
+    layout_from_json,
+)
+from shardwright.schemas.values import shown
+
+__all__ = [
+    "CLASSIFICATION", "DETECTION", "FILLS", "LAYOUTS", "PANOPTIC", "SEGMENTATION", "Encoding",
+    "FeatureSpec", "Fill", "FillInfo", "Layout", "Needs", "extended", "features_from_json", "features_json",
+    "inline_layout", "is_layout_file", "layout_by_name", "layout_from_json",
+]  # fmt: skip
+
+
+def is_layout_file(value: str) -> bool:
+    """Whether a value of `--layout` names a file."""
+    return value.lower().endswith((".yaml", ".yml"))
+
+
+def layout_by_name(value: str) -> Layout:
+    """Returns a built-in layout by its name, or one from what `inline_layout` returned.
+
+    Raises:
+      UsageError: if there is none of that name, or it is damaged.
+    """
+    if value.startswith("{"):
+        return _inline(value)
+    if is_layout_file(value):
+        raise UsageError(
+            f"--layout {value}: the file has not been read; give settings what "
+            "shardwright.transforms.layout_files.read_layout returns."
+        )
+    if value not in LAYOUTS:
+        raise UsageError(
+            f"--layout {shown(value)[1:-1]}: unknown layout; name a file that ends in .yaml, or choose one "
+            f"of {', '.join(LAYOUTS)}{nearest(value, tuple(LAYOUTS)) or '.'}"
+        )
+    return LAYOUTS[value]
+
+
+@lru_cache(maxsize=16)
+def _inline(value: str) -> Layout:
+    try:
+        return layout_from_json(json.loads(value))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        raise UsageError(
+            f"--layout {shown(value)}: this is no layout; name a file that ends in .yaml, or choose one of "
+            f"{', '.join(LAYOUTS)}."
+        ) from None

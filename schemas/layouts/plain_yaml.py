@@ -1,0 +1,63 @@
+"""YAML without what makes it dangerous: no aliases, no tags of objects, no key twice, nothing huge."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+#: Characters; more than any layout has, and few enough for all that a parser does slowly.
+_LONGEST = 1 << 17
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, with what it lets pass in silence refused."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):  # with which a few lines become gigabytes
+            event = self.peek_event()
+            raise yaml.MarkedYAMLError(
+                problem="write out what *name stands for", problem_mark=event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            problem = "this value cannot be read; put it in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key!r} stands twice", problem_mark=key_node.start_mark)
+            seen |= {key} if isinstance(key, Hashable) else set()
+        return super().construct_mapping(node, deep)
+
+
+def load_plain_yaml(text: str) -> Any:
+    """Returns what a YAML text says.
+
+    Raises:
+      ValueError: if it is no such text; the message says why and where.
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"it has more than {_LONGEST:,} characters; make it shorter")
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"it is no YAML{where}: {_sentence(error.problem or error.context or '')}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is no YAML: {_sentence(str(error))}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply; make it flatter") from None
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")[:200]

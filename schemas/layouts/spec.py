@@ -1,0 +1,261 @@
+"""What a layout is: named features, and what fills each of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from shardwright.schemas.columns import ExtraColumn
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.fills import Fill, Needs
+from shardwright.schemas.values import ValueType
+
+
+class Encoding(StrEnum):
+    """How a value becomes the bytes of a feature."""
+
+    PLAIN = "plain"  # as it is
+    BASE64 = "base64"  # URL-safe base64 with padding, of bytes
+    TENSOR = "tensor"  # tf.io.serialize_tensor's TensorProto, which tf.io.parse_tensor reads
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """One feature of a layout.
+
+    Attributes:
+      name: the key in `tf.train.Example`.
+      type: bytes, float or int64, as it stands in the record.
+      shape: number of values per dimension; () is one value, (None,) any number, (None, 4) any
+        number of fours in one flat list.
+      fill: what fills it; None for features inferred from records of unknown origin.
+      optional: whether records leave it out where the source says nothing of the kind.
+      encoding: how the value becomes bytes.
+      dtype: NumPy's name of the type inside a serialized tensor (`object` for texts), else empty.
+      tensor_shape: of a serialized tensor, None for any number; () for a single value.
+      value_type: the declared type (`ValueType`) of an extra column or a constant, else empty.
+      value: of a constant: its values.
+      column: of an extra column: its name in the source, where it is not the feature's own.
+    """
+
+    name: str
+    type: FeatureType
+    shape: tuple[int | None, ...] = ()
+    fill: Fill | None = None
+    optional: bool = False
+    encoding: Encoding = Encoding.PLAIN
+    dtype: str = ""
+    tensor_shape: tuple[int | None, ...] = ()
+    value_type: str = ""
+    value: tuple[Any, ...] = ()
+    column: str = ""
+
+    @property
+    def length(self) -> int | None:
+        """Number of values a record holds, or None when it may vary."""
+        product = 1
+        for size in self.shape:
+            if size is None:
+                return None
+            product *= size
+        return product
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A named set of features.
+
+    Attributes:
+      name: by which `--layout` chooses it.
+      features: what each record holds.
+      first_label: the id of the first class.
+      needs: what a source must say of its images.
+      format_names: how the layout's readers spell formats, where not jpg, png, webp or raw.
+      pixels: whether it stores bare pixels instead of image files.
+      summary: what it is and who reads it, in one sentence.
+    """
+
+    name: str
+    features: tuple[FeatureSpec, ...]
+    first_label: int = 0
+    needs: Needs = Needs.LABEL
+    format_names: Mapping[str, str] = field(default_factory=dict)
+    pixels: bool = False
+    summary: str = ""
+
+    def by_fill(self) -> Mapping[Fill, FeatureSpec]:
+        """Returns the features by what fills them; of several one that is always there, if one is."""
+        optional_first = sorted(self.features, key=lambda spec: not spec.optional)
+        return {spec.fill: spec for spec in optional_first if spec.fill is not None}
+
+    @property
+    def columns(self) -> tuple[ExtraColumn, ...]:
+        """The columns of the source that it stores, each once; one that any feature needs is needed.
+
+        Raises:
+          UsageError: if two features want another thing of the same column.
+        """
+        named: dict[str, tuple[ExtraColumn, str]] = {}
+        for spec in self.features:
+            if spec.fill is not Fill.EXTRA:
+                continue
+            column = column_of(spec)
+            known, first = named.get(column.name, (column, spec.name))
+            if column._replace(optional=known.optional) != known:
+                raise UsageError(
+                    f"--layout {self.name}: features {first!r} and {spec.name!r} read the column "
+                    f"{column.name!r} as different types; give them the same type, values and shape, "
+                    "and doubles and uint64 the same tensor."
+                )
+            named[column.name] = column._replace(optional=known.optional and column.optional), first
+        return tuple(column for column, _ in named.values())
+
+    @property
+    def says_size(self) -> bool:
+        """Whether records say the stored picture's height and width."""
+        fills = self.by_fill().keys()
+        return self._has_shape or {Fill.HEIGHT, Fill.WIDTH} <= fills
+
+    @property
+    def says_channels(self) -> bool:
+        """Whether records say the stored picture's channels."""
+        return self._has_shape or Fill.CHANNELS in self.by_fill()
+
+    @property
+    def _has_shape(self) -> bool:
+        """Whether a feature holds height, width and channels: by itself, or as a tensor of the pixels."""
+        return any(
+            spec.fill is Fill.SHAPE or (spec.fill is Fill.ENCODED and spec.dtype == "uint8")
+            for spec in self.features
+        )
+
+
+_EACH = (None,)
+
+
+def column_of(spec: FeatureSpec) -> ExtraColumn:
+    """Returns the column of the source that fills a feature."""
+    shape = spec.tensor_shape if spec.encoding is Encoding.TENSOR else spec.shape
+    return ExtraColumn(
+        name=spec.column or spec.name,
+        value_type=ValueType(spec.value_type or spec.type),
+        is_list=shape != (),
+        names=spec.value,
+        optional=spec.optional,
+        wide=spec.dtype in ("float64", "uint64"),
+        rows=shape if len(shape) > 1 else (),
+    )
+
+
+def extended(layout: Layout, columns: Sequence[ExtraColumn], several_labels: bool) -> Layout:
+    """Returns a layout with features for extra columns, and any number of classes an image if asked.
+
+    Raises:
+      UsageError: if a column has the name of one of the layout's features, or another type there.
+    """
+    taken = {spec.name for spec in layout.features}
+    for column in columns:
+        if column.name in taken:
+            raise UsageError(
+                f"--extra_columns {column.name}: layout {layout.name} has a feature of that name; "
+                "rename the column."
+            )
+    extra = (
+        FeatureSpec(
+            column.name, column.type, _EACH if column.is_list else (), Fill.EXTRA,
+            value_type=column.value_type,
+        )
+        for column in columns
+    )  # fmt: skip
+    several = (Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET) if several_labels else ()
+    features = (_several(spec) if spec.fill in several else spec for spec in layout.features)
+    return replace(layout, features=(*features, *extra))
+
+
+def _several(spec: FeatureSpec) -> FeatureSpec:
+    """Returns a feature of any number of values instead of one."""
+    if spec.encoding is Encoding.TENSOR:
+        return replace(spec, tensor_shape=_EACH)
+    return replace(spec, shape=_EACH)
+
+
+_ALWAYS_SAID = ("name", "type", "shape", "fill")
+
+
+def features_json(features: Sequence[FeatureSpec]) -> list[dict[str, Any]]:
+    """Returns the features as `dataset.json` stores them: without what is at its default."""
+    return [
+        {
+            item.name: _plain(getattr(spec, item.name))
+            for item in fields(spec)
+            if item.name in _ALWAYS_SAID or getattr(spec, item.name) != item.default
+        }
+        for spec in features
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, tuple):
+        return [item.decode() if isinstance(item, bytes) else item for item in value]
+    return value
+
+
+def features_from_json(value: Sequence[Mapping[str, Any]]) -> tuple[FeatureSpec, ...]:
+    """Reads what `features_json` wrote."""
+    return tuple(_feature_from_json(item) for item in value)
+
+
+def _feature_from_json(item: Mapping[str, Any]) -> FeatureSpec:
+    fill = Fill(item["fill"]) if item.get("fill") else None
+    values = tuple(item.get("value", ()))
+    if fill is Fill.CONSTANT:  # of columns they are the names of an enum
+        values = tuple(value.encode() if isinstance(value, str) else value for value in values)
+    return FeatureSpec(
+        name=str(item["name"]),
+        type=FeatureType(item["type"]),
+        shape=tuple(item["shape"]),
+        fill=fill,
+        optional=bool(item.get("optional", False)),
+        encoding=Encoding(item.get("encoding", Encoding.PLAIN)),
+        dtype=str(item.get("dtype", "")),
+        tensor_shape=tuple(item.get("tensor_shape", ())),
+        value_type=str(item.get("value_type", "")),
+        value=values,
+        column=str(item.get("column", "")),
+    )
+
+
+def layout_json(layout: Layout) -> dict[str, Any]:
+    """Returns a layout as the settings of a dataset store one that is not built in."""
+    return {
+        "name": layout.name,
+        "first_label": layout.first_label,
+        "needs": layout.needs.value,
+        "format_names": dict(layout.format_names),
+        "pixels": layout.pixels,
+        "features": features_json(layout.features),
+    }
+
+
+def layout_from_json(value: Mapping[str, Any]) -> Layout:
+    """Reads what `layout_json` wrote."""
+    return Layout(
+        name=str(value["name"]),
+        features=features_from_json(value["features"]),
+        first_label=int(value["first_label"]),
+        needs=Needs(value["needs"]),
+        format_names=dict(value["format_names"]),
+        pixels=bool(value["pixels"]),
+        summary="a layout of your own",
+    )
+
+
+def inline_layout(layout: Layout) -> str:
+    """Returns a layout as a value of the setting `layout`, so that nothing but that has to travel."""
+    return json.dumps(layout_json(layout), sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,115 @@
+"""How a reader parses the features of a layout: which of `tf.io`'s descriptions each of them has.
+
+The loader, the generated `parse.py` and the command `layouts` follow this one table. It is data, so
+that nobody needs TensorFlow to make or to print it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.tensor_proto import serialize_tensor
+
+#: One value of a feature.
+Value = int | float | bytes
+
+
+class ParsingKind(StrEnum):
+    """The class of `tf.io` that describes a feature."""
+
+    FIXED = "FixedLenFeature"  # always as many values, in the shape named
+    SEQUENCE = "FixedLenSequenceFeature"  # any number of elements of the shape named; none where it is absent
+
+
+@dataclass(frozen=True)
+class Parsing:
+    """How `tf.io.parse_single_example` is told of a feature.
+
+    Attributes:
+      kind: the class of `tf.io`.
+      shape: of the value, or of one element of a sequence; () for scalars.
+      dtype: TensorFlow's name of what a record holds: int64, float32 or string.
+      default: what a record without the feature reads as, a value or one for each place of the
+        shape; None where the feature has to be there, and for sequences, which are empty then.
+    """
+
+    kind: ParsingKind
+    shape: tuple[int, ...]
+    dtype: str
+    default: Value | tuple[Value, ...] | None = None
+
+
+_DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "string"}
+#: What an optional single value reads as where it is absent: -1 as for images without a class.
+_ABSENT: dict[FeatureType, Value] = {FeatureType.INT64: -1, FeatureType.FLOAT: -1.0, FeatureType.BYTES: b""}
+
+
+def parsing_spec(features: Iterable[FeatureSpec]) -> dict[str, Parsing]:
+    """Returns how each feature is parsed, by name."""
+    return {spec.name: parsing_of(spec) for spec in features}
+
+
+def parsing_of(spec: FeatureSpec) -> Parsing:
+    """Returns how a feature is parsed.
+
+    A feature of fixed shape must be in every record unless it is optional. One of any number of
+    values parses whether it is absent, empty or full. Where more than the first size varies, the
+    record does not say where one row ends, so the values come in one flat list.
+    """
+    dtype = _DTYPES[spec.type]
+    if spec.encoding is Encoding.TENSOR:  # its shape is inside
+        return Parsing(ParsingKind.FIXED, (), dtype, _absent_tensor(spec) if spec.optional else None)
+    sizes = [size for size in spec.shape if size is not None]
+    if len(sizes) == len(spec.shape):
+        absent = _ABSENT[spec.type]
+        length = spec.length or 0
+        default = (absent if spec.shape == () else (absent,) * length) if spec.optional else None
+        return Parsing(ParsingKind.FIXED, spec.shape, dtype, default)  # type: ignore[arg-type]
+    row = tuple(sizes) if spec.shape[0] is None and len(sizes) == len(spec.shape) - 1 else ()
+    return Parsing(ParsingKind.SEQUENCE, row, dtype)
+
+
+def _absent_tensor(spec: FeatureSpec) -> bytes:
+    """Returns a serialized tensor for where there is none: `tf.io.parse_tensor` refuses an empty text.
+
+    It has the shape that was declared: no values where any number may be, else as of single values.
+    """
+    shape = tuple(size or 0 for size in spec.tensor_shape)
+    absent: Value = b"" if spec.dtype == "object" else 0 if spec.dtype.startswith(("bool", "uint")) else -1
+    return serialize_tensor([absent] * prod(shape), spec.dtype, shape)
+
+
+def parsing_source(parsing: Parsing) -> str:
+    """Returns the Python expression that makes it, such as `tf.io.FixedLenFeature([], tf.int64)`."""
+    arguments = [str(list(parsing.shape)), f"tf.{parsing.dtype}"]
+    if parsing.kind is ParsingKind.SEQUENCE:
+        arguments.append("allow_missing=True")
+    if isinstance(parsing.default, tuple):
+        arguments.append(f"default_value=[{', '.join(map(_literal, parsing.default))}]")
+    elif parsing.default is not None:
+        arguments.append(f"default_value={_literal(parsing.default)}")
+    return f"tf.io.{parsing.kind.value}({', '.join(arguments)})"
+
+
+def spec_source(features: Iterable[FeatureSpec], name: str = "features") -> str:
+    """Returns the Python statement that names the description of all features, for people to copy."""
+    lines = (
+        f"    {quoted(key)}: {parsing_source(value)},\n" for key, value in parsing_spec(features).items()
+    )
+    return f"{name} = {{\n{''.join(lines)}}}\n"
+
+
+def _literal(value: Value) -> str:
+    if isinstance(value, bytes):
+        return repr(value) if b'"' in value else f'b"{repr(value)[2:-1]}"'
+    return repr(value)
+
+
+def quoted(text: str) -> str:
+    """Returns a text as a Python literal, in double quotes where that needs no escape."""
+    return repr(text) if '"' in text else f'"{repr(text)[1:-1]}"'

@@ -1,0 +1,119 @@
+"""`TensorProto` on the wire, as `tf.io.serialize_tensor` writes it and `tf.io.parse_tensor` reads it.
+
+The message is `{ DataType dtype = 1, TensorShapeProto tensor_shape = 2, bytes tensor_content = 4,
+repeated bytes string_val = 8 }` and the shape `{ repeated Dim { int64 size = 1 } dim = 2 }`
+(tensorflow/core/framework/tensor.proto, tensor_shape.proto, types.proto).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from shardwright.schemas.example import read_varint, write_varint
+from shardwright.schemas.example_spans import fields_in
+
+#: NumPy's name of a type -> (TensorFlow's number of it, `struct`'s letter).
+_TYPES: Mapping[str, tuple[int, str]] = {
+    "float32": (1, "f"),
+    "float64": (2, "d"),
+    "int32": (3, "i"),
+    "uint8": (4, "B"),
+    "object": (7, ""),
+    "int64": (9, "q"),
+    "bool": (10, "?"),
+    "uint32": (22, "I"),
+    "uint64": (23, "Q"),
+}
+_BY_NUMBER = {number: (dtype, letter) for dtype, (number, letter) in _TYPES.items()}
+
+
+class Tensor(NamedTuple):
+    """A tensor: NumPy's name of its type, its sides, and its content.
+
+    Numbers are bytes in row order, little endian; texts (`object`) a list of bytes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: bytes | list[bytes]
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """The values in row order."""
+        if isinstance(self.content, list):
+            return self.content
+        _, letter = _TYPES[self.dtype]
+        return struct.unpack(f"<{prod(self.shape)}{letter}", self.content)
+
+
+def serialize_tensor(values: Sequence[Any] | bytes, dtype: str, shape: Sequence[int]) -> bytes:
+    """Returns a tensor as TensorFlow serialises it.
+
+    Args:
+      values: in row order; of uint8 they may be bytes, of `object` they are bytes each.
+      dtype: NumPy's name of their type, `object` for texts.
+      shape: its sides.
+
+    Raises:
+      ValueError: if there are not as many values as the shape says.
+    """
+    count = prod(shape)
+    if len(values) != count:
+        raise ValueError(f"{len(values)} values are no tensor of shape {tuple(shape)}")
+    number, letter = _TYPES[dtype]
+    dims = b"".join(_field(2, b"\x08" + write_varint(side) if side else b"") for side in shape)
+    head = b"\x08" + write_varint(number) + _field(2, dims)
+    if dtype == "object":
+        return head + b"".join(_field(8, bytes(value)) for value in values)
+    content = values if isinstance(values, bytes) else struct.pack(f"<{count}{letter}", *values)
+    return head + _field(4, content) if content else head
+
+
+def parse_tensor(data: bytes) -> Tensor:
+    """Reads what `serialize_tensor` wrote.
+
+    Raises:
+      ValueError: if it is no such tensor.
+    """
+    number, sides, content, texts = 0, list[int](), b"", list[bytes]()
+    for field, wire, begin, end in fields_in(data, 0, len(data)):
+        if (field, wire) == (1, 0):
+            number = read_varint(data, begin)[0]
+        elif (field, wire) == (2, 2):
+            sides += tensor_sides(data, begin, end)
+        elif (field, wire) == (4, 2):
+            content = data[begin:end]
+        elif (field, wire) == (8, 2):
+            texts.append(data[begin:end])
+    if number not in _BY_NUMBER:
+        raise ValueError(f"type {number} of TensorFlow is not among those that are read")
+    dtype, letter = _BY_NUMBER[number]
+    count = prod(sides)
+    there = len(texts) if dtype == "object" else len(content)
+    if there != count * (1 if dtype == "object" else struct.calcsize(f"<{letter}")):
+        raise ValueError(f"its content does not fill its shape {tuple(sides)}")
+    return Tensor(dtype, tuple(sides), texts if dtype == "object" else content)
+
+
+def tensor_sides(data: bytes, begin: int, end: int) -> list[int]:
+    """Returns the sides in a TensorShapeProto.
+
+    Raises:
+      ValueError: if it is malformed.
+    """
+    sides = []
+    for field, wire, dim_begin, dim_end in fields_in(data, begin, end):
+        if (field, wire) == (2, 2):
+            side = 0  # which protobuf leaves out
+            for part, part_wire, place, _ in fields_in(data, dim_begin, dim_end):
+                if (part, part_wire) == (1, 0):
+                    side = read_varint(data, place)[0]
+            sides.append(side)
+    return sides
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return b"".join((write_varint(number << 3 | 2), write_varint(len(content)), content))

@@ -1,0 +1,87 @@
+"""One record of every built-in layout, and of one of its own, as the bytes that are written today."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from shardwright.schemas.columns import encode_extra
+from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.layouts import LAYOUTS, Fill, Layout
+from shardwright.schemas.layouts.layout_file import parse_layout_file
+from shardwright.transforms.images.convert import ConvertedImage, Frame
+from shardwright.transforms.images.geometry import plan_geometry
+from shardwright.transforms.records.build import build_example, label_ids
+
+OWN = """
+extends: vision
+needs: objects
+pixels: true
+features:
+  picture: {fill: encoded, tensor: true}
+  size: {fill: shape, tensor: true}
+  name: {fill: file_basename, base64: true}
+  corners: {fill: boxes, tensor: true}
+  price: {column: price, type: double}
+  exact: {column: price64, type: double, tensor: true}
+  tags: {column: tags, type: string, shape: [null], tensor: true}
+  grid: {column: grid, type: int32, shape: [2, 2]}
+  rare: {column: rare, type: string, optional: true}
+  version: {constant: 3, type: int32}
+  mean: {constant: [[0.5, 0.25], [1, 2]], type: float, tensor: true}
+  kind: {constant: "photo", type: string, base64: true}
+"""
+HEIGHT, WIDTH = 2, 3
+PIXELS = bytes(range(HEIGHT * WIDTH * 3))
+ANNOTATED = {
+    Fill.BOX_XMIN: [0.0, 0.25], Fill.BOX_YMIN: [0.0, 0.5],
+    Fill.BOX_XMAX: [1.0, 0.5], Fill.BOX_YMAX: [0.5, 1.0],
+    Fill.BOXES: [0.0, 0.0, 0.5, 1.0, 0.5, 0.25, 1.0, 0.5],
+    Fill.OBJECT_LABEL: [1, 2], Fill.OBJECT_TEXT: [b"cat", b"dog"], Fill.OBJECT_CROWD: [0, 1],
+    Fill.OBJECT_AREA: [3.0, 0.75], Fill.OBJECT_DIFFICULT: [0, 1], Fill.OBJECT_MASK: [b"mask 1", b"mask 2"],
+    Fill.CAPTION: [b"two of them"], Fill.SEMANTIC_MASK: [b"mask"], Fill.SEMANTIC_FORMAT: [b"png"],
+    Fill.PANOPTIC_CATEGORY: [b"categories"], Fill.PANOPTIC_INSTANCE: [b"instances"],
+}  # fmt: skip
+
+
+def layouts() -> dict[str, Layout]:
+    """Returns the layouts by name."""
+    return {**LAYOUTS, "own": parse_layout_file(OWN, "own.yaml")}
+
+
+def record(layout: Layout) -> bytes:
+    """Returns the record of a picture of 3 x 2 pixels; its file is a stand-in."""
+    wanted = layout.by_fill()
+    image = ConvertedImage(
+        encoded=PIXELS if layout.pixels else b"\xff\xd8 a file \xff\xd9",
+        format="raw" if layout.pixels else "jpg",
+        height=HEIGHT, width=WIDTH, channels=3, kept=False, animated=False,
+        frame=Frame((WIDTH, HEIGHT), 1, plan_geometry(WIDTH, HEIGHT, None, "stretch")),
+    )  # fmt: skip
+    extra = {"price": [0.5], "price64": [0.1], "tags": ["a", "ü"], "grid": [1, 2, 3, 4]}
+    ref = ImageRef(
+        key="dog/größe 1.jpg", uri="x", label="dog", split="train", extra=encode_extra(extra)
+    )  # fmt: skip
+    annotated = {fill: value for fill, value in ANNOTATED.items() if fill in wanted}
+    sha256 = hashlib.sha256(b"source").hexdigest()
+    return build_example(ref, image, sha256, layout, label_ids(("cat", "dog"), layout.first_label), annotated)
+
+
+def document() -> dict[str, Any]:
+    """Returns for each layout its record in hex, and for people what is in it."""
+    return {
+        name: {"features": shown(record(layout)), "record": record(layout).hex()}
+        for name, layout in layouts().items()
+    }
+
+
+def shown(data: bytes) -> dict[str, Any]:
+    return {name: _values(feature) for name, feature in sorted(parse_example(data).items())}
+
+
+def _values(feature: Feature) -> list[Any]:
+    return [
+        value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+        for value in feature.values
+    ]

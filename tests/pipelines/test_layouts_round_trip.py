@@ -1,0 +1,235 @@
+"""Every layout, image format and compression: written here, read by TensorFlow alone, and compared."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Fill, Layout, Needs
+from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_spec
+
+WIDTH, HEIGHT = 24, 20
+#: Of each picture: its class, the colours of its left and right half, and its boxes in COCO's terms.
+PICTURES: Mapping[str, tuple[str, Any, Any, Any]] = {
+    "a.png": ("cat", (255, 0, 0), (0, 0, 255), []),
+    "b.png": ("dog", (0, 255, 0), (255, 255, 255), [(2, 0, 0, 12, 20), (1, 12, 5, 6, 10)]),
+    "c.png": ("dog", (0, 0, 0), (128, 128, 128), [(1, 6, 10, 12, 5)]),
+}
+LABELS = ("cat", "dog")
+FORMATS = ("keep", "jpeg", "png", "webp", "raw")
+COMPRESSIONS = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
+TENSORS = """
+extends: raw
+rename: {image: picture}
+features:
+  picture: {fill: encoded, tensor: true}
+  label: {fill: label, tensor: true}
+  shape: {fill: shape, tensor: true}
+  key: {fill: key, base64: true}
+  mean: {constant: [[0.1, 1], [2, 3]], type: double, tensor: true}
+"""
+NAMES = (*LAYOUTS, "tensors")
+
+
+def _matrix() -> list[Any]:
+    """All combinations; slow but for some that have every layout, format and compression."""
+    found = []
+    for i, name in enumerate(NAMES):
+        pixels = name == "tensors" or LAYOUTS[name].pixels
+        for j, image_format in enumerate(("raw",) if pixels else FORMATS):
+            for k, compression in enumerate(COMPRESSIONS):
+                quick = k == (i + j) % len(COMPRESSIONS) and (pixels or (i + j) % 2 == 0)
+                marks = () if quick else (pytest.mark.slow,)
+                found.append(pytest.param(name, image_format, compression, marks=marks))
+    return found
+
+
+def picture(name: str) -> np.ndarray[Any, Any]:
+    _, left, right, _ = PICTURES[name]
+    pixels = np.empty((HEIGHT, WIDTH, 3), np.uint8)
+    pixels[:, : WIDTH // 2], pixels[:, WIDTH // 2 :] = left, right
+    return pixels
+
+
+def ids_of(name: str) -> np.ndarray[Any, Any]:
+    """The class of every pixel: 1 above and 2 below, of the second picture all 1."""
+    ids = np.ones((HEIGHT, WIDTH), np.uint8)
+    ids[HEIGHT // 2 :] = 1 if name == "b.png" else 2
+    return ids
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Needs, Mapping[str, Any]]:
+    """What to convert for each kind of layout, as settings."""
+    root = tmp_path_factory.mktemp("inputs")
+    folders = {
+        kind: root / kind for kind in ("classes", "coco/images", "pictures", "masks", "panoptic/masks")
+    }
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    images, boxes, segments = [], [], []
+    for number, (name, (label, _, _, objects)) in enumerate(PICTURES.items()):
+        (folders["classes"] / label).mkdir(exist_ok=True)
+        targets = (folders["classes"] / label, folders["coco/images"], folders["pictures"], root / "panoptic")
+        for folder in targets:
+            Image.fromarray(picture(name)).save(folder / name)
+        Image.fromarray(ids_of(name)).save(folders["masks"] / name)
+        painted = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+        painted[..., 0] = ids_of(name)
+        Image.fromarray(painted).save(folders["panoptic/masks"] / name)
+        images.append({"id": number, "file_name": name, "width": WIDTH, "height": HEIGHT})
+        boxes += [
+            {"id": 10 * number + i, "image_id": number, "category_id": category, "iscrowd": 0,
+             "bbox": [x, y, w, h], "area": w * h,
+             "segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h]]}
+            for i, (category, x, y, w, h) in enumerate(objects)
+        ]  # fmt: skip
+        present = sorted(set(ids_of(name).ravel().tolist()))
+        said = [{"id": number_, "category_id": number_, "iscrowd": 0} for number_ in present]
+        segments.append({"image_id": number, "file_name": name, "segments_info": said})
+    categories = [{"id": i, "name": name, "isthing": 1} for i, name in enumerate(LABELS, 1)]
+    document = {"images": images, "categories": categories}
+    (root / "coco" / "boxes.json").write_text(json.dumps({**document, "annotations": boxes}))
+    (root / "panoptic" / "masks.json").write_text(json.dumps({**document, "annotations": segments}))
+    (root / "names.txt").write_text("nothing\ncat\ndog\n")
+    (root / "tensors.yaml").write_text(TENSORS)
+    return {
+        Needs.LABEL: {"input": folders["classes"]},
+        Needs.OBJECTS: {"input": root / "coco/boxes.json", "image_root": folders["coco/images"]},
+        Needs.SEMANTIC: {
+            "input": folders["pictures"], "mask_dir": folders["masks"], "class_names": root / "names.txt",
+        },
+        Needs.PANOPTIC: {"input": root / "panoptic/masks.json"},
+    }  # fmt: skip
+
+
+def records_of(made: ConvertResult) -> list[Mapping[str, Any]]:
+    """Reads records with `tf.io` and what the layout says of parsing, and nothing else of ours."""
+    description = {name: _described(parsing) for name, parsing in parsing_spec(made.dataset.features).items()}
+    compression = COMPRESSIONS[made.dataset.plan.settings["compression"]]
+    return [
+        {name: value.numpy() for name, value in tf.io.parse_single_example(record, description).items()}
+        for shards in made.dataset.splits.values()
+        for shard in shards
+        for record in tf.data.TFRecordDataset(str(Path(made.path) / shard.file), compression)
+    ]
+
+
+def _described(parsing: Parsing) -> Any:
+    dtype = tf.as_dtype(parsing.dtype)
+    if parsing.kind is ParsingKind.SEQUENCE:
+        return tf.io.FixedLenSequenceFeature(parsing.shape, dtype, allow_missing=True)
+    return tf.io.FixedLenFeature(parsing.shape, dtype, parsing.default)
+
+
+def plain(spec: FeatureSpec, value: Any) -> Any:
+    if spec.encoding is Encoding.BASE64:
+        return tf.io.decode_base64(value).numpy()
+    if spec.encoding is Encoding.TENSOR:
+        return tf.io.parse_tensor(value, spec.dtype).numpy()
+    return value
+
+
+def decoded(stored: Any, image_format: str) -> np.ndarray[Any, Any]:
+    if isinstance(stored, np.ndarray):
+        return stored
+    if image_format == "raw":
+        return tf.reshape(tf.io.decode_raw(stored, tf.uint8), (HEIGHT, WIDTH, 3)).numpy()  # type: ignore[no-any-return]
+    if image_format == "webp":
+        return np.asarray(Image.open(io.BytesIO(stored)).convert("RGB"))
+    return tf.io.decode_image(stored, 3).numpy()  # type: ignore[no-any-return]
+
+
+def expected(name: str, layout: Layout, image_format: str) -> dict[Fill, Any]:
+    """What fills the features of a picture's record, but for the picture and its masks."""
+    label, _, _, objects = PICTURES[name]
+    stored = {"keep": "png", "jpeg": "jpg"}.get(image_format, image_format)
+    key = f"{label}/{name}" if layout.needs is Needs.LABEL else name
+    ids = [layout.first_label - 1 + category for category, *_ in objects]
+    sides = [
+        (y / HEIGHT, x / WIDTH, (y + h) / HEIGHT, (x + w) / WIDTH) for _, x, y, w, h in objects
+    ]  # fmt: skip
+    return {
+        Fill.FORMAT: layout.format_names.get(stored, stored).encode(),
+        Fill.HEIGHT: HEIGHT, Fill.WIDTH: WIDTH, Fill.CHANNELS: 3, Fill.SHAPE: [HEIGHT, WIDTH, 3],
+        Fill.COLORSPACE: b"RGB",
+        Fill.LABEL: layout.first_label + LABELS.index(label),
+        Fill.LABEL_TEXT: label.encode(), Fill.SYNSET: label.encode(),
+        Fill.KEY: key.encode(), Fill.FILE_BASENAME: name.encode(), Fill.SPLIT: b"train",
+        Fill.BOX_YMIN: [box[0] for box in sides], Fill.BOX_XMIN: [box[1] for box in sides],
+        Fill.BOX_YMAX: [box[2] for box in sides], Fill.BOX_XMAX: [box[3] for box in sides],
+        Fill.OBJECT_LABEL: ids,
+        Fill.OBJECT_TEXT: [LABELS[category - 1].encode() for category, *_ in objects],
+        Fill.OBJECT_CROWD: [0] * len(objects),
+        Fill.OBJECT_AREA: [w * h for *_, w, h in objects],
+        Fill.SEMANTIC_FORMAT: b"png",
+        Fill.CONSTANT: [[0.1, 1], [2, 3]],
+    }  # fmt: skip
+
+
+def assert_same(found: Any, known: Any) -> None:
+    values = np.asarray(found)
+    if values.dtype.kind in "OS":
+        assert values.tolist() == known
+    else:
+        np.testing.assert_allclose(values, known, rtol=1e-6)
+
+
+def check_masks(fill: Fill, stored: Any, name: str) -> bool:
+    """Compares masks with what was drawn; returns whether the feature holds some."""
+    if fill is Fill.OBJECT_MASK:
+        objects = PICTURES[name][3]
+        assert len(stored) == len(objects)
+        for mask, (_, x, y, w, h) in zip(stored, objects):
+            drawn = np.zeros((HEIGHT, WIDTH), np.uint8)
+            drawn[y : y + h, x : x + w] = 1
+            np.testing.assert_array_equal(tf.io.decode_png(mask, 1).numpy()[..., 0], drawn)
+        return True
+    if fill in (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE) and stored:
+        mask = tf.io.decode_png(stored, 1).numpy()[..., 0]
+        assert (mask > 0).all() if fill is Fill.PANOPTIC_INSTANCE else (mask == ids_of(name)).all()
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("name", "image_format", "compression"), _matrix())
+def test_round_trip(
+    name: str, image_format: str, compression: str, inputs: Mapping[Needs, Mapping[str, Any]], tmp_path: Path
+) -> None:
+    given = inputs[LAYOUTS[name].needs if name in LAYOUTS else Needs.LABEL]
+    layout_file = Path(inputs[Needs.SEMANTIC]["class_names"]).with_name("tensors.yaml")
+    made = convert(
+        **given, output=tmp_path / "out", layout=layout_file if name == "tensors" else name,
+        resize=f"{WIDTH}x{HEIGHT}", image_format=image_format, compression=compression, verify="full",
+    )  # fmt: skip
+    assert made.dataset.ledger["written"] == len(PICTURES)
+    assert json.loads((tmp_path / "out/validation.json").read_text())["findings"] == []
+    layout = LAYOUTS.get(name) or Layout("tensors", made.dataset.features)
+    seen = set()
+    for record in records_of(made):
+        specs = {spec.name: plain(spec, record[spec.name]) for spec in made.dataset.features}
+        by_fill = {spec.fill: specs[spec.name] for spec in made.dataset.features}
+        pixels = decoded(by_fill.pop(Fill.ENCODED), image_format).astype(int)
+        distances = {other: np.abs(pixels - picture(other)).mean() for other in PICTURES}
+        which = min(distances, key=lambda other: distances[other])
+        assert distances[which] < (8 if image_format in ("jpeg", "webp") else 1e-9)
+        seen.add(which)
+        known = expected(which, layout, image_format)
+        compared = 0
+        for fill, value in by_fill.items():
+            if fill is None or check_masks(fill, value, which):
+                continue
+            if fill in known:
+                compared += 1
+                assert_same(value, known[fill])
+        assert compared
+    assert seen == set(PICTURES)

@@ -1,0 +1,353 @@
+"""Layouts of one's own: what a file may say, what each mistake is answered with, and hostile YAML."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.dataset import pretty_json
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.layouts import LAYOUTS, Encoding, Fill, Layout, Needs, inline_layout, layout_by_name
+from shardwright.schemas.layouts.layout_file import parse_layout_file
+from shardwright.schemas.plan import Plan
+
+EVERYTHING = """
+name: shop
+extends: classification
+drop: [image/key/sha256, image/channels]
+rename: {image/encoded: picture}
+first_label: 1
+format_names: {jpg: JPEG}
+features:
+  image/filename: {fill: file_basename}
+  kind: {fill: label_text, base64: true}
+  price: {column: cost, type: double}
+  grid: {column: grid, type: int32, shape: [2, 2]}
+  rows: {column: rows, type: float, shape: [null, 4], optional: true}
+  tags: {column: tags, type: string, shape: [null], tensor: true}
+  exact: {column: exact, type: double, tensor: true}
+  colour: {column: colour, type: enum, values: [red, "grün"]}
+  version: {constant: 3, type: int}
+  mean: {constant: [[0.5, 0.25], [1, 2]], type: float, tensor: true}
+  says: {constant: [a, "ü"], type: string}
+  on: {constant: yes, type: bool}
+""".replace("  on:", '  "on":')
+
+
+def read(text: str) -> Layout:
+    return parse_layout_file(text, "dir/my.yaml")
+
+
+def refused(text: str) -> str:
+    """Returns the sentence with which a file is refused."""
+    with pytest.raises(UsageError) as refusal:
+        read(text)
+    message = refusal.value.message
+    assert message.startswith("--layout ") and message.endswith((".", "?"))
+    assert len(message) < 1000 and "\n" not in message
+    return message.split(": ", 1)[1]
+
+
+def with_feature(how: str) -> str:
+    return f"extends: minimal\nfeatures:\n  new: {how}\n"
+
+
+def test_everything_at_once() -> None:
+    layout = read(EVERYTHING)
+    assert (layout.name, layout.first_label, layout.needs, layout.pixels) == ("shop", 1, Needs.LABEL, False)
+    assert layout.format_names == {"jpg": "JPEG"}
+    assert [spec.name for spec in layout.features] == [
+        "image/class/label", "image/class/text", "picture", "image/filename", "image/format", "image/height",
+        "image/width", "kind", "price", "grid", "rows", "tags", "exact", "colour", "version", "mean", "says",
+        "on",
+    ]  # fmt: skip
+    specs = {spec.name: spec for spec in layout.features}
+    assert specs["picture"].fill is Fill.ENCODED
+    assert specs["image/filename"].fill is Fill.FILE_BASENAME
+    assert specs["kind"].encoding is Encoding.BASE64
+    assert (specs["price"].type, specs["price"].column, specs["price"].value_type) == (
+        FeatureType.FLOAT, "cost", "double",
+    )  # fmt: skip
+    assert specs["grid"].shape == (2, 2)
+    assert (specs["rows"].shape, specs["rows"].optional) == ((None, 4), True)
+    tags = specs["tags"]
+    assert (tags.type, tags.shape, tags.tensor_shape, tags.dtype) == (
+        FeatureType.BYTES,
+        (),
+        (None,),
+        "object",
+    )
+    assert specs["exact"].dtype == "float64"
+    assert specs["colour"].value == ("red", "grün")
+    assert specs["version"].value == (3,) and specs["version"].type is FeatureType.INT64
+    assert (specs["mean"].tensor_shape, specs["mean"].value) == ((2, 2), (0.5, 0.25, 1.0, 2.0))
+    assert (specs["says"].shape, specs["says"].value) == ((2,), (b"a", "ü".encode()))
+    assert specs["on"].value == (1,)
+    columns = {column.name: column for column in layout.columns}
+    assert [*columns] == ["cost", "grid", "rows", "tags", "exact", "colour"]
+    assert columns["exact"].wide and not columns["cost"].wide
+    assert columns["rows"].optional and columns["rows"].rows == (None, 4)
+    assert columns["colour"].names == ("red", "grün")
+
+
+def test_from_nothing_the_file_names_the_layout() -> None:
+    layout = read("pixels: true\nfeatures: {x: {fill: encoded, tensor: true}, y: {fill: label}}")
+    assert (layout.name, layout.pixels, layout.says_size) == ("my", True, True)
+    assert layout.features[0].tensor_shape == (None, None, None)
+
+
+def test_a_fill_may_stand_twice() -> None:
+    layout = read("extends: minimal\nfeatures: {a: {fill: key}, b: {fill: key}}")
+    assert [spec.fill for spec in layout.features].count(Fill.KEY) == 2
+
+
+def test_a_mask_that_one_feature_needs_is_needed() -> None:
+    text = "extends: vision\nfeatures: {a: {fill: object_mask}, b: {fill: object_mask, optional: true}}"
+    assert not read(text).by_fill()[Fill.OBJECT_MASK].optional
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file holds no `key: value` lines"),
+        ("[1]", "the file holds no `key: value` lines"),
+        ("extend: minimal", "'extend' means nothing; write name, extends, .*did you mean extends"),
+        ("1: minimal", "1 means nothing"),
+        ("extends: minimum", "extends: 'minimum' is none of classification, .*did you mean minimal"),
+        ("extends: [minimal]", r"extends: \['minimal'\] is none of"),
+        ("extends: minimal\nname: 5", "name: 5 is no name; write a text, in quotes"),
+        ("extends: minimal\nname: [5]", "is no name"),
+        ("extends: minimal\nname: ''", "name: '' is no name; write 1 to 200 characters"),
+        ('extends: minimal\nname: "a\\nb"', "is no name"),
+        ("extends: minimal\nname: tfds", "tfds is the name of a built-in layout; .*name: my_tfds"),
+        ("extends: minimal\npixels: 1", "pixels: write true or false instead of 1"),
+        ("extends: minimal\nfirst_label: -1", "first_label: write a number such as 0 or 1 instead of -1"),
+        ("extends: minimal\nfirst_label: true", "instead of True"),
+        ("extends: minimal\nneeds: boxes", "needs: 'boxes' is none of label, objects"),
+        ("extends: minimal\nformat_names: jpg", "format_names holds no `key: value` lines"),
+        ("extends: minimal\nformat_names: {jpeg: x}", "'jpeg' is none of jpg, png.*did you mean jpg"),
+        ("extends: minimal\nformat_names: {jpg: 1}", "format_names: jpg: 1 is no name"),
+        ("extends: minimal\ndrop: image", r"drop: write a list of names, such as \[one, two\]"),
+        ("extends: minimal\ndrop: [1]", "drop: 1 is no name"),
+        ("extends: minimal\ndrop: [label, label]", "drop: 'label' stands twice"),
+        ("extends: minimal\ndrop: [lable]", "drop: 'lable' is none of image, label; did you mean label"),
+        ("extends: minimal\ndrop: [image]", "no feature holds the image; add one with fill: encoded"),
+        ("extends: minimal\ndrop: [label]", "no feature holds the class; add one with fill: label"),
+        ("drop: [label]", "drop and rename are for the features of a built-in layout"),
+        ("features: {}", "no feature holds the image"),
+        ("features: []", "features holds no `key: value` lines"),
+        ("extends: minimal\nrename: {image: label}", "two features are called 'label' then"),
+        ("extends: minimal\nrename: {image: x, label: x}", "two features are called 'x' then"),
+        ("extends: minimal\nrename: {image: 7}", "rename: image: 7 is no name"),
+        ("extends: minimal\nrename: {x: y}", "rename: 'x' is none of image, label"),
+        ("extends: minimal\ndrop: [label]\nrename: {label: y}", "rename: 'label' is none of image"),
+        ("extends: minimal\nfeatures: {no: {fill: key}}", "features: False is no name"),
+        ("extends: minimal\nfeatures: {7: {fill: key}}", "features: 7 is no name"),
+        ("extends: minimal\nfeatures: {null: {fill: key}}", "features: None is no name"),
+        ("extends: minimal\nfeatures: {'': {fill: key}}", "features: '' is no name"),
+        ('extends: minimal\nfeatures: {"\\ud800": {fill: key}}', "is no name"),
+        (f"extends: minimal\nfeatures: {{{'x' * 300}: {{fill: key}}}}", "is no name"),
+        ("extends: minimal\nfeatures: {image: {fill: key}}", "no feature holds the image"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file(text: str, message: str) -> None:
+    assert re.search(message, refused(text)), refused(text)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("key", "features: new holds no `key: value` lines"),
+        ("{}", "write one of fill, column and constant"),
+        ("{fill: key, column: x}", "write one of fill, column and constant"),
+        ("{fil: key}", "'fil' means nothing; write fill, .*did you mean fill"),
+        ("{fill: encode}", "fill: 'encode' is none of encoded, .*did you mean encoded"),
+        ("{fill: constant}", "fill: 'constant' is none of"),
+        ("{fill: 3}", "fill: 3 is none of"),
+        ("{fill: key, type: int}", "key has its own type and shape; leave type, values and shape out"),
+        ("{fill: key, tensor: 1}", "write true or false instead of 1"),
+        ("{fill: key, tensor: true, base64: true}", "write tensor or base64, not both"),
+        ("{fill: width, base64: true}", "base64 is for texts and bytes"),
+        ("{fill: key, optional: true}", "every image has it; leave optional out"),
+        ("{fill: encoded, optional: true}", "every image has it"),
+        ("{constant: 1, type: int, optional: true}", "every image has it"),
+        ("{fill: boxes}", "features: new: only a layout with needs: objects always has boxes"),
+        ("{column: x}", "write its type, one of bool, enum, .*bytes, int"),
+        ("{column: x, type: flaot}", "write its type, .*did you mean float"),
+        ("{column: x, type: [int]}", "write its type"),
+        ("{column: 5, type: int}", "column: 5 is no name"),
+        ("{column: x, type: int, values: [a]}", "values are the names of an enum; write type: enum"),
+        ("{column: x, type: enum, values: a}", "values: write a list of names"),
+        ("{column: x, type: enum, values: [a, a]}", "values: 'a' stands twice"),
+        ("{column: x, type: enum, values: [1]}", "values: 1 is no name"),
+        ("{column: x, type: int, shape: 0}", "shape 0 is none; write"),
+        ("{column: x, type: int, shape: [2, true]}", "is none; write"),
+        ("{column: x, type: int, shape: null}", "shape None is none; write .*null. for any number"),
+        ("{column: x, type: int, shape: [null, null]}", "only one side of a shape can be null"),
+        ("{column: x, type: int, shape: [1000, 1001]}", "more than 1,000,000 values"),
+        ("{column: x, type: int, shape: [4611686018427387904, 9]}", "more than 1,000,000 values"),
+        ("{constant: a, type: int}", "'a' is no int64"),
+        ("{constant: 1.5, type: int}", "1.5 is no int64: it is a float"),
+        ("{constant: 4294967296, type: uint32}", "is no uint32"),
+        ("{constant: 18446744073709551615, type: uint64}", "is no uint64"),
+        ("{constant: 1e400, type: float}", "."),
+        ("{constant: [1, .nan], type: float}", "dataset.json holds no infinite numbers"),
+        ("{constant: .inf, type: double}", "dataset.json holds no infinite numbers"),
+        ("{constant: null, type: int}", "None is no int64"),
+        ("{constant: {a: 1}, type: string}", "is no string"),
+        ("{constant: 2024-01-01, type: string}", "is no string: write it as text"),
+        ("{constant: blue, type: enum, values: [red]}", "'blue' is no enum of red"),
+        ("{constant: [], type: int}", "its constant holds nothing"),
+        ("{constant: [[]], type: int}", "its constant holds nothing"),
+        ("{constant: [[1], [2, 3]], type: int}", "rows have different lengths"),
+        ("{constant: [1, [2]], type: int}", "rows have different lengths"),
+        ("{constant: [1, 2], type: int, shape: [3]}", r"its constant has the shape \[2\]"),
+        ("{constant: !!binary gICA, type: bytes}", "bytes that are no UTF-8"),
+        ('{constant: "\\udc80", type: bytes}', "bytes that are no UTF-8"),
+    ],
+)
+def test_what_is_wrong_with_a_feature(how: str, message: str) -> None:
+    assert re.search(message, refused(with_feature(how))), refused(with_feature(how))
+
+
+@pytest.mark.parametrize("second", ["type: string", "type: int, shape: [2]", "type: uint64, tensor: true"])
+def test_two_features_cannot_read_one_column_as_different_types(second: str) -> None:
+    text = f"extends: minimal\nfeatures: {{a: {{column: c, type: uint64}}, b: {{column: c, {second}}}}}"
+    assert "features 'a' and 'b' read the column 'c' as different types" in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "stored"),
+    [
+        ("bool", "true", 1), ("enum", "7", 7), ("int32", "-1", -1), ("uint32", "4294967295", 2**32 - 1),
+        ("int64", "-9223372036854775808", -(2**63)), ("uint64", "1", 1),
+        ("float", "0.1", 0.10000000149011612), ("int", "'12'", 12),
+        ("double", "1", 1.0), ("string", "a b", b"a b"), ("bytes", "!!binary YWI=", b"ab"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_constants_of_each_type_and_shape(type_: str, value: str, stored: Any, depth: int) -> None:
+    written = "[" * depth + ", ".join([value] * (2 if depth else 1)) + "]" * depth
+    spec = read(with_feature(f"{{constant: {written}, type: {type_}}}")).features[-1]
+    assert spec.value == (stored,) * (2 if depth else 1)
+    assert spec.shape == ((), (2,), (1, 1, 2))[min(depth, 2)]
+
+
+def test_a_double_in_a_tensor_keeps_all_its_bits() -> None:
+    spec = read(with_feature("{constant: [0.1, 1.0e+300], type: double, tensor: true}")).features[-1]
+    assert spec.value == (0.1, 1e300)
+    spec = read(with_feature("{constant: 18446744073709551615, type: uint64, tensor: true}")).features[-1]
+    assert spec.value == (2**64 - 1,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &a [x, x]\nb: &b [*a, *a]\nname: [*b, *b]", "in line 2, column 8: write out what"),
+        ("name: &a [*a]", "write out what"),
+        ("x: &a {p: 1}\nfeatures: {<<: *a}", "is no YAML in line 2"),
+        ("features: {<<: [{a: 1}, {a: 2}]}", "is no YAML"),
+        ("name: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
+        ("!foo {a: b}", "could not determine a constructor"),
+        ("name: a\nname: b", "in line 2, column 1: 'name' stands twice"),
+        ("features: {a: {fill: key}, a: {fill: label}}", "'a' stands twice"),
+        ("? [a]\n: b", "unhashable"),
+        ("? {a: b}\n: b", "unhashable"),
+        ("name: " + "[" * 20_000, "nested too deeply"),
+        ("name: " + "[" * 300 + "]" * 300, "nested too deeply|is no name"),
+        ("first_label: " + "9" * 5000, "in line 1, column 14: this value cannot be read"),
+        ("first_label: 0x" + "f" * 50_000, "instead of a number of thousands of digits"),
+        ("extends: 0x" + "f" * 50_000, "a number of thousands of digits is none of"),
+        ("first_label: 1" + ":59" * 20_000, "instead of a number of thousands of digits"),
+        ("name: 2024-13-45", "this value cannot be read"),
+        ("name: !!int foo", "this value cannot be read"),
+        ("name: !!bool foo", "this value cannot be read"),
+        ('name: "a\0"', "special characters are not allowed"),
+        ("features:\n\tx: {fill: key}", r"line 2, column 1: found character '\\t'"),
+        ("a: 1\n---\nb: 2", "another document"),
+        ("name: " + "x" * 200_000, "more than 131,072 characters"),
+        ("features: {" + ", ".join(f"f{i}: {{fill: ky}}" for i in range(5000)) + "}", "features: f0: fill"),
+    ],
+)
+def test_hostile_yaml(text: str, message: str) -> None:
+    assert re.search(message, refused(text)), refused(text)
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_refused_in_a_sentence(text: str) -> None:
+    refused(text)
+
+
+class _WithoutAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+NO_NAMES = ("Cs", "Cc", "Zl", "Zp", "Zs", "Cn", "Co", "Cf")
+NAMES = st.text(st.characters(exclude_categories=NO_NAMES), min_size=1, max_size=20)
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)))
+CONSTANTS = st.one_of(
+    st.tuples(st.just("int64"), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4)),
+    st.tuples(st.just("double"), st.lists(FLOATS, min_size=1)),
+    st.tuples(st.just("string"), st.lists(TEXTS, min_size=1)),
+    st.tuples(st.just("bool"), st.lists(st.booleans(), min_size=1)),
+)
+FEATURES = st.one_of(
+    st.fixed_dictionaries({"fill": st.sampled_from(["key", "label", "shape"]), "tensor": st.booleans()}),
+    st.builds(
+        lambda pair, tensor: {"type": pair[0], "constant": pair[1], "tensor": tensor},
+        CONSTANTS,
+        st.booleans(),
+    ),
+    st.fixed_dictionaries(
+        {
+            "column": NAMES,
+            "type": st.just("enum"),
+            "shape": st.sampled_from([[3], [None], [None, 4]]),
+            "tensor": st.booleans(),
+            "optional": st.booleans(),
+            "values": st.lists(NAMES, unique=True),
+        }
+    ),
+)
+
+
+@given(NAMES.filter(lambda name: name not in LAYOUTS), st.dictionaries(NAMES, FEATURES, max_size=5))
+def test_what_travels_is_the_layout(name: str, features: dict[str, Any]) -> None:
+    columns = [said["column"] for said in features.values() if "column" in said]
+    if len(set(columns)) < len(columns) or {"image", "label"} & features.keys():
+        return
+    said = {"name": name, "extends": "minimal", "features": features}
+    layout = read(yaml.dump(said, Dumper=_WithoutAliases, allow_unicode=True))
+    inline = inline_layout(layout)
+    assert inline.startswith("{")
+    assert layout_by_name(inline) == layout
+    assert inline_layout(layout_by_name(inline)) == inline
+    plan = Plan(("a",), {"train": 1}, {"train": 1}, {"layout": inline})
+    stored = pretty_json(plan.as_json())
+    assert Plan.from_json(json.loads(stored.encode())) == plan
+    assert json.loads(stored)["settings"]["layout"]["name"] == name  # an object that people can read
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_built_in_layouts_travel_too(name: str) -> None:
+    travelled = layout_by_name(inline_layout(LAYOUTS[name]))
+    assert (travelled.features, travelled.pixels) == (LAYOUTS[name].features, LAYOUTS[name].pixels)
+
+
+NO_LAYOUTS = ["{", "{}", '{"a": 1}', "{'extends': 'minimal'}", "{" * 5000, '{"name": NaN}']
+
+
+@pytest.mark.parametrize("value", NO_LAYOUTS)
+def test_what_is_no_layout_is_refused(value: str) -> None:
+    with pytest.raises(UsageError, match="this is no layout; name a file") as refusal:
+        layout_by_name(value)
+    assert len(refusal.value.message) < 400

@@ -1,0 +1,175 @@
+"""How features are parsed: TensorFlow reads Examples that it wrote itself by what the table says."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec
+from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of, parsing_spec, quoted, spec_source
+
+#: All that a layout can have in a serialized tensor.
+DTYPES = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64", "object")
+INT64, FLOAT, BYTES = FeatureType.INT64, FeatureType.FLOAT, FeatureType.BYTES
+
+
+def as_tensorflow(parsing: Parsing) -> Any:
+    """What a loader makes of it."""
+    more: dict[str, Any] = {"allow_missing": True} if parsing.kind is ParsingKind.SEQUENCE else {}
+    default = list(parsing.default) if isinstance(parsing.default, tuple) else parsing.default
+    kind = getattr(tf.io, parsing.kind.value)
+    return kind(list(parsing.shape), getattr(tf, parsing.dtype), default_value=default, **more)
+
+
+def values_for(type_: FeatureType, count: int) -> list[Any]:
+    if type_ is INT64:
+        return list(range(7, 7 + count))
+    return [i / 4 for i in range(count)] if type_ is FLOAT else [b"%d" % i for i in range(count)]
+
+
+def example_of(values: Mapping[str, tuple[FeatureType, list[Any]]]) -> bytes:
+    """An Example as TensorFlow writes it."""
+    kinds = {INT64: ("int64_list", tf.train.Int64List), FLOAT: ("float_list", tf.train.FloatList)}
+    features = {}
+    for name, (type_, found) in values.items():
+        field, make = kinds.get(type_, ("bytes_list", tf.train.BytesList))
+        features[name] = tf.train.Feature(**{field: make(value=found)})
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def parse(spec: FeatureSpec, found: list[Any] | None) -> tf.Tensor:
+    """One feature of one record through TensorFlow."""
+    record = example_of({} if found is None else {spec.name: (spec.type, found)})
+    parsed = tf.io.parse_single_example(record, {spec.name: as_tensorflow(parsing_of(spec))})
+    return parsed[spec.name]
+
+
+@pytest.mark.parametrize("type_", FeatureType)
+@pytest.mark.parametrize(
+    ("shape", "count", "parsed"),
+    [
+        ((), 1, ()),
+        ((1,), 1, (1,)),
+        ((3,), 3, (3,)),
+        ((2, 3), 6, (2, 3)),
+        ((None,), 0, (0,)),
+        ((None,), 5, (5,)),
+        ((None, 4), 0, (0, 4)),
+        ((None, 4), 8, (2, 4)),
+        ((None, 2, 3), 12, (2, 2, 3)),
+        ((2, None), 6, (6,)),  # where a row ends only the reader's reshape knows
+    ],
+)
+def test_values_have_the_shape_that_was_declared(
+    type_: FeatureType, shape: tuple[int | None, ...], count: int, parsed: tuple[int, ...]
+) -> None:
+    found = values_for(type_, count)
+    for optional in (False, True):
+        read = parse(FeatureSpec("a", type_, shape, optional=optional), found)
+        assert read.shape == parsed
+        assert np.ravel(read.numpy()).tolist() == found
+
+
+@pytest.mark.parametrize(
+    ("type_", "shape", "absent"),
+    [
+        (INT64, (), -1),
+        (FLOAT, (), -1.0),
+        (BYTES, (), b""),
+        (INT64, (3,), [-1, -1, -1]),
+        (FLOAT, (2, 2), [[-1.0, -1.0], [-1.0, -1.0]]),
+        (BYTES, (2,), [b"", b""]),
+        (INT64, (None,), []),
+        (FLOAT, (None, 4), np.zeros((0, 4)).tolist()),
+        (BYTES, (2, None), []),
+    ],
+)
+def test_an_optional_feature_may_be_absent(type_: FeatureType, shape: Any, absent: Any) -> None:
+    read = parse(FeatureSpec("a", type_, shape, optional=True), None).numpy()
+    assert (read if isinstance(read, bytes) else read.tolist()) == absent
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
+def test_a_required_feature_of_fixed_shape_may_not(shape: Any) -> None:
+    spec = FeatureSpec("needed", INT64, shape)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="needed"):
+        parse(spec, None)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="needed"):
+        parse(spec, values_for(INT64, 5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (3,), (None,), (None, 4), (2, None)])
+def test_a_serialized_tensor_is_one_value_of_the_declared_shape_also_where_it_is_absent(
+    dtype: str, shape: tuple[int | None, ...]
+) -> None:
+    spec = FeatureSpec("a", BYTES, optional=True, encoding=Encoding.TENSOR, dtype=dtype, tensor_shape=shape)
+    tf_dtype = tf.string if dtype == "object" else tf.as_dtype(dtype)
+    written = tf.zeros([2, 4], tf_dtype) if dtype != "object" else tf.constant([["a", "b"]])
+    read = parse(spec, [tf.io.serialize_tensor(written).numpy()])
+    assert tf.io.parse_tensor(read, tf_dtype).numpy().tolist() == written.numpy().tolist()
+    absent = tf.io.parse_tensor(parse(spec, None), tf_dtype)
+    assert absent.dtype == tf_dtype
+    if dtype == "object":
+        single: Any = b""
+    else:
+        single = 0 if tf_dtype.is_bool or tf_dtype.is_unsigned else -1
+    expected = [] if None in shape else [single] * math.prod(shape)
+    assert np.ravel(tf.ensure_shape(absent, shape).numpy()).tolist() == expected
+    assert parsing_of(replace(spec, optional=False)) == Parsing(ParsingKind.FIXED, (), "string")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_is_parsed_with_and_without_what_is_optional(layout: str) -> None:
+    features = LAYOUTS[layout].features
+    spec = {name: as_tensorflow(parsing) for name, parsing in parsing_spec(features).items()}
+    assert list(spec) == [feature.name for feature in features]
+    full, least = {}, {}
+    for feature in features:
+        count = feature.length or 2 * (feature.shape[-1] or 1)
+        full[feature.name] = (feature.type, values_for(feature.type, count))
+        if not feature.optional:
+            least[feature.name] = (feature.type, values_for(feature.type, feature.length or 0))
+    for record in (full, least):
+        parsed = tf.io.parse_single_example(example_of(record), spec)
+        for feature in features:
+            read = parsed[feature.name].numpy()
+            _, found = record.get(feature.name, (None, None))
+            if found is None:
+                assert np.size(read) == 0 or (read == b"" and feature.shape == ())
+            else:
+                assert np.ravel(read).tolist() == found
+    batch = tf.io.parse_example([example_of(full), example_of(least)], spec)
+    assert all(len(tensor) == 2 for tensor in batch.values())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_copyable_source_is_the_same_table(layout: str) -> None:
+    features = (
+        *LAYOUTS[layout].features,
+        FeatureSpec("quo\"te's\n", FLOAT, (2,), optional=True),
+        # sides whose bytes are letters, quotes and backslashes
+        FeatureSpec("x", BYTES, (), None, True, Encoding.TENSOR, "float32", (None, 233, 34, 39, 92)),
+        FeatureSpec("y", BYTES, (), None, True, Encoding.TENSOR, "float32", (None, 39)),
+    )
+    scope: dict[str, Any] = {"tf": tf}
+    exec(spec_source(features, "spec"), scope)
+    assert scope["spec"] == {name: as_tensorflow(parsing) for name, parsing in parsing_spec(features).items()}
+
+
+@given(st.text())
+def test_a_quoted_text_is_itself_in_one_line(text: str) -> None:
+    source = quoted(text)
+    assert ast.literal_eval(source) == text
+    assert len(source.splitlines()) == 1
+    source.encode()

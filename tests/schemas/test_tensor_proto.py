@@ -1,0 +1,110 @@
+"""Serialized tensors: the bytes that TensorFlow writes, and back; whatever else comes, no crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from shardwright.schemas.tensor_proto import Tensor, parse_tensor, serialize_tensor
+
+NUMBERS = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64")
+SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> np.ndarray[Any, Any]:
+    """An array of numbers of any type and shape."""
+    return draw(arrays.arrays(draw(st.sampled_from(NUMBERS)), draw(SHAPES)))
+
+
+@given(tensors())
+def test_numbers_are_the_bytes_that_tensorflow_writes(array: np.ndarray[Any, Any]) -> None:
+    expected = tf.io.serialize_tensor(tf.constant(array)).numpy()
+    written = serialize_tensor(array.ravel().tolist(), array.dtype.name, array.shape)
+    if np.isnan(array.astype(np.float64)).any():  # Python does not keep the bits of every NaN
+        np.testing.assert_array_equal(tf.io.parse_tensor(written, array.dtype.name).numpy(), array)
+    else:
+        assert written == expected
+    parsed = parse_tensor(expected)
+    assert (parsed.dtype, parsed.shape) == (array.dtype.name, array.shape)
+    assert parsed.content == array.tobytes()
+    np.testing.assert_array_equal(np.array(parsed.values, array.dtype).reshape(array.shape), array)
+
+
+@given(st.data(), SHAPES)
+def test_texts_are_the_bytes_that_tensorflow_writes(data: st.DataObject, shape: tuple[int, ...]) -> None:
+    count = int(np.prod(shape))
+    texts = data.draw(st.lists(st.binary(max_size=200), min_size=count, max_size=count))
+    array = np.empty(count, object)
+    array[:] = texts
+    expected = tf.io.serialize_tensor(tf.constant(array.reshape(shape), tf.string)).numpy()
+    assert serialize_tensor(texts, "object", shape) == expected
+    assert parse_tensor(expected) == Tensor("object", shape, texts)
+    assert list(parse_tensor(expected).values) == texts
+
+
+@given(arrays.arrays("uint8", arrays.array_shapes(min_dims=3, max_dims=3, max_side=20)))
+def test_pixels_may_come_as_bytes(array: np.ndarray[Any, Any]) -> None:
+    expected = tf.io.serialize_tensor(tf.constant(array)).numpy()
+    assert serialize_tensor(array.tobytes(), "uint8", array.shape) == expected
+
+
+def test_as_many_values_as_the_shape_says() -> None:
+    with pytest.raises(ValueError, match=r"3 values are no tensor of shape \(2, 2\)"):
+        serialize_tensor([1, 2, 3], "int64", (2, 2))
+
+
+@settings(max_examples=500)
+@given(st.binary(max_size=60))
+def test_garbage_is_a_tensor_or_refused(data: bytes) -> None:
+    try:
+        parsed = parse_tensor(data)
+    except ValueError:
+        return
+    assert len(parsed.values) == int(np.prod(parsed.shape, dtype=object))
+
+
+@settings(max_examples=300)
+@given(tensors(), st.data())
+def test_damage_is_seen_or_is_another_tensor(array: np.ndarray[Any, Any], data: st.DataObject) -> None:
+    """What is read of damaged bytes is what TensorFlow reads, if it reads them too."""
+    sound = bytearray(tf.io.serialize_tensor(tf.constant(array)).numpy())
+    place = data.draw(st.integers(0, len(sound) - 1))
+    if data.draw(st.booleans()):
+        sound[place] = data.draw(st.integers(0, 255))
+    else:
+        del sound[place:]
+    damaged = bytes(sound)
+    try:
+        parsed = parse_tensor(damaged)
+    except ValueError:
+        return
+    try:
+        known = tf.string if parsed.dtype == "object" else parsed.dtype
+        expected = tf.io.parse_tensor(damaged, known).numpy()
+    except tf.errors.InvalidArgumentError:
+        return
+    assume(parsed.content)
+    assert parsed.shape == expected.shape
+    assert parsed.content == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "type 0"),
+        (b"\x08\x07", "content does not fill"),
+        (b"\x08\x04\x12\x04\x12\x02\x08\x03\x22\x02ab", "content does not fill"),
+        (b"\x08\x0e\x12\x00\x22\x02ab", "type 14"),
+        (b"\x08\x04\x12\x0c\x12\x0a\x08" + b"\xff" * 8 + b"\x01", "."),
+    ],
+)
+def test_what_is_no_tensor_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_tensor(data)

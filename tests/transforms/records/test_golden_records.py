@@ -1,0 +1,66 @@
+"""The records of every layout are the bytes of the golden file: to change them is a decision."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+RECORDS = json.loads((GOLDEN / "records.json").read_text("utf-8"))
+
+
+def _script() -> Any:
+    spec = importlib.util.spec_from_file_location("golden_records", GOLDEN / "golden_records.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_records_are_those_of_the_golden_file(name: str) -> None:
+    script = _script()
+    made = script.record(script.layouts()[name])
+    assert script.shown(made) == RECORDS[name]["features"]
+    assert made.hex() == RECORDS[name]["record"]
+
+
+def test_every_layout_has_its_record() -> None:
+    assert [*RECORDS] == [*_script().layouts()]
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_tensorflow_would_write_the_same_bytes(name: str) -> None:
+    """Where one name begins another Python's protobuf has the shorter one last, and C++'s first, as here."""
+    data = bytes.fromhex(RECORDS[name]["record"])
+    parsed = tf.train.Example.FromString(data)
+    assert set(parsed.features.feature) == set(RECORDS[name]["features"])
+    written = parsed.SerializeToString(deterministic=True)
+    names = sorted(parsed.features.feature)
+    if any(later.startswith(name) for name, later in pairwise(names)):
+        assert sorted(written) == sorted(data)
+    else:
+        assert written == data
+
+
+def test_the_encodings_are_tensorflows() -> None:
+    features = tf.train.Example.FromString(bytes.fromhex(RECORDS["own"]["record"])).features.feature
+
+    def tensor(name: str, dtype: Any) -> Any:
+        return tf.io.parse_tensor(features[name].bytes_list.value[0], dtype).numpy().tolist()
+
+    assert tensor("picture", tf.uint8)[1][2] == [15, 16, 17]
+    assert tensor("size", tf.int64) == [2, 3, 3]
+    assert tensor("corners", tf.float32) == [[0.0, 0.0, 0.5, 1.0], [0.5, 0.25, 1.0, 0.5]]
+    assert tensor("exact", tf.float64) == 0.1
+    assert tensor("tags", tf.string) == [b"a", "ü".encode()]
+    assert tensor("mean", tf.float32) == [[0.5, 0.25], [1.0, 2.0]]
+    assert tf.io.decode_base64(features["name"].bytes_list.value[0]).numpy() == "größe 1.jpg".encode()
+    assert list(features["grid"].int64_list.value) == [1, 2, 3, 4]
+    assert "rare" not in features

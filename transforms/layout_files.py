@@ -1,0 +1,18 @@
+"""Reads a layout of one's own where the settings name a file."""
+
+from __future__ import annotations
+
+from shardwright.schemas.layouts import inline_layout, is_layout_file
+from shardwright.schemas.layouts.layout_file import parse_layout_file
+from shardwright.transforms import storage
+
+
+def read_layout(value: str) -> str:
+    """Returns a value of `--layout` with a file replaced by what it says, so that workers need no file.
+
+    Raises:
+      UsageError: if the file cannot be read, or is wrong.
+    """
+    if not is_layout_file(value):
+        return value
+    return inline_layout(parse_layout_file(storage.read_text("--layout", value), value))

@@ -1,0 +1,103 @@
+"""How values become the bytes of a feature, and back: base64 and serialized tensors."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.tensor_proto import parse_tensor, serialize_tensor
+
+_TYPES = {"float32": FeatureType.FLOAT, "float64": FeatureType.FLOAT, "object": FeatureType.BYTES}
+
+
+class WrongValue(ValueError):
+    """A feature whose bytes are not what its encoding makes.
+
+    Attributes:
+      code: of the finding that it is.
+    """
+
+    def __init__(self, code: FindingCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def encoded_values(spec: FeatureSpec, values: Sequence[Any], picture: tuple[int, int, int]) -> Sequence[Any]:
+    """Returns values as they stand in the record.
+
+    Args:
+      spec: of the feature.
+      values: as many as it wants.
+      picture: height, width and channels of the stored picture.
+    """
+    if spec.encoding is Encoding.PLAIN:
+        return values
+    if spec.encoding is Encoding.BASE64:
+        return [base64.urlsafe_b64encode(value) for value in values]
+    if holds_pixels(spec):
+        return [serialize_tensor(values[0], spec.dtype, picture)]
+    known = prod(side for side in spec.tensor_shape if side is not None)
+    shape = [len(values) // known if side is None else side for side in spec.tensor_shape]
+    return [serialize_tensor(values, spec.dtype, shape)]
+
+
+def plain_spec(spec: FeatureSpec) -> FeatureSpec:
+    """Returns what a feature would be without its encoding."""
+    if spec.encoding is not Encoding.TENSOR:
+        return replace(spec, encoding=Encoding.PLAIN)
+    shape = () if holds_pixels(spec) else spec.tensor_shape
+    type_ = FeatureType.BYTES if holds_pixels(spec) else _TYPES.get(spec.dtype, FeatureType.INT64)
+    return replace(spec, type=type_, shape=shape, encoding=Encoding.PLAIN, dtype="", tensor_shape=())
+
+
+def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
+    """Returns a feature's values without their encoding.
+
+    Raises:
+      WrongValue: if they are not of that encoding, type or shape.
+    """
+    if spec.encoding is Encoding.BASE64:
+        try:
+            return Feature(spec.type, [_from_base64(value) for value in feature.values])
+        except (binascii.Error, TypeError) as error:
+            raise WrongValue(
+                FindingCode.UNDECODABLE, f"feature {spec.name!r} is no URL-safe base64: {error}"
+            ) from None
+    if spec.encoding is not Encoding.TENSOR or not feature.values:
+        return feature
+    try:
+        tensor = parse_tensor(feature.values[0])
+    except (ValueError, TypeError) as error:
+        raise WrongValue(
+            FindingCode.UNDECODABLE, f"feature {spec.name!r} is no serialized tensor: {error}"
+        ) from None
+    if tensor.dtype != spec.dtype:
+        raise WrongValue(
+            FindingCode.WRONG_TYPE, f"the tensor in {spec.name!r} is {tensor.dtype}, not {spec.dtype}"
+        )
+    sides = spec.tensor_shape
+    if len(sides) != len(tensor.shape) or any(a not in (None, b) for a, b in zip(sides, tensor.shape)):
+        shown = tuple("any" if side is None else side for side in sides)
+        raise WrongValue(
+            FindingCode.WRONG_SHAPE, f"the tensor in {spec.name!r} has shape {tensor.shape}, not {shown}"
+        )
+    plain = plain_spec(spec)
+    return Feature(plain.type, [tensor.content] if holds_pixels(spec) else tensor.values)
+
+
+def _from_base64(value: bytes) -> bytes:
+    if b"+" in value or b"/" in value:  # which Python takes as well, and TensorFlow does not
+        raise binascii.Error("+ and / are not URL-safe")
+    return base64.b64decode(value, b"-_", validate=True)
+
+
+def holds_pixels(spec: FeatureSpec) -> bool:
+    """Whether a feature is a tensor of a picture's pixels."""
+    return spec.fill is Fill.ENCODED and spec.dtype == "uint8"
