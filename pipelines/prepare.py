@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
-from shardwright.schemas.labels import parse_class_names
+from shardwright.schemas.labels import check_carried, parse_class_names
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.settings import ConvertSettings
@@ -61,14 +61,32 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
     settings = cli_options.build_settings(values, carried.settings if carried else None)
     if with_output:
         storage.require_known("--output", settings.output)
+    first_label = settings.record_layout.first_label
+    class_names = read_class_names(settings.class_names, first_label)
+    if class_names and carried:
+        check_carried(class_names, carried.labels, first_label, settings.class_names, plan_from)
+    inputs = check_inputs(settings, settings.output if with_output else None)
+    if carried is None and "color" not in values:
+        settings = _with_own_colors(settings, inputs)
     return Request(
         settings=settings,
-        inputs=check_inputs(settings, settings.output if with_output else None),
+        inputs=inputs,
         carried=carried,
-        class_names=read_class_names(settings.class_names, settings.record_layout.first_label),
+        class_names=class_names,
         explicit_shards=bool({"shards", "shard_size"} & set(values)),
         rules=make_label_rules(settings),
     )
+
+
+def _with_own_colors(settings: ConvertSettings, inputs: Sequence[Input]) -> ConvertSettings:
+    """Returns settings by which the pictures of records stay as they are where nothing is asked of them.
+
+    Grey ones would be made RGB, as those of files are, and so be encoded anew.
+    """
+    as_they_are = settings.stored_format == "keep" and not settings.resize
+    if as_they_are and all(item.source == "tfrecord" for item in inputs):
+        return replace(settings, color="keep")
+    return settings
 
 
 def read_plan(path: str) -> Plan:

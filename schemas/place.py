@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 #: How the bytes of a part are stored.
 STORED, DEFLATE, BZIP2, LZMA, PIXELS = "stored", "deflate", "bzip2", "lzma", "pixels"
+#: An image file's bytes as URL-safe base64.
+BASE64 = "base64"
 #: Bare pixels as URL-safe base64, and as the packed varints of a protobuf's list of numbers.
 BASE64_PIXELS, VARINT_PIXELS = "base64_pixels", "varint_pixels"
 
@@ -18,7 +20,7 @@ class Place(NamedTuple):
       file: the file with the bytes where it is not the reference's own (a spool file), else empty.
       offset: where the part begins, or the local header of a zip's member.
       length: of its bytes as they are stored.
-      method: stored, deflate, bzip2, lzma, or pixels (bare ones, of the shape below; also as base64
+      method: stored, base64, deflate, bzip2, lzma, or pixels (bare ones, of the shape below; also as base64
         or varints).
       file_size: bytes of the file when it was listed; -1 when unknown.
       file_version: the mark of the file's state when it was listed; empty when unknown.

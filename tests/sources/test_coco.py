@@ -362,7 +362,7 @@ def test_files_that_are_no_coco(tmp_path: Path, photos: list[Photo], what: str) 
 
 def test_other_layouts_and_files_are_refused(tmp_path: Path, photos: list[Photo]) -> None:
     path = save(tmp_path / "instances_val2017.json", coco_of(photos))
-    with pytest.raises(UsageError, match="choose --layout detection, panoptic"):
+    with pytest.raises(UsageError, match="choose --layout detection, vision, panoptic"):
         listed(path, layout="classification")
     (tmp_path / "masks").mkdir()
     (tmp_path / "masks" / "x.png").touch()

@@ -71,6 +71,9 @@ _LAYOUTS: dict[str, tuple[Any, list[tuple[int, str]]]] = {
         lambda i: {"train/image": JPEGS[i], "train/label": i % 3},
         [(0, "0"), (1, "1"), (2, "2")],
     ),
+    "base64 of files": (
+        lambda i: {"image": base64.b64encode(JPEGS[i]), "label": i % 3}, [(0, "0"), (1, "1"), (2, "2")],
+    ),
     "serialised strings": (
         lambda i: {
             "image": tf.io.serialize_tensor(tf.constant(JPEGS[i])).numpy(), "label": i % 3,

@@ -213,12 +213,13 @@ def _check_kinds(files: list[_Opened], settings: ConvertSettings) -> None:
     if settings.record_layout.needs is Needs.PANOPTIC:
         if not panoptic:
             raise UsageError(
-                f"--layout {settings.layout}: {shown} has no panoptic segments (segments_info); "
+                f"--layout {settings.record_layout.name}: {shown} has no panoptic segments (segments_info); "
                 "choose --layout detection."
             )
     elif panoptic and not kinds & {*_OBJECT_KEYS, "caption"}:
         raise UsageError(
-            f"--layout {settings.layout}: {shown} has panoptic segments only; choose --layout panoptic."
+            f"--layout {settings.record_layout.name}: {shown} has panoptic segments only; "
+            "choose --layout panoptic."
         )
 
 

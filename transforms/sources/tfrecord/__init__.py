@@ -4,10 +4,10 @@ Every record is read once, its checksums are compared, and its image becomes a r
 of the file: a worker reads just these bytes. Damaged records are quarantined with their byte offsets;
 the sound ones before and after are kept.
 
-Keys: records of a finished dataset keep theirs, so that splits and shards come out alike. Others have
-`FILE!NAME`, the name being what the record calls its image, or `FILE!NUMBER` where it says none or
-says it twice: names alone stand twice as soon as two folders had an `img_0001.jpg`, and one such pair
-would end the job.
+Keys: records of a finished dataset keep theirs, which its ledgers say where the layout has none, so
+that splits and shards come out alike. Others have `FILE!NAME`, the name being what the record calls
+its image, or `FILE!NUMBER` where it says none or says it twice: names alone stand twice as soon as two
+folders had an `img_0001.jpg`, and one such pair would end the job.
 
 Splits: those of the source, told by `dataset.json`, or by the names of files and folders. If
 `--splits` asks for others, all images are split anew.
@@ -22,12 +22,11 @@ from functools import cached_property
 from typing import IO, Any
 
 from shardwright.schemas.codes import FindingCode, QuarantineReason
-from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.example_spans import ExampleSpans, Span
+from shardwright.schemas.example_spans import Span
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import Needs
+from shardwright.schemas.layouts import Fill, Needs
 from shardwright.schemas.place import Place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -45,19 +44,23 @@ from shardwright.transforms.sources.split_names import split_name
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tfrecord import files as record_files
 from shardwright.transforms.sources.tfrecord.annotations import annotations_of
-from shardwright.transforms.sources.tfrecord.files import RecordFile, class_names_in, compression_in, files_of
-from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
+from shardwright.transforms.sources.tfrecord.columns import extra_of
+from shardwright.transforms.sources.tfrecord.files import (
+    RecordFile,
+    class_names_in,
+    compression_in,
+    dataset_of,
+    files_of,
+)
+from shardwright.transforms.sources.tfrecord.images import NoImage
 from shardwright.transforms.sources.tfrecord.labels import classes_of_image
 from shardwright.transforms.sources.tfrecord.layouts import Roles, layout_name, roles_of
-from shardwright.transforms.sources.tfrecord.sample import (
-    check_sample,
-    pixel_shape_of,
-    pixels_are_planar,
-    sample,
-)
+from shardwright.transforms.sources.tfrecord.own import OwnRecords, keys_by_offset, own_records
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
+from shardwright.transforms.sources.tfrecord.sample import check_sample, image_of, pixels_are_planar, sample
 
-#: Bytes of a name that becomes a key, and of the values of extra columns of one image.
-_MAX_NAME, _MAX_EXTRA = 1024, 1 << 20
+#: Bytes of a name that becomes a key.
+_MAX_NAME = 1024
 #: Missing records of a file that are accounted for one by one.
 _MAX_MISSING = 1_000_000
 _OUR_DEFAULT_SPLITS = ConvertSettings().splits
@@ -82,8 +85,9 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; mend or remove it.")
     records = sample(paths)
-    names = check_sample(glimpse.path, records, settings)
-    if not records and glimpse.head and not record_files.holds_records(glimpse.name, glimpse.head):
+    own = own_records(dataset_of(files[0]), settings.record_layout) if files[0].own else None
+    names = check_sample(glimpse.path, records, settings, own)
+    if not (records or own) and glimpse.head and not record_files.holds_records(glimpse.name, glimpse.head):
         raise UsageError(f"--input {printable(glimpse.path)} is no TFRecord file; check the path.")
     count = "a TFRecord file" if len(files) == 1 else f"{len(files):,} TFRecord files"
     if files[0].own:
@@ -113,6 +117,8 @@ class _Opened:
       settings: checked settings.
       known: id -> class name of the file that lists them.
       state: its size and version.
+      own: what its dataset says of its records, if it is one of ours.
+      own_keys: where records of ours begin and their keys, where they do not say them.
       spooled: the spool file with its unpacked bytes; empty where it is read itself.
       keys: those that are taken.
       said: class name -> id, as records say.
@@ -124,6 +130,8 @@ class _Opened:
     settings: ConvertSettings
     known: Mapping[int, str]
     state: storage.StoredObject
+    own: OwnRecords | None = None
+    own_keys: Mapping[int, str] = field(default_factory=dict)
     spooled: str = ""
     keys: set[str] = field(default_factory=set)
     said: set[ClassId] = field(default_factory=set)
@@ -173,8 +181,12 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
         state = storage.stat(part.path)
         if state is None:
             raise storage.changed(part.path)
-        known = class_names_in(file.classes)
-        opened = _Opened(part, file, context.settings, known, state)
+        dataset = dataset_of(file) if file.own else None
+        own = own_records(dataset, context.settings.record_layout) if dataset else None
+        known = own.names if own else class_names_in(file.classes)
+        opened = _Opened(part, file, context.settings, known, state, own)
+        if dataset and own and not own.has_keys:
+            opened.own_keys = keys_by_offset(part.path, dataset)
         compression = compression_in(part.path, storage.read_head(part.path, 4096))
         if compression == "none":
             with storage.open_local(part.path) as records:
@@ -209,13 +221,23 @@ def _write(file: IO[bytes], data: bytes) -> None:
 
 
 def _class_ids(opened: _Opened) -> Iterator[ClassId]:
-    """Yields the ids that classes have in the file, with those that a file beside it lists in accord."""
+    """Yields the ids that classes have in the file, with those that a file beside it lists in accord.
+
+    Those of a dataset of ours count from the first id of the layout that is to be written.
+    """
+    shift = opened.own.id_shift(opened.settings.record_layout) if opened.own else 0
+    for item in _ids_in(opened):
+        yield item._replace(id=item.id + shift)
+
+
+def _ids_in(opened: _Opened) -> Iterator[ClassId]:
     yield from opened.said
     names, numbers = {item.name for item in opened.said}, {item.id for item in opened.said}
+    said = {item._replace(text="") for item in opened.said}
     listed = {ClassId(name, number) for number, name in opened.known.items()}
-    rest = {item for item in listed - opened.said if item.name in names or item.id in numbers}
+    rest = {item for item in listed - said if item.name in names or item.id in numbers}
     if not rest:
-        yield from listed - opened.said
+        yield from listed - said
 
 
 def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[ImageRef]:
@@ -262,11 +284,11 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     """Returns the reference of a sound record's image."""
     where = f"record {record.number}, byte {record.offset:,}"
     try:
-        example = ExampleSpans(record.data)
+        example = SourceRecord(record.data, opened.own.encoded) if opened.own else SourceRecord(record.data)
     except ValueError as error:
         message = f"{where}: no tf.train.Example: {error}"
         return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
-    roles = roles_of(tuple(example.features))
+    roles = opened.own.roles if opened.own else roles_of(tuple(example.features))
     ref = ImageRef(
         key="",
         uri=opened.part.path,
@@ -276,12 +298,12 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     )
     reason = QuarantineReason.CORRUPT
     try:
-        ref = ref._replace(key=_key(opened, example, roles, record.number))
-        image = find_image(example, roles, pixel_shape_of(opened.settings))
+        ref = ref._replace(key=_key(opened, example, roles, record))
+        image = image_of(example, opened.own, opened.settings)
         base = record.offset + HEADER_BYTES
         size = image.span.end - image.span.begin
         ref = ref._replace(
-            size=size,
+            size=image.size if image.size >= 0 else size,
             place=opened.place(
                 base + image.span.begin,
                 size,
@@ -294,7 +316,8 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
         reason = QuarantineReason.BAD_ANNOTATION
         ref = _with_classes(ref, opened, example, roles, base)
         reason = QuarantineReason.BAD_ROW
-        return _with_extra(ref, opened.settings, example)
+        columns = opened.own.columns if opened.own else {}
+        return ref._replace(extra=extra_of(example, columns, opened.settings))
     except NoImage as error:
         reason = error.reason
         return ref.quarantined(reason, f"{where}: {error}")
@@ -303,29 +326,32 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
         return ref.quarantined(reason, f"{where}: {error}")
 
 
-def _key(opened: _Opened, example: ExampleSpans, roles: Roles, number: int) -> str:
+def _key(opened: _Opened, example: SourceRecord, roles: Roles, record: Record) -> str:
     """Returns the key of a record."""
+    if opened.own and record.offset in opened.own_keys:
+        return opened.part.item.prefix + opened.own_keys[record.offset]
     name = b""
     for feature in roles.file_names:
         spans = example.bytes_of(feature)
         if spans and len(spans) == 1 and 0 < spans[0].end - spans[0].begin <= _MAX_NAME:
-            name = example.data[spans[0].begin : spans[0].end]
+            name = example.value_of(feature, spans[0])
             break
-    if opened.file.own and name:
+    if opened.own and opened.own.has_keys and name:
         return opened.part.item.prefix + str(name, "utf-8")
-    return opened.key_of(key_from_bytes(name), number)
+    return opened.key_of(key_from_bytes(name), record.number)
 
 
-def _with_classes(ref: ImageRef, opened: _Opened, example: ExampleSpans, roles: Roles, base: int) -> ImageRef:
+def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, roles: Roles, base: int) -> ImageRef:
     """Returns a reference with the classes, annotations and split that the record says.
 
     Raises:
       ValueError: if it contradicts itself, or lacks what the layout needs.
     """
     settings = opened.settings
-    needs = settings.record_layout.needs
-    if needs is Needs.LABEL:
-        classes = classes_of_image(example, roles, opened.known)
+    layout = settings.record_layout
+    if layout.needs is Needs.LABEL:
+        synsets = Fill.SYNSET in layout.by_fill()
+        classes = classes_of_image(example, roles, opened.known, opened.own is not None, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             raise ValueError(
                 f"it has {len(classes.names)} classes; give --label_separator to store several of an image"
@@ -337,41 +363,21 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: ExampleSpans, roles: 
         known, classes = annotations_of(
             example,
             roles,
-            needs,
+            layout,
             opened.known,
-            lambda span: opened.place(base + span.begin, span.end - span.begin),
+            lambda name, span: opened.place(
+                base + span.begin, span.end - span.begin, method=example.method_of(name)
+            ),
+            must=settings.unlabelled != "keep",
         )
         names = sorted({name for name in classes.names if name})
         ref = ref._replace(label=LABEL_SEPARATOR.join(names), annotations=known.encode())
     opened.said.update(classes.ids)
     if roles.split and not ref.split and _keeps_splits(settings):
         spans = example.bytes_of(roles.split) or [Span(0, 0)]
-        text = example.data[spans[0].begin : spans[0].end].decode("utf-8", "replace")
+        text = example.value_of(roles.split, spans[0]).decode("utf-8", "replace")
         return ref._replace(split=split_name(text))
     return ref
-
-
-def _with_extra(ref: ImageRef, settings: ConvertSettings, example: ExampleSpans) -> ImageRef:
-    """Returns a reference with the values of extra columns.
-
-    Raises:
-      ValueError: if one has none, or not of its type.
-    """
-    columns = settings.parsed_extra_columns
-    if not columns:
-        return ref
-    values: dict[str, list[Any]] = {}
-    size = 0
-    for column in columns:
-        begin_end = example.features.get(column.name, ())
-        size += sum(begin_end[1::2]) - sum(begin_end[::2])
-        if size > _MAX_EXTRA:
-            raise ValueError(f"its extra columns have more than {_MAX_EXTRA:,} bytes")
-        found: Any = list(example.feature(column.name).values)
-        if not column.is_list:
-            found = found[0] if len(found) == 1 else found or None
-        values[column.name] = column_values(column, found, settings.label_separator)
-    return ref._replace(extra=encode_extra(values))
 
 
 SOURCE = Source(
@@ -381,4 +387,5 @@ SOURCE = Source(
     describe=_describe,
     list_part=list_part,
     split=split,
+    has_columns=True,
 )

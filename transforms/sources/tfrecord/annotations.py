@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.example_spans import ExampleSpans, Span
-from shardwright.schemas.layouts import Needs
+from shardwright.schemas.example_spans import Span
+from shardwright.schemas.layouts import Fill, Layout, Needs
 from shardwright.transforms.sources.tfrecord.labels import Classes, named, texts_of
 from shardwright.transforms.sources.tfrecord.layouts import ObjectRoles, Roles
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Objects of an image and bytes of its captions; more are nobody's.
 _MAX_OBJECTS, _MAX_CAPTION_BYTES = 100_000, 1 << 20
@@ -18,42 +20,63 @@ _MAX_OBJECTS, _MAX_CAPTION_BYTES = 100_000, 1 << 20
 _MAX_ID = 2**63
 _FLAGS = ("difficult", "truncated", "occluded", "group_of", "depiction")
 
-#: Returns the encoded `Place` of a stretch of the record's bytes.
-PlaceOf = Callable[[Span], str]
+#: Returns the encoded `Place` of one of the values of a feature.
+PlaceOf = Callable[[str, Span], str]
 
 
 def annotations_of(
-    record: ExampleSpans, roles: Roles, needs: Needs, known: Mapping[int, str], place_of: PlaceOf
+    record: SourceRecord,
+    roles: Roles,
+    layout: Layout,
+    known: Mapping[int, str],
+    place_of: PlaceOf,
+    must: bool = True,
 ) -> tuple[Annotations, Classes]:
-    """Returns what a record says besides its class, as far as a layout needs it, and its objects' classes.
+    """Returns what a record says besides its class, as far as a layout has it, and its objects' classes.
+
+    Args:
+      record: the record.
+      roles: what its features mean.
+      layout: of the records to be written.
+      known: id -> name of a file beside the records.
+      place_of: says where a mask is.
+      must: whether there has to be the mask that the layout is about.
 
     Raises:
       ValueError: if it contradicts itself, or says nothing of what is needed.
     """
-    size = _size(record, roles)
-    if needs is Needs.OBJECTS:
+    wanted = layout.by_fill()
+    found = Annotations(size=_size(record, roles))
+    classes = Classes((), ())
+    if layout.needs is Needs.OBJECTS:
         objects, classes = _objects(record, roles.objects, known, place_of)
-        found = Annotations(objects=objects, relative=True, size=size, captions=_captions(record, roles))
-        return found, classes
-    if needs is Needs.SEMANTIC:
-        mask = _one(record, roles.semantic, "mask with the class of every pixel")
-        return Annotations(size=size, semantic_place=place_of(mask)), Classes((), ())
-    category = _one(record, roles.category, "panoptic mask of categories")
-    instance = _one(record, roles.instance, "panoptic mask of instances")
-    return (
-        Annotations(size=size, category_place=place_of(category), instance_place=place_of(instance)),
-        Classes((), ()),
-    )
+        found = replace(found, objects=objects, relative=True, captions=_captions(record, roles))
+    if Fill.SEMANTIC_MASK in wanted:
+        what = "mask with the class of every pixel" if must and layout.needs is Needs.SEMANTIC else ""
+        found = replace(found, semantic_place=_mask(record, roles.semantic, what, place_of))
+    if not wanted.keys().isdisjoint((Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)):
+        what = "panoptic masks of categories and instances" if must and layout.needs is Needs.PANOPTIC else ""
+        places = [_mask(record, name, what, place_of) for name in (roles.category, roles.instance)]
+        if all(places):
+            found = replace(found, category_place=places[0], instance_place=places[1])
+    return found, classes
 
 
-def _one(record: ExampleSpans, name: str, what: str) -> Span:
+def _mask(record: SourceRecord, name: str, what: str, place_of: PlaceOf) -> str:
+    """Returns where a mask is; empty if there is none and it is not needed, as `what` says.
+
+    Raises:
+      ValueError: if it is needed.
+    """
     spans = record.bytes_of(name) if name else None
-    if not spans or len(spans) != 1 or spans[0].begin == spans[0].end:
+    if spans and len(spans) == 1 and spans[0].begin < spans[0].end:
+        return place_of(name, spans[0])
+    if what:
         raise ValueError(f"it has no {what}")
-    return spans[0]
+    return ""
 
 
-def _size(record: ExampleSpans, roles: Roles) -> tuple[int, int] | None:
+def _size(record: SourceRecord, roles: Roles) -> tuple[int, int] | None:
     """Returns width and height that the record says; None if it does not."""
     sides = [_numbers(record, name) for name in (roles.width, roles.height)]
     if all(len(side) == 1 and isinstance(side[0], int) and side[0] > 0 for side in sides):
@@ -61,14 +84,14 @@ def _size(record: ExampleSpans, roles: Roles) -> tuple[int, int] | None:
     return None
 
 
-def _captions(record: ExampleSpans, roles: Roles) -> tuple[str, ...]:
+def _captions(record: SourceRecord, roles: Roles) -> tuple[str, ...]:
     spans = (record.bytes_of(roles.caption) if roles.caption else None) or ()
     if sum(span.end - span.begin for span in spans) > _MAX_CAPTION_BYTES:
         raise ValueError(f"its captions have more than {_MAX_CAPTION_BYTES:,} bytes")
-    return tuple(str(record.data[span.begin : span.end], "utf-8", "replace") for span in spans)
+    return tuple(str(record.value_of(roles.caption, span), "utf-8", "replace") for span in spans)
 
 
-def _numbers(record: ExampleSpans, name: str) -> Sequence[Any]:
+def _numbers(record: SourceRecord, name: str) -> Sequence[Any]:
     """Returns the numbers of a feature; none if there is no such feature.
 
     Raises:
@@ -83,7 +106,7 @@ def _numbers(record: ExampleSpans, name: str) -> Sequence[Any]:
 
 
 def _objects(
-    record: ExampleSpans, roles: ObjectRoles, known: Mapping[int, str], place_of: PlaceOf
+    record: SourceRecord, roles: ObjectRoles, known: Mapping[int, str], place_of: PlaceOf
 ) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
     boxes = _boxes(record, roles.box)
     numbers = [int(number) for number in _numbers(record, roles.label) if abs(number) < _MAX_ID]
@@ -106,7 +129,7 @@ def _objects(
         "area": each("the area", _numbers(record, roles.area), None),
         "view": [text or None for text in each("the view", texts_of(record, roles.view), None)],
         "mask_place": [
-            place_of(span) if span and span.end > span.begin else ""
+            place_of(roles.mask, span) if span and span.end > span.begin else ""
             for span in each("the mask", (record.bytes_of(roles.mask) if roles.mask else None) or [], None)
         ],
     }
@@ -120,7 +143,7 @@ def _objects(
     return objects, classes
 
 
-def _boxes(record: ExampleSpans, names: tuple[str, ...]) -> list[tuple[float, float, float, float]]:
+def _boxes(record: SourceRecord, names: tuple[str, ...]) -> list[tuple[float, float, float, float]]:
     """Returns xmin, ymin, xmax, ymax of every box, as shares of the picture."""
     lists = [_numbers(record, name) for name in names]
     if len(lists) == 4:

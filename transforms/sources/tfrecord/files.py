@@ -299,6 +299,18 @@ def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -
             yield RecordFile(shard.file, split if keep_splits else "", True, shard.records, document)
 
 
+def dataset_of(file: RecordFile) -> Dataset:
+    """Returns the dataset of ours that a file belongs to.
+
+    Raises:
+      UsageError: if its `dataset.json` is gone or damaged.
+    """
+    dataset = _read_own(file.classes, must=True)
+    if dataset is None:
+        raise UsageError(f"{printable(file.classes)} is gone or damaged; restore it or convert again.")
+    return dataset
+
+
 def class_names_in(path: str) -> Mapping[int, str]:
     """Returns id -> class name of a `dataset.json`, or another file that lists them; empty without one."""
     if not path:

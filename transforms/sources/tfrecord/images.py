@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from math import prod
 from typing import NamedTuple
@@ -11,10 +12,13 @@ import numpy as np
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.example import FeatureType, read_varint
 from shardwright.schemas.example_spans import ExampleSpans, Span, fields_in
-from shardwright.schemas.place import BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, Place
+from shardwright.schemas.place import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, Place
+from shardwright.schemas.tensor_proto import tensor_sides
 from shardwright.transforms.images.parts import bare_pixels
 from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
 from shardwright.transforms.sources.tfrecord.layouts import Roles
+from shardwright.transforms.sources.tfrecord.own import OwnRecords
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Features of unknown names that are looked into.
 _MOST_OTHERS = 64
@@ -35,10 +39,11 @@ class FoundImage(NamedTuple):
 
     Attributes:
       span: its bytes in the record.
-      method: of `Place`: stored, or one of those of bare pixels.
+      method: of `Place`: stored, base64, or one of those of bare pixels.
       shape: height, width and channels of bare pixels.
       planar: whether they stand channel by channel; None where the record does not say it.
       dtype: NumPy's name of their type.
+      size: bytes of an image file that is stored as base64; -1 of others.
     """
 
     span: Span
@@ -46,6 +51,7 @@ class FoundImage(NamedTuple):
     shape: tuple[int, ...] = ()
     planar: bool | None = False
     dtype: str = "|u1"
+    size: int = -1
 
 
 class NoImage(ValueError):
@@ -95,13 +101,57 @@ def find_image(record: ExampleSpans, roles: Roles, pixel_shape: tuple[int, ...] 
     name, span = values[0]
     if span.begin == span.end:
         raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
-    tensor = _serialized_tensor(record.data, span)
-    if tensor:
-        return tensor
+    found = _serialized_tensor(record.data, span) or _base64_file(record.data, span)
+    if found:
+        return found
     kind = kind_of(record.data[span.begin : min(span.end, span.begin + HEAD_BYTES)])
     if kind and not _is_rather_pixels(record, roles, span, pixel_shape):
         return FoundImage(span)  # of a kind that is not supported: its decoder says so
     return _pixels(record, roles, name, span, pixel_shape)
+
+
+def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+    """Returns where the image of a record of ours is, of which nothing has to be guessed.
+
+    Args:
+      record: the record.
+      own: what its dataset says of it.
+      pixel_shape: of bare pixels where neither the record nor the dataset says it.
+
+    Raises:
+      NoImage: if there is none.
+      ValueError: if the record is malformed.
+    """
+    (name,) = own.roles.images
+    spans = record.bytes_of(name)
+    if not spans or len(spans) != 1:
+        raise NoImage(f"its feature {name!r} holds {len(spans or ())} images", QuarantineReason.BAD_ROW)
+    span = spans[0]
+    if span.begin == span.end:
+        raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
+    method = record.method_of(name)
+    if not own.raw:
+        return FoundImage(span, method, size=record.size_of(name, span))
+    if name in record.encoded and method == STORED:
+        tensor = _serialized_tensor(record.data, span)
+        if tensor is None:
+            raise NoImage(f"its feature {name!r} is no tensor of pixels", QuarantineReason.CORRUPT)
+        return tensor
+    size = record.size_of(name, span)
+    said = _own_shape(record, own.roles)[:3]
+    height, width, channels = (
+        side or promised or 0 for side, promised in zip(said, own.picture, strict=True)
+    )
+    if height and width and not channels:
+        channels = size // (height * width)
+    if not (height and width and channels):
+        height, width, channels = _shape(record, own.roles, size, pixel_shape)[0]
+    if height * width * channels != size:
+        raise NoImage(
+            f"the {size:,} bytes of its feature {name!r} are not {height} x {width} x {channels} pixels",
+            QuarantineReason.CORRUPT,
+        )
+    return FoundImage(span, BASE64_PIXELS if method == BASE64 else PIXELS, (height, width, channels))
 
 
 def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:
@@ -114,6 +164,19 @@ def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:
     data = record.data[image.span.begin : image.span.end]
     place = Place("", 0, len(data), image.method, dtype=image.dtype)
     return np.frombuffer(bare_pixels(data, place), image.dtype).reshape(prod(image.shape))
+
+
+def _base64_file(data: bytes, span: Span) -> FoundImage | None:
+    """Returns an image file that is written as base64; None if it is none."""
+    head = data[span.begin : min(span.end, span.begin + HEAD_BYTES // 3 * 4)]
+    size = span.end - span.begin
+    if size % 4 or not _BASE64.match(head):
+        return None
+    url_safe = head.replace(b"+", b"-").replace(b"/", b"_")
+    if kind_of(base64.urlsafe_b64decode(url_safe)) not in SUPPORTED_KINDS:
+        return None
+    padding = data.count(b"=", span.end - 2, span.end)
+    return FoundImage(span, BASE64, size=size // 4 * 3 - padding)
 
 
 def _is_file(data: bytes, span: Span) -> bool:
@@ -298,7 +361,7 @@ def _serialized_tensor(data: bytes, span: Span) -> FoundImage | None:
             if (field, wire) == (1, 0):
                 kind = read_varint(data, begin)[0]
             elif (field, wire) == (2, 2):
-                sides += _tensor_sides(data, begin, end)
+                sides += tensor_sides(data, begin, end)
             elif (field, wire) == (4, 2):
                 content = Span(begin, end)
             elif (field, wire) == (8, 2):
@@ -318,14 +381,3 @@ def _serialized_tensor(data: bytes, span: Span) -> FoundImage | None:
     if channels not in _CHANNELS:
         raise NoImage(f"its pixels have {channels} channels, not 1, 3 or 4", QuarantineReason.BAD_ROW)
     return FoundImage(content, PIXELS, (height, width, channels), planar, dtype)
-
-
-def _tensor_sides(data: bytes, begin: int, end: int) -> list[int]:
-    """Returns the sides in a TensorShapeProto."""
-    sides = []
-    for field, wire, dim_begin, dim_end in fields_in(data, begin, end):
-        if (field, wire) == (2, 2):
-            for part, part_wire, number, _ in fields_in(data, dim_begin, dim_end):
-                if (part, part_wire) == (1, 0):
-                    sides.append(read_varint(data, number)[0])
-    return sides

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import UNLABELLED, ClassId
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.tfrecord.layouts import Roles
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Bytes of a class name; more are none.
 _MAX_NAME = 1000
@@ -54,7 +54,7 @@ def named(numbers: Sequence[int], texts: Sequence[str], known: Mapping[int, str]
     return Classes(tuple(names), tuple(ids))
 
 
-def texts_of(record: ExampleSpans, name: str) -> list[str]:
+def texts_of(record: SourceRecord, name: str) -> list[str]:
     """Returns the texts of a feature; none if it holds no bytes.
 
     Raises:
@@ -65,7 +65,7 @@ def texts_of(record: ExampleSpans, name: str) -> list[str]:
         if span.end - span.begin > _MAX_NAME:
             raise ValueError(f"its feature {name!r} has {span.end - span.begin} bytes, no class name")
         try:
-            text = str(record.data[span.begin : span.end], "utf-8")
+            text = str(record.value_of(name, span), "utf-8")
         except UnicodeDecodeError:
             raise ValueError(f"its feature {name!r} is no UTF-8 text") from None
         if LABEL_SEPARATOR in text:
@@ -74,15 +74,29 @@ def texts_of(record: ExampleSpans, name: str) -> list[str]:
     return texts
 
 
-def classes_of_image(record: ExampleSpans, roles: Roles, known: Mapping[int, str]) -> Classes:
+def classes_of_image(
+    record: SourceRecord, roles: Roles, known: Mapping[int, str], exact: bool = False, synsets: bool = False
+) -> Classes:
     """Returns the classes of a record's image.
+
+    Args:
+      record: the record.
+      roles: what its features mean.
+      known: id -> name of a file beside the records.
+      exact: whether names are class names as they stand, which nobody has to guess.
+      synsets: whether synset ids are the names, where there are any, and names texts that go with them.
 
     Raises:
       ValueError: if it cannot be told.
     """
     numbers: list[int] = []
     texts = texts_of(record, roles.text)
-    if roles.text == "name" and any(map(claims_to_be_image, texts)):  # of a file
+    called: list[str] = []
+    if roles.synset and (synsets or not any(texts)):
+        found_synsets = texts_of(record, roles.synset)
+        if any(found_synsets):
+            called, texts = texts, found_synsets
+    elif roles.text == "name" and not exact and any(map(claims_to_be_image, texts)):  # of a file
         texts = []
     if roles.label:
         feature = record.feature(roles.label)
@@ -94,7 +108,9 @@ def classes_of_image(record: ExampleSpans, roles: Roles, known: Mapping[int, str
                 texts = []
     if len(texts) == 1 and len(numbers) > 1:
         texts = []
-    found = named(numbers, [text.strip() for text in texts], known)
+    found = named(numbers, texts if exact else [text.strip() for text in texts], known)
+    if called and len(called) == len(found.names) == len(found.ids):
+        found = found._replace(ids=tuple(i._replace(text=text) for i, text in zip(found.ids, called)))
     return found._replace(names=tuple(dict.fromkeys(name for name in found.names if name)))
 
 

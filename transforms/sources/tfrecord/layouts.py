@@ -1,4 +1,4 @@
-"""Which feature of a record means what: the record layouts in wide use, told by their features' names."""
+"""Which feature of a record means what: told by their names, or by what a dataset of ours says of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardwright.schemas.layouts import Needs
+from shardwright.schemas.layouts import FeatureSpec, Fill, Needs
 
 #: Where the image is, the likeliest first.
 _IMAGES = (
@@ -25,8 +25,9 @@ _LABELS = (
 )  # fmt: skip
 _TEXTS = (
     "image/class/text", "label_text", "label_name", "class_name", "class/text", "class_text", "category",
-    "image/class/synset", "name",
+    "name",
 )  # fmt: skip
+_SYNSETS = ("image/class/synset", "synset", "wnid")
 _HEIGHTS = ("image/height", "height", "image_height", "rows", "h")
 _WIDTHS = ("image/width", "width", "image_width", "cols", "w")
 _CHANNELS = ("image/channels", "channels", "image_channels", "depth", "image/depth", "c")
@@ -85,6 +86,7 @@ class Roles:
       file_names: features that say what the image is called, the likeliest first.
       label: class ids, or names as bytes.
       text: class names.
+      synset: class names, as ImageNet's synset ids.
       height: in pixels.
       width: in pixels.
       channels: of the pixels.
@@ -102,6 +104,7 @@ class Roles:
     file_names: tuple[str, ...]
     label: str
     text: str
+    synset: str
     height: str
     width: str
     channels: str
@@ -117,8 +120,8 @@ class Roles:
         """Whether records with these features can say what a layout is about."""
         return bool(
             {
-                Needs.LABEL: self.label or self.text,
-                Needs.OBJECTS: self.objects != ObjectRoles(),
+                Needs.LABEL: self.label or self.text or self.synset,
+                Needs.OBJECTS: self.objects.box,
                 Needs.SEMANTIC: self.semantic,
                 Needs.PANOPTIC: self.category and self.instance,
             }[needs]
@@ -164,6 +167,7 @@ def roles_of(names: tuple[str, ...]) -> Roles:
         file_names=every(_FILE_NAMES),
         label=first(_LABELS),
         text=first(_TEXTS),
+        synset=first(_SYNSETS),
         height=first(_HEIGHTS),
         width=first(_WIDTHS),
         channels=first(_CHANNELS),
@@ -173,6 +177,54 @@ def roles_of(names: tuple[str, ...]) -> Roles:
         category=category,
         instance=instance,
         caption=first(_CAPTIONS),
+        objects=objects,
+    )
+
+
+_CORNERS = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
+
+
+def roles_of_specs(specs: Iterable[FeatureSpec]) -> Roles:
+    """Returns what features mean of which a dataset of ours says what fills them, whatever their names."""
+    by_fill: dict[Fill, str] = {}
+    for spec in specs:
+        if spec.fill is not None:
+            by_fill.setdefault(spec.fill, spec.name)
+
+    def name(fill: Fill) -> str:
+        return by_fill.get(fill, "")
+
+    corners = tuple(by_fill[fill] for fill in _CORNERS if fill in by_fill)
+    objects = ObjectRoles(
+        box=corners if len(corners) == 4 else tuple(filter(None, [name(Fill.BOXES)])),
+        label=name(Fill.OBJECT_LABEL),
+        text=name(Fill.OBJECT_TEXT),
+        crowd=name(Fill.OBJECT_CROWD),
+        area=name(Fill.OBJECT_AREA),
+        difficult=name(Fill.OBJECT_DIFFICULT),
+        truncated=name(Fill.OBJECT_TRUNCATED),
+        occluded=name(Fill.OBJECT_OCCLUDED),
+        group_of=name(Fill.OBJECT_GROUP_OF),
+        depiction=name(Fill.OBJECT_DEPICTION),
+        view=name(Fill.OBJECT_VIEW),
+        mask=name(Fill.OBJECT_MASK),
+    )
+    return Roles(
+        images=tuple(filter(None, [name(Fill.ENCODED)])),
+        others=(),
+        file_names=tuple(filter(None, [name(Fill.KEY), name(Fill.FILE_BASENAME)])),
+        label=name(Fill.LABEL),
+        text=name(Fill.LABEL_TEXT),
+        synset=name(Fill.SYNSET),
+        height=name(Fill.HEIGHT),
+        width=name(Fill.WIDTH),
+        channels=name(Fill.CHANNELS),
+        shape=name(Fill.SHAPE),
+        split=name(Fill.SPLIT),
+        semantic=name(Fill.SEMANTIC_MASK),
+        category=name(Fill.PANOPTIC_CATEGORY),
+        instance=name(Fill.PANOPTIC_INSTANCE),
+        caption=name(Fill.CAPTION),
         objects=objects,
     )
 

@@ -11,27 +11,30 @@ from typing import IO
 import numpy as np
 
 from shardwright.schemas.errors import ImageFault, UsageError
-from shardwright.schemas.example_spans import ExampleSpans, NotAnExample
+from shardwright.schemas.example_spans import NotAnExample
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import LAYOUTS, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import parse_pixel_shape
 from shardwright.transforms import storage
 from shardwright.transforms.images.pixel_order import are_planar, brightest_if_dark
 from shardwright.transforms.records.framing import Record, read_records
+from shardwright.transforms.sources.tfrecord.columns import check_columns
 from shardwright.transforms.sources.tfrecord.files import compression_in, unpack
-from shardwright.transforms.sources.tfrecord.images import FoundImage, NoImage, find_image, pixel_values
+from shardwright.transforms.sources.tfrecord.images import (
+    FoundImage,
+    NoImage,
+    find_image,
+    own_image,
+    pixel_values,
+)
 from shardwright.transforms.sources.tfrecord.layouts import roles_of
+from shardwright.transforms.sources.tfrecord.needs import check_needs
+from shardwright.transforms.sources.tfrecord.own import OwnRecords
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Files looked into, records of each, and bytes of one that is remote or compressed.
 _FILES, _RECORDS, _HEAD_BYTES = 4, 16, 1 << 22
 _UNPACKED_BYTES = 1 << 24
-_WHAT = {
-    Needs.LABEL: "no class of the image",
-    Needs.OBJECTS: "no boxes",
-    Needs.SEMANTIC: "no mask of classes",
-    Needs.PANOPTIC: "no panoptic masks",
-}
 
 
 def pixel_shape_of(settings: ConvertSettings) -> tuple[int, int, int] | None:
@@ -69,18 +72,26 @@ def _beginning(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def check_sample(path: str, records: Sequence[bytes], settings: ConvertSettings) -> set[str]:
+def check_sample(
+    path: str, records: Sequence[bytes], settings: ConvertSettings, own: OwnRecords | None = None
+) -> set[str]:
     """Returns the names of the features in records.
+
+    Args:
+      path: the input.
+      records: its first ones.
+      settings: checked settings.
+      own: what their dataset says of them, if they are of one of ours.
 
     Raises:
       UsageError: if none of them can be an image's record of the layout that is asked for.
     """
     shown = f"--input {printable(path)}"
-    examples: list[ExampleSpans] = []
+    examples: list[SourceRecord] = []
     fault: ValueError | None = None
     for data in records:
         try:
-            examples.append(ExampleSpans(data))
+            examples.append(SourceRecord(data, own.encoded) if own else SourceRecord(data))
         except NotAnExample as error:
             raise UsageError(
                 f"{shown}: {error}, not a tf.train.Example with one image; convert reads the latter only."
@@ -90,25 +101,36 @@ def check_sample(path: str, records: Sequence[bytes], settings: ConvertSettings)
     if fault and not examples:
         raise UsageError(f"{shown}: its records are no tf.train.Example ({fault}); convert reads these only.")
     names = set().union(*(example.features for example in examples)) if examples else set()
-    features = ", ".join(sorted(names)[:20])
-    _check_images(shown, examples, settings)
-    _check_needs(shown, examples, settings, features)
-    for column in settings.parsed_extra_columns:
-        if names and column.name not in names and not column.is_list:
-            raise UsageError(
-                f"--extra_columns {column.name}: the records of {printable(path)} have no such feature "
-                f"(features: {features})."
-            )
+    _check_images(shown, examples, settings, own)
+    if own:
+        roles = [own.roles_in(names)] if examples else []
+    else:
+        roles = [roles_of(tuple(example.features)) for example in examples]
+    check_needs(printable(path), sorted(names), roles, settings)
+    check_columns(printable(path), names, own.columns if own else {}, settings)
     return names
 
 
-def _check_images(shown: str, examples: Sequence[ExampleSpans], settings: ConvertSettings) -> None:
+def image_of(record: SourceRecord, own: OwnRecords | None, settings: ConvertSettings) -> FoundImage:
+    """Returns where a record's image is.
+
+    Raises:
+      NoImage: if there is none.
+      ValueError: if the record is malformed.
+    """
+    if own:
+        return own_image(record, own, pixel_shape_of(settings))
+    return find_image(record, roles_of(tuple(record.features)), pixel_shape_of(settings))
+
+
+def _check_images(
+    shown: str, examples: Sequence[SourceRecord], settings: ConvertSettings, own: OwnRecords | None
+) -> None:
     faults: list[NoImage] = []
-    found: list[tuple[ExampleSpans, FoundImage]] = []
+    found: list[tuple[SourceRecord, FoundImage]] = []
     for example in examples:
         try:
-            roles = roles_of(tuple(example.features))
-            found.append((example, find_image(example, roles, pixel_shape_of(settings))))
+            found.append((example, image_of(example, own, settings)))
         except NoImage as fault:
             faults.append(fault)
         except ValueError:
@@ -131,30 +153,9 @@ def pixels_are_planar(records: IO[bytes], settings: ConvertSettings) -> bool:
             if isinstance(item, Record):
                 # What is wrong with it is told when it is listed, or converted.
                 with contextlib.suppress(ValueError, ImageFault):
-                    example = ExampleSpans(item.data)
-                    image = find_image(example, roles_of(tuple(example.features)), pixel_shape_of(settings))
+                    example = SourceRecord(item.data)
+                    image = image_of(example, None, settings)
                     if image.planar is None:
                         yield pixel_values(example, image), image.shape
 
     return are_planar(pictures())
-
-
-def _check_needs(
-    shown: str, examples: Sequence[ExampleSpans], settings: ConvertSettings, features: str
-) -> None:
-    needs = settings.record_layout.needs
-    if not examples or (needs is Needs.LABEL and settings.unlabelled == "keep"):
-        return
-    roles = [roles_of(tuple(example.features)) for example in examples]
-    if any(role.has(needs) for role in roles):
-        return
-    fitting = [layout.name for layout in LAYOUTS.values() if any(role.has(layout.needs) for role in roles)]
-    advice = "name records with annotations of that kind"
-    if fitting:
-        advice = f"choose --layout {' or '.join(fitting)}"
-    elif needs is Needs.LABEL:
-        advice = "choose --unlabelled keep"
-    raise UsageError(
-        f"--layout {settings.layout}: {shown.removeprefix('--input ')} says {_WHAT[needs]} "
-        f"(features: {features}); {advice}."
-    )

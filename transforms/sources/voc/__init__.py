@@ -128,8 +128,8 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
         for place in places:
             if not is_folder(_mask_folder(place, settings)):
                 raise UsageError(
-                    f"--layout {settings.layout}: {printable(place.root)} has no folder {_MASKS}; name the "
-                    "one with its masks by --mask_dir."
+                    f"--layout {settings.record_layout.name}: {printable(place.root)} has no folder "
+                    f"{_MASKS}; name the one with its masks by --mask_dir."
                 )
     shown = (printable(place.images) + (f", split {place.split}" if place.split else "") for place in places)
     return f"Pascal VOC (images in {'; '.join(shown)})"

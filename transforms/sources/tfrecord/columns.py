@@ -1,0 +1,90 @@
+"""Features of records that are stored as extra columns."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from shardwright.schemas.columns import ExtraColumn, column_values, encode_extra
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.layouts import Encoding, Fill
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.tensor_proto import parse_tensor
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
+
+#: Bytes of the values of extra columns of one image.
+_MAX_BYTES = 1 << 20
+
+
+def extra_of(record: SourceRecord, columns: Mapping[str, str], settings: ConvertSettings) -> str:
+    """Returns a record's values of the extra columns, as a reference carries them; empty without any.
+
+    Args:
+      record: the record.
+      columns: the feature that holds a column, where its name is another one.
+      settings: checked settings.
+
+    Raises:
+      ValueError: if it has none where one is needed, or not of the column's type.
+    """
+    wanted = settings.parsed_extra_columns
+    if not wanted:
+        return ""
+    values: dict[str, list[Any]] = {}
+    size = 0
+    for column in wanted:
+        name = columns.get(column.name, column.name)
+        begin_end = record.features.get(name, ())
+        size += sum(begin_end[1::2]) - sum(begin_end[::2])
+        if size > _MAX_BYTES:
+            raise ValueError(f"its extra columns have more than {_MAX_BYTES:,} bytes")
+        found: Any = _values(record, name, column)
+        if not column.is_list:
+            found = found[0] if len(found) == 1 else found or None
+        values[column.name] = column_values(column, found, settings.label_separator)
+    return encode_extra(values)
+
+
+def _values(record: SourceRecord, name: str, column: ExtraColumn) -> list[Any]:
+    """Returns the values of a feature; those of a tensor where numbers are wanted and bytes stored."""
+    feature = record.feature(name)
+    values = list(feature.values)
+    if len(values) == 1 and feature.type is FeatureType.BYTES and column.type is not FeatureType.BYTES:
+        with contextlib.suppress(ValueError):  # it may be a number as text
+            return list(parse_tensor(values[0]).values)
+    return values
+
+
+def check_columns(
+    shown: str, names: Collection[str], columns: Mapping[str, str], settings: ConvertSettings
+) -> None:
+    """Checks that records can have the columns that are asked for.
+
+    Args:
+      shown: the input, for people.
+      names: of the features that some records have.
+      columns: the feature that holds a column, where its name is another one.
+      settings: checked settings.
+
+    Raises:
+      UsageError: naming the first column that they lack.
+    """
+    layout = settings.record_layout
+    any_number = {
+        spec.column or spec.name
+        for spec in layout.features
+        if spec.fill is Fill.EXTRA
+        and None in (spec.tensor_shape if spec.encoding is Encoding.TENSOR else spec.shape)
+    }
+    for column in settings.parsed_extra_columns:
+        if column.optional or column.name in any_number:
+            continue
+        name = columns.get(column.name, column.name)
+        if names and name not in names and column.name not in any_number:
+            features = ", ".join(sorted(names)[:20])
+            raise UsageError(
+                f"{settings.option_of(column)}: the records of {shown} have no such feature "
+                f"(features: {features}); leave that column out, or name records that have it."
+            )

@@ -1,0 +1,88 @@
+"""Whether records hold what a layout needs, and what they lack if they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.layouts import LAYOUTS, Fill, Layout, Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.sources.tfrecord.layouts import ObjectRoles, Roles
+
+#: What records lack, and by which features of layouts in wide use they would say it.
+_CLASS = "class of the image (image/class/label, image/class/text, label or the like)"
+_BOXES = "boxes (image/object/bbox/xmin, ymin, xmax and ymax, or objects/bbox)"
+_OBJECT_CLASSES = "classes of the objects (image/object/class/label or text, or objects/label)"
+_SEMANTIC = "mask with the class of every pixel (image/segmentation/class/encoded)"
+_PANOPTIC = "panoptic masks (image/panoptic/category_mask and image/panoptic/instance_mask)"
+#: What only some sources say of each object, and nothing stands for where none does.
+_OBJECT_ROLES = {
+    Fill.OBJECT_DIFFICULT: "difficult",
+    Fill.OBJECT_TRUNCATED: "truncated",
+    Fill.OBJECT_OCCLUDED: "occluded",
+    Fill.OBJECT_GROUP_OF: "group_of",
+    Fill.OBJECT_DEPICTION: "depiction",
+    Fill.OBJECT_VIEW: "view",
+    Fill.OBJECT_MASK: "mask",
+}
+
+
+def lacking(roles: Roles, layout: Layout) -> list[str]:
+    """Returns what a layout needs and records do not hold, in words."""
+    if layout.needs is Needs.LABEL:
+        return [] if roles.has(Needs.LABEL) else [_CLASS]
+    found = []
+    if layout.needs is Needs.OBJECTS:
+        if not roles.objects.box:
+            found.append(_BOXES)
+        elif not (roles.objects.label or roles.objects.text):
+            found.append(_OBJECT_CLASSES)
+    if layout.needs is Needs.SEMANTIC and not roles.has(Needs.SEMANTIC):
+        found.append(_SEMANTIC)
+    if layout.needs is Needs.PANOPTIC and not roles.has(Needs.PANOPTIC):
+        found.append(_PANOPTIC)
+    for spec in layout.features:
+        role = _OBJECT_ROLES.get(spec.fill) if spec.fill and not spec.optional else None
+        if role and not getattr(roles.objects, role) and roles.objects != ObjectRoles():
+            found.append(f"{role} of the objects (feature {spec.name} of the layout, which is not optional)")
+    return found
+
+
+def check_needs(
+    shown: str, features: Sequence[str], roles: Sequence[Roles], settings: ConvertSettings
+) -> None:
+    """Checks that some records hold what the layout needs.
+
+    Args:
+      shown: the input, for people.
+      features: names of the records' features.
+      roles: what the features of each record mean.
+      settings: checked settings.
+
+    Raises:
+      UsageError: naming what they lack, and the layouts for which they are enough.
+    """
+    layout = settings.record_layout
+    if not roles or (layout.needs is Needs.LABEL and settings.unlabelled == "keep"):
+        return
+    missing = min((lacking(role, layout) for role in roles), key=len)
+    if not missing:
+        return
+    fitting = [item.name for item in LAYOUTS.values() if any(not lacking(role, item) for role in roles)]
+    if fitting:
+        advice = f"choose --layout {_either(fitting)}"
+        if layout.needs is Needs.LABEL:
+            advice += ", or --unlabelled keep"
+    elif layout.needs is Needs.LABEL:
+        advice = "choose --unlabelled keep"
+    else:
+        advice = "name records with annotations of that kind"
+    more = ", ..." if len(features) > 20 else ""
+    raise UsageError(
+        f"--layout {layout.name}: the records of {shown} have no {' and no '.join(missing)}; "
+        f"they have the features: {', '.join(features[:20])}{more}; {advice}."
+    )
+
+
+def _either(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

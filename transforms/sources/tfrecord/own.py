@@ -1,0 +1,135 @@
+"""What a finished dataset of ours says of its records: nothing about them has to be guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import SHARDS_DIR, Dataset, PictureShape, Shard, picture_shape
+from shardwright.schemas.fills import FILLS
+from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill, Layout, Needs
+from shardwright.schemas.ledger import load_ledger
+from shardwright.transforms import storage
+from shardwright.transforms.sources.tfrecord.layouts import Roles, roles_of_specs
+
+_MASKS = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+
+
+@dataclass(frozen=True)
+class OwnRecords:
+    """What a `dataset.json` says of every record.
+
+    Attributes:
+      features: by what fills them.
+      names: class id -> class name.
+      first_label: the id of the first class.
+      raw: whether the images are bare pixels.
+      picture: height, width and channels of all of them; None for what varies or records say.
+      columns: of the source, by name: the feature that holds it.
+    """
+
+    features: tuple[FeatureSpec, ...]
+    names: Mapping[int, str]
+    first_label: int
+    raw: bool
+    picture: PictureShape
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def roles(self) -> Roles:
+        """What the features mean."""
+        return roles_of_specs(self.features)
+
+    @cached_property
+    def encoded(self) -> Mapping[str, FeatureSpec]:
+        """The features that are not plain, by name."""
+        return {spec.name: spec for spec in self.features if spec.encoding is not Encoding.PLAIN}
+
+    @cached_property
+    def has_keys(self) -> bool:
+        """Whether records say their image's key."""
+        return any(spec.fill is Fill.KEY for spec in self.features)
+
+    def roles_in(self, names: set[str]) -> Roles:
+        """Returns what the features mean that some records have.
+
+        Images without objects may lack all that belongs to objects; masks are looked for.
+        """
+
+        def there(spec: FeatureSpec) -> bool:
+            objects = spec.fill is not None and FILLS[spec.fill].needs is Needs.OBJECTS
+            return not spec.optional or objects or spec.name in names
+
+        return roles_of_specs(filter(there, self.features))
+
+    def id_shift(self, layout: Layout) -> int:
+        """Returns what is added to class ids so that the first class stays the first.
+
+        The pixels of masks are ids, and stay as they are: then all do.
+        """
+        stay = any(spec.fill in _MASKS for spec in layout.features)
+        return 0 if stay else layout.first_label - self.first_label
+
+
+def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:
+    """Returns what a dataset says of its records; None if it does not say which feature is the image.
+
+    Args:
+      dataset: of ours.
+      layout: of the records to be written.
+    """
+    if not any(spec.fill is Fill.ENCODED for spec in dataset.features):
+        return None
+    features, names = dataset.features, dataset.labels
+    if dataset.plan.texts and Fill.SYNSET not in layout.by_fill():
+        # Texts are better names than synset ids, unless two classes share one, as "crane" does in ImageNet.
+        texts = tuple(text or name for name, text in zip(names, dataset.plan.texts, strict=True))
+        if len(set(texts)) == len(texts):
+            names = texts
+        else:
+            features = tuple(spec for spec in features if spec.fill is not Fill.LABEL_TEXT)
+    columns: dict[str, str] = {}
+    for spec in dataset.features:
+        if spec.fill is Fill.EXTRA:
+            columns.setdefault(spec.column or spec.name, spec.name)
+    return OwnRecords(
+        features=features,
+        names=dict(enumerate(names, dataset.first_label)),
+        first_label=dataset.first_label,
+        raw=dataset.plan.settings.get("image_format") == "raw",
+        picture=picture_shape(dataset),
+        columns=columns,
+    )
+
+
+def keys_by_offset(path: str, dataset: Dataset) -> Mapping[int, str]:
+    """Returns where the records of a shard begin and the keys of their images, as its ledger says.
+
+    Empty where the shard has none, or one that is not its own.
+    """
+    folder, _, file = path.rpartition("/")
+    shard = _shard_named(dataset, file)
+    if shard is None:
+        return {}
+    stem = file.partition(".tfrecord")[0]
+    ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{stem}.jsonl.gz")
+    try:
+        with storage.faults("read", ledger):
+            if not storage.exists(ledger):
+                return {}
+            result, entries = load_ledger(storage.read_bytes(ledger))
+        if result.sha256 != shard.sha256:
+            return {}
+        return {
+            entry.offset: entry.key
+            for entry in entries
+            if entry.outcome == Outcome.WRITTEN and entry.offset is not None
+        }
+    except (ValueError, TypeError, RecursionError):
+        return {}
+
+
+def _shard_named(dataset: Dataset, file: str) -> Shard | None:
+    return next((shard for shards in dataset.splits.values() for shard in shards if shard.file == file), None)
