@@ -81,8 +81,8 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.checks.contract import Contract
-    from shardwright.transforms.checks.shard import Depth, ShardTask
+    from shardwright.transforms.checks.contract import contract_of_plan
+    from shardwright.transforms.checks.shard import Depth, shard_task
     from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.commit import CommitDataset
     from shardwright.transforms.plan.transforms import (
@@ -128,20 +128,15 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     if settings.verify != "none":
         layout = settings.record_layout
         contract = forecast | "NameContract" >> beam.Map(
-            lambda forecast: Contract(
-                layout.features, forecast.plan.labels, layout.first_label, settings.unlabelled == "keep"
-            )
+            lambda forecast: contract_of_plan(layout.features, layout.first_label, forecast.plan)
         )  # Contract
         checks, findings = (
             results
             | "WithRecords" >> beam.Filter(lambda result: result.file)  # ShardResult
             | "NameShardTasks"
             >> beam.Map(
-                lambda result: ShardTask(
-                    storage.join(job.directory, result.file),
-                    result.file,
-                    result.split,
-                    result.as_shard(),
+                lambda result: shard_task(
+                    job.directory, result.split, result.shard, result.num_shards, result.as_shard()
                 )
             )  # ShardTask
             | "VerifyShards"

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR
+from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
@@ -63,7 +63,11 @@ def check_remote_writable(output: str) -> None:
 
 def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> None:
     """Checks that nothing in the output would be mixed with what is written."""
-    unfinished = any(file.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for file in files)
+    ours = tuple(f"{folder}/" for folder in (SHARDS_DIR, WORK_DIR, INDEX_DIR))
+    # A run that was cut off after its first shard has left an empty folder besides.
+    work = storage.join(settings.output, WORK_DIR)
+    unfinished = any(file.startswith(ours) for file in files)
+    unfinished = unfinished or (not storage.is_remote(work) and os.path.isdir(work))
     if not files or settings.overwrite or (settings.resume and (unfinished or DATASET_JSON in files)):
         return
     if settings.resume:

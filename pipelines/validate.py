@@ -29,7 +29,8 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory
-from shardwright.transforms.checks.shard import Depth, ShardTask
+from shardwright.transforms.checks.shard import Depth, ShardTask, shard_task
+from shardwright.transforms.checks.sidecars import check_sidecars
 
 EXAMPLE = "shardwright validate --dataset out/"
 MODES = {"fast": Depth.EXAMPLES, "full": Depth.PIXELS}
@@ -44,8 +45,8 @@ def list_tasks(target: Target) -> Iterator[ShardTask]:
         return
     dataset = read_dataset(target.directory)
     for split, shards in dataset.splits.items():
-        for shard in shards:
-            yield ShardTask(storage.join(target.directory, shard.file), shard.file, split, shard)
+        for number, shard in enumerate(shards):
+            yield shard_task(target.directory, split, number, len(shards), shard)
 
 
 def directory_findings(target: Target) -> Iterator[Finding]:
@@ -53,6 +54,7 @@ def directory_findings(target: Target) -> Iterator[Finding]:
     if target.directory is not None:
         dataset = read_dataset(target.directory)
         yield from check_directory(dataset, storage.list_files(target.directory))
+        yield from check_sidecars(dataset, target.directory)
 
 
 def build_validate(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import FeatureSpec, features_from_json, features_json
-from shardwright.schemas.plan import Plan
+from shardwright.schemas.plan import Plan, settings_json
+from shardwright.schemas.units import SAME_SIZE_FITS, parse_resize
 
 FORMAT_VERSION = 1
 DATASET_JSON = "dataset.json"
+DATASET_INFO_JSON = "dataset_info.json"
 LABELS_TXT = "labels.txt"
 LABEL_MAP_PBTXT = "label_map.pbtxt"
 QUARANTINE_JSONL = "quarantine.jsonl"
@@ -21,7 +24,10 @@ VALIDATION_JSON = "validation.json"
 RUN_JSON = "run.json"
 WORK_DIR = "_work"
 SHARDS_DIR = "_shards"
+INDEX_DIR = "_index"
 OUTCOME_JSON = f"{WORK_DIR}/outcome.json"
+#: By which readers open a dataset, TFDS by the second: in this order they go before a shard is replaced.
+ENTRANCES = (DATASET_JSON, DATASET_INFO_JSON)
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,8 @@ class Dataset:
       ledger: counts per outcome, in all and per split.
       class_counts: split -> class name -> records.
       first_label: the id of the first class.
+      formats: split -> format of the stored images (jpg, png, webp, raw) -> records.
+      sidecars: file -> sha256 of what was written beside the shards for other tools.
     """
 
     name: str
@@ -59,11 +67,18 @@ class Dataset:
     ledger: Mapping[str, Any]
     class_counts: Mapping[str, Mapping[str, int]]
     first_label: int = 0
+    formats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    sidecars: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Class names in id order."""
         return self.plan.labels
+
+    @property
+    def keeps_unlabelled(self) -> bool:
+        """Whether images without a class, or without a mask where records have one, are stored too."""
+        return self.plan.settings.get("unlabelled") == "keep"
 
     @property
     def fingerprint(self) -> str:
@@ -84,7 +99,7 @@ class Dataset:
             "format_version": FORMAT_VERSION,
             "name": self.name,
             "fingerprint": self.fingerprint,
-            "settings": dict(self.plan.settings),
+            "settings": settings_json(self.plan.settings),
             "plan": self.plan.as_json(),
             "versions": dict(self.versions),
             "layout": self.layout,
@@ -109,6 +124,8 @@ class Dataset:
             },
             "ledger": dict(self.ledger),
             "class_counts": {split: dict(counts) for split, counts in self.class_counts.items()},
+            "formats": {split: dict(counts) for split, counts in self.formats.items()},
+            "sidecars": dict(self.sidecars),
         }
 
     @staticmethod
@@ -143,9 +160,54 @@ class Dataset:
                 ledger=value["ledger"],
                 class_counts=value["class_counts"],
                 first_label=value.get("first_label", 0),
+                formats=value.get("formats", {}),
+                sidecars=value.get("sidecars", {}),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error
+
+
+PictureShape = tuple[int | None, int | None, int | None]
+
+
+def picture_shape_of(settings: Mapping[str, Any]) -> PictureShape:
+    """Returns height, width and channels that all stored pictures have; None for what varies.
+
+    Args:
+      settings: those of a dataset's plan (`ConvertSettings.identity`).
+    """
+    height = width = None
+    if settings["resize"] and settings["fit"] in SAME_SIZE_FITS:
+        width, height = parse_resize(settings["resize"])
+    channels = {"rgb": 3, "gray": 1}.get(settings["color"])
+    if settings["image_format"] == "webp":
+        channels = 3 if channels else None  # WebP has no grey
+    return height, width, channels
+
+
+def picture_shape(dataset: Dataset) -> PictureShape:
+    """Returns height, width and channels that all pictures of a dataset have; None for what varies."""
+    return picture_shape_of(dataset.plan.settings)
+
+
+def stored_formats(dataset: Dataset) -> tuple[str, ...]:
+    """Returns the formats in which pictures may be stored, as `--image_format` spells them.
+
+    Where originals are kept it is known which there are, unless an older version wrote the dataset.
+    """
+    counted: Counter[str] = Counter()
+    for counts in dataset.formats.values():
+        counted.update(counts)
+    if counted and counted.total() == sum(map(dataset.records, dataset.splits)):
+        return tuple(sorted("jpeg" if name == "jpg" else name for name in counted))
+    stored = str(dataset.plan.settings.get("image_format", "keep"))
+    return ("jpeg", "png", "webp") if stored == "keep" else (stored,)
+
+
+def stored_format(dataset: Dataset) -> str:
+    """Returns the one format in which all pictures are stored, empty where there may be several."""
+    formats = stored_formats(dataset)
+    return formats[0] if len(formats) == 1 else ""
 
 
 def canonical_json(value: Any) -> str:

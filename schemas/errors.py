@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from shardwright.schemas.codes import ExitCode, QuarantineReason, Stage
 
 _TAG = re.compile(r"<shardwright:(\d+)>(.*?)</shardwright>", re.DOTALL)
+#: How Beam goes on after the message of what a worker raised.
+_RAISED_IN_A_STEP = " [while running '"
 
 
 class ShardwrightError(Exception):
     """Ends the command. The message says what is wrong, where, and what to do next.
 
-    Engines hand a worker's exception to the launcher as text, so `str()` carries the exit
-    code in a tag that `from_text` finds again, whatever the engine wraps around it.
+    Engines hand a worker's exception to the launcher as text. So once Beam has added the step to
+    the message, `str()` carries the exit code in a tag that `from_text` finds again, whatever the
+    engine wraps around it. Elsewhere it is the message alone, as people read it in a notebook.
     """
 
     exit_code = ExitCode.ENGINE
@@ -25,6 +28,8 @@ class ShardwrightError(Exception):
         self.message = message
 
     def __str__(self) -> str:
+        if _RAISED_IN_A_STEP not in self.message:
+            return self.message
         return f"<shardwright:{int(self.exit_code)}>{self.message}</shardwright>"
 
     @staticmethod

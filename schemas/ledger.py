@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -32,6 +33,7 @@ class Entry(NamedTuple):
       offset: byte offset of the record's frame in the uncompressed shard.
       length: bytes of the frame: the record and 16 bytes of length and checksums.
       stored: kept (the source's own bytes) or encoded.
+      format: of the stored image: jpg, png, webp or raw.
       animated: whether only the first of several frames was taken.
       reason: why the file was left out; the winning key for a deduplicated one.
       stage: at which step.
@@ -54,6 +56,7 @@ class Entry(NamedTuple):
     message: str = ""
     uri: str = ""
     boxes: Mapping[str, int] | None = None
+    format: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Returns the entry without its empty fields; `key` and `outcome` always stand."""
@@ -93,6 +96,7 @@ class ShardResult:
       kept: records that hold the source's own bytes.
       animated: records of which only the first frame was taken.
       boxes: of annotated images, how many were written, clipped, vanished and dropped.
+      formats: records per format of the stored image.
       bad_boxes: of some images of which boxes were dropped, the key and why.
       quarantine: the quarantined entries (not part of the header).
       reused: whether the shard was taken over from an earlier run (not part of the header).
@@ -114,6 +118,7 @@ class ShardResult:
     kept: int = 0
     animated: int = 0
     boxes: Mapping[str, int] = field(default_factory=dict)
+    formats: Mapping[str, int] = field(default_factory=dict)
     bad_boxes: tuple[str, ...] = ()
     quarantine: tuple[Entry, ...] = ()
     reused: bool = False
@@ -195,9 +200,38 @@ def load_ledger(data: bytes) -> tuple[ShardResult, Iterator[Entry]]:
         if header.pop("ledger_version") != LEDGER_VERSION:
             raise ValueError("the shard ledger is of another version")
         result = ShardResult(**header)
-    except (OSError, EOFError, KeyError, IndexError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
     return result, (Entry(**json.loads(line)) for line in lines[1:])
+
+
+def dump_index(entries: Iterable[Entry]) -> bytes:
+    """Returns the index of an uncompressed shard: a line `OFFSET LENGTH` for each record's frame.
+
+    That is what NVIDIA DALI's tfrecord2idx writes and its readers, like others, ask for.
+    """
+    return b"".join(
+        index_line(entry.offset, entry.length)
+        for entry in entries
+        if entry.offset is not None and entry.length is not None
+    )
+
+
+def index_line(offset: int, length: int) -> bytes:
+    """Returns a shard's index's line for a record: where its frame begins, and all bytes of the frame."""
+    return b"%d %d\n" % (offset, length)
+
+
+def load_index(data: bytes) -> list[tuple[int, int]]:
+    """Reads a shard's index: the offset and the length of each frame.
+
+    Raises:
+      ValueError: if it is none.
+    """
+    numbers = [int(number) for number in data.split()]
+    if len(numbers) % 2 or any(number < 0 for number in numbers):
+        raise ValueError("the index is no list of offsets and lengths")
+    return list(zip(numbers[::2], numbers[1::2]))
 
 
 @dataclass

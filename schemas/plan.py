@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from shardwright.schemas.layouts import inline_layout, layout_from_json
 
 MAX_SHARDS = 99_999
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
@@ -20,12 +23,25 @@ class Plan:
       shards: number of shards per split.
       estimate: estimated output bytes per split, from which the numbers of shards were chosen.
       settings: the settings that can change a byte of the dataset.
+      texts: what classes are called whose names are synset ids, in id order, empty for a class without
+        one; none at all unless the layout stores both.
     """
 
     labels: tuple[str, ...]
     shards: Mapping[str, int]
     estimate: Mapping[str, int]
     settings: Mapping[str, Any]
+    texts: tuple[str, ...] = ()
+
+    @property
+    def text_of(self) -> dict[str, str]:
+        """Class name -> what the class is called, where that is not its name."""
+        return {name: text for name, text in zip(self.labels, self.texts) if text}
+
+    @property
+    def label_texts(self) -> tuple[str, ...]:
+        """What records call the classes, in id order: the text where there is one, else the name."""
+        return tuple(text or name for name, text in zip(self.labels, self.texts or self.labels))
 
     def as_json(self) -> dict[str, Any]:
         """Returns the plan as `dataset.json` stores it."""
@@ -33,7 +49,8 @@ class Plan:
             "labels": list(self.labels),
             "shards": dict(self.shards),
             "estimate": dict(self.estimate),
-            "settings": dict(self.settings),
+            "settings": settings_json(self.settings),
+            **({"texts": list(self.texts)} if self.texts else {}),
         }
 
     @staticmethod
@@ -47,16 +64,34 @@ class Plan:
             labels=tuple(value["labels"]),
             shards={str(name): int(count) for name, count in value["shards"].items()},
             estimate={str(name): int(size) for name, size in value["estimate"].items()},
-            settings=dict(value["settings"]),
+            settings=_settings_from_json(value["settings"]),
+            texts=tuple(map(str, value.get("texts", ()))),
         )
         if not isinstance(value["labels"], list) or not all(isinstance(name, str) for name in plan.labels):
             raise TypeError("the labels are no list of names")
         if len(set(plan.labels)) != len(plan.labels):
             raise ValueError("a label stands twice")
+        if plan.texts and len(plan.texts) != len(plan.labels):
+            raise ValueError("the texts are not as many as the labels")
         for name, count in plan.shards.items():
             if not _SPLIT_NAME.match(name) or not 0 < count <= MAX_SHARDS:
                 raise ValueError(f"{count} shards in split {name!r}")
         return plan
+
+
+def settings_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings as `dataset.json` stores them: a layout of one's own as an object that can be read."""
+    layout = settings.get("layout")
+    if isinstance(layout, str) and layout.startswith("{"):
+        return {**settings, "layout": json.loads(layout)}
+    return dict(settings)
+
+
+def _settings_from_json(value: Mapping[str, Any]) -> dict[str, Any]:
+    layout = value.get("layout")
+    if isinstance(layout, Mapping):
+        return {**value, "layout": inline_layout(layout_from_json(layout))}
+    return dict(value)
 
 
 @dataclass(frozen=True)
@@ -117,6 +152,16 @@ def shard_file(split: str, shard: int, num_shards: int, suffix: str) -> str:
     return f"{split}-{shard:05d}-of-{num_shards:05d}{suffix}"
 
 
+def is_compressed(file: str) -> bool:
+    """Whether a shard of that name, as `shard_file` makes it, is compressed."""
+    return file.endswith((".gz", ".zlib"))
+
+
 def ledger_file(split: str, shard: int, num_shards: int) -> str:
     """Returns a shard ledger's path inside the dataset directory."""
     return f"_shards/{split}-{shard:05d}-of-{num_shards:05d}.jsonl.gz"
+
+
+def index_file(split: str, shard: int, num_shards: int) -> str:
+    """Returns the path of an uncompressed shard's index inside the dataset directory."""
+    return f"_index/{split}-{shard:05d}-of-{num_shards:05d}.idx"

@@ -20,12 +20,12 @@ from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
-from shardwright.schemas.labels import label_map_pbtxt, labels_txt
 from shardwright.schemas.ledger import Books, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.transforms import storage
-from shardwright.transforms.checks.directory import check_directory, unexpected_shards
+from shardwright.transforms.checks.directory import check_directory, unexpected_indexes, unexpected_shards
 from shardwright.transforms.checks.shard import ShardCheck
 from shardwright.transforms.checks.validate import make_report
 from shardwright.transforms.publish import swap
@@ -78,10 +78,12 @@ def describe(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> Da
     layout = job.settings.record_layout
     books = Books()
     classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
+    formats: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     for result in results:
         books.add(result)
         if result.split != NO_SPLIT:
             classes[result.split].update(result.class_counts)
+            formats[result.split].update(result.formats)
     return Dataset(
         name=job.name,
         layout=layout.name,
@@ -102,6 +104,7 @@ def describe(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> Da
             for split, counts in classes.items()
         },
         first_label=layout.first_label,
+        formats={split: dict(sorted(counts.items())) for split, counts in formats.items()},
     )
 
 
@@ -176,6 +179,7 @@ def commit(
             storage.remove_tree(job.directory)
             return outcome
         _check_shards(job, result)
+        result, sidecars = with_sidecars(result)
         quarantine = _write_quarantine(job, results)
         _remove_stale(job, result, results)
         report = make_report(
@@ -191,8 +195,8 @@ def commit(
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
             _write(job, dataset.OUTCOME_JSON, pretty_json(outcome))
             raise DataRefused(refusal)
-        _write(job, dataset.LABELS_TXT, labels_txt(result.labels, result.first_label))
-        _write(job, dataset.LABEL_MAP_PBTXT, label_map_pbtxt(result.labels))
+        for name, content in sidecars.items():
+            storage.write_bytes(storage.join(job.directory, name), content)
         _write(job, dataset.RUN_JSON, pretty_json(_run(job, results)))
         _write(job, dataset.OUTCOME_JSON, pretty_json(outcome))
         _remove_temporary(job)
@@ -304,7 +308,7 @@ def _utc(seconds: float) -> str:
 
 
 def _remove_stale(job: Job, result: Dataset, results: Iterable[ShardResult]) -> None:
-    """Removes shards and ledgers of an earlier run whose plan had other numbers of shards."""
+    """Removes what an earlier run left that this one, whose settings may be others, does not write over."""
     files = storage.list_files(job.directory)
     ledgers = {ledger_file(shard.split, shard.shard, shard.num_shards) for shard in results}
     stale = [
@@ -312,8 +316,10 @@ def _remove_stale(job: Job, result: Dataset, results: Iterable[ShardResult]) -> 
         for file in files
         if file.startswith(f"{dataset.SHARDS_DIR}/") and file.endswith(".jsonl.gz") and file not in ledgers
     ]
+    stale += unexpected_indexes(result, files)
     if job.settings.resume:
         stale += unexpected_shards(result, files)
+        stale += [file for file in files if file in SIDECARS and file not in result.sidecars]
     for file in stale:
         storage.remove(storage.join(job.directory, file))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR
+from shardwright.schemas.dataset import DATASET_INFO_JSON, DATASET_JSON, ENTRANCES, WORK_DIR
 from shardwright.transforms import storage
 
 #: Where the successor of a dataset on object storage is built.
@@ -39,10 +39,12 @@ def _replace_objects(output: str) -> None:
     staging = staging_path(output)
     new = storage.list_files(staging)
     staged = {f"{REPLACEMENT_DIR}/{file}" for file in new}
-    storage.remove(storage.join(output, DATASET_JSON))
+    for file in ENTRANCES:
+        storage.remove(storage.join(output, file))
     old = [file for file in storage.list_files(output) if file not in staged and file not in new]
     storage.remove_files(output, old)
-    storage.copy_files(staging, output, [file for file in new if file != DATASET_JSON])
+    storage.copy_files(staging, output, [file for file in new if file not in ENTRANCES])
+    storage.copy_files(staging, output, [file for file in new if file == DATASET_INFO_JSON])
     storage.copy_files(staging, output, [DATASET_JSON])
     storage.remove_tree(staging)
 

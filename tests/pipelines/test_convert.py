@@ -123,9 +123,11 @@ def test_the_directory_is_what_the_contract_says(sound_dataset: Path) -> None:
     ledgers = {f"_shards/{name.removesuffix('.tfrecord')}.jsonl.gz" for name in shards}
     side_files = {
         "dataset.json", "labels.txt", "label_map.pbtxt", "quarantine.jsonl", "validation.json",
-        "run.json", "_shards", "_work", "_work/outcome.json",
+        "run.json", "_shards", "_work", "_work/outcome.json", "_index", "croissant.json",
+        "dataset_info.json", "features.json", "parse.py", "schema.pbtxt",
     }  # fmt: skip
-    assert names == shards | ledgers | side_files
+    indexes = {f"_index/{name.removesuffix('.tfrecord')}.idx" for name in shards}
+    assert names == shards | ledgers | indexes | side_files
     assert document["format_version"] == 1
     labels = (sound_dataset / "labels.txt").read_text().splitlines()
     assert labels == [f"{i}:{name}" for i, name in enumerate(document["labels"])]

@@ -34,6 +34,7 @@ from hostile import (
     wait,
 )
 
+from shardwright.transforms import storage
 from shardwright.transforms.images import read
 from shardwright.transforms.shards import convert as shard_convert
 from shardwright.transforms.sources import class_folders
@@ -191,6 +192,7 @@ def test_a_disk_that_is_really_full(
 def test_the_root_of_a_file_system_can_be_written_but_not_replaced(
     capfd: Capture, tiny_disk: Path, small: Path
 ) -> None:
+    subprocess.run(["mount", "-o", "remount,size=4m", str(tiny_disk)], check=True)
     argv = ("convert", "--input", small, "--output", tiny_disk)
     assert run(capfd, *argv).code == 0
     before = identity(tiny_disk)
@@ -234,8 +236,8 @@ def test_a_source_that_vanishes_is_unreadable(
 ) -> None:
     real = class_folders.list_class_folders
 
-    def listed(source: Any) -> Iterator[Any]:
-        yield from list(real(source))
+    def listed(*arguments: Any) -> Iterator[Any]:
+        yield from list(real(*arguments))
         (small / "bee" / "001.png").unlink(missing_ok=True)
 
     monkeypatch.setattr(class_folders, "list_class_folders", listed)
@@ -368,3 +370,23 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
         preexec_fn=partial(limit_file_size, 10_000),
     )  # fmt: skip
     assert "Cannot write a shard to" in sentence_of(Done(done.returncode, done.stdout, done.stderr), 3)
+
+
+def test_a_run_that_was_cut_off_between_a_shard_and_its_ledger(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+) -> None:
+    real = storage.write_bytes
+
+    def full(path: str, data: bytes) -> None:
+        if "/_index/" in path or "/_shards/" in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, data)
+
+    argv = ("convert", "--input", small, "--output", tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_bytes", full)
+        sentence_of(run(capfd, *argv), 3)
+    left = [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert left == ["train-00000-of-00001.tfrecord"]
+    assert run(capfd, *argv, "--resume").code == 0
+    assert len(check_books(tmp_path / "out")) == sum(path.is_file() for path in small.rglob("*"))

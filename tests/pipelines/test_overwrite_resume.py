@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ from hostile import (
 )
 
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.sidecars import SIDECARS
 from shardwright.transforms import storage
 from shardwright.transforms.publish import staging_path
 
@@ -68,6 +70,19 @@ def flip(path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def files_beside_the_shards(output: Path) -> set[str]:
+    """The files that other tools read a dataset by, and the indexes."""
+    files = {path.name for path in output.iterdir() if path.name in SIDECARS}
+    return files | {f"_index/{path.name}" for path in (output / "_index").glob("*")}
+
+
+def hashes_beside_the_shards(output: Path) -> dict[str, str]:
+    """What dataset.json says of them, which has to be true."""
+    said: dict[str, str] = document(output)["sidecars"]
+    assert said == {name: hashlib.sha256((output / name).read_bytes()).hexdigest() for name in said}
+    return said
 
 
 def cut(path: Path) -> None:
@@ -126,6 +141,37 @@ def test_resume_with_other_settings_redoes_all_and_leaves_no_stale_shard(
     assert not list(made.glob("*.tfrecord")) and len(list(made.glob("*.tfrecord.gz"))) == 3
 
 
+def test_resume_with_other_settings_leaves_no_stale_file_beside_the_shards(
+    capfd: Capture, tree: Path, made: Path
+) -> None:
+    described, first = files_beside_the_shards(made), hashes_beside_the_shards(made)
+    assert {"dataset_info.json", "features.json", f"_index/{shard(0)}.idx"} <= described
+    resume(capfd, tree, made, *SETTINGS, "--compression=gzip")
+    gone = described - files_beside_the_shards(made)
+    assert gone == {"dataset_info.json", "features.json", *(f"_index/{shard(i)}.idx" for i in range(4))}
+    resume(capfd, tree, made, *SETTINGS, "--layout=tfds")
+    assert files_beside_the_shards(made) == described
+    assert hashes_beside_the_shards(made).keys() == first.keys()
+    assert hashes_beside_the_shards(made)["features.json"] != first["features.json"]
+    assert run(capfd, "validate", "--dataset", made).code == 0
+    resume(capfd, tree, made)
+    assert hashes_beside_the_shards(made) == first
+
+
+@pytest.mark.parametrize("next_file", ["parse.py", "dataset.json"])
+def test_resume_after_a_kill_between_the_files_beside_the_shards(
+    capfd: Capture, tmp_path: Path, tree: Path, made: Path, next_file: str
+) -> None:
+    before = hashes_beside_the_shards(made)
+    argv = ("convert", "--input", tree, "--output", made, "--resume", *SETTINGS, "--layout=minimal")
+    kill = partial(at_call, f"{STORAGE}:write_bytes", next_file, 1, partial(signal_self, signal.SIGKILL))
+    assert run_forked(tmp_path / "log", *argv, before=kill).code == -signal.SIGKILL
+    assert not (made / "dataset.json").exists()
+    assert resume(capfd, tree, made) == {f"{shard(i)}.tfrecord" for i in range(4)}
+    assert hashes_beside_the_shards(made) == before
+    assert run(capfd, "validate", "--dataset", made).code == 0
+
+
 def test_resume_clears_away_what_killed_runs_left(capfd: Capture, tree: Path, made: Path) -> None:
     before = identity(made)
     for name in ("labels.txt", "_shards/x.jsonl.gz", "_work/x.tfrecord"):
@@ -151,7 +197,7 @@ def test_a_redone_shard_never_stands_beside_the_old_commit(
     argv = ("convert", "--input", tree, "--output", made, "--resume", "--image_format=webp", "--shards=4")
     kill = partial(at_call, f"{STORAGE}:publish", "_work/", 2, partial(signal_self, signal.SIGKILL))
     assert run_forked(tmp_path / "log", *argv, before=kill).code == -signal.SIGKILL
-    assert not (made / "dataset.json").exists()
+    assert not (made / "dataset.json").exists() and not (made / "dataset_info.json").exists()
     resume(capfd, tree, made, "--image_format=webp", "--shards=4")
 
 
@@ -160,9 +206,10 @@ def test_overwrite_replaces_all_that_stood_there(
 ) -> None:
     (made / "stale-00000-of-00001.tfrecord").write_bytes(b"old")
     (tree / "bee" / "001.png").unlink()
-    argv = ("convert", "--input", tree, "--output", made, "--overwrite", "--shards=2")
+    argv = ("convert", "--input", tree, "--output", made, "--overwrite", "--shards=2", "--compression=zlib")
     assert run(capfd, *argv).code == 0
-    assert document(made)["ledger"]["written"] == 23 and len(list(made.glob("*.tfrecord"))) == 2
+    assert document(made)["ledger"]["written"] == 23 and len(list(made.glob("*.tfrecord.zlib"))) == 2
+    assert files_beside_the_shards(made) == set(document(made)["sidecars"]) and not list(made.glob("f*.json"))
     assert document(made)["name"] == "out"
     assert run(capfd, "validate", "--dataset", made).code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def records_of(path: Path) -> list[bytes]:
 
 
 def rewrite(dataset: Path, edit: Edit, number: int = 2, shard: str = SHARD) -> str:
-    """Edits one record with TensorFlow and brings `dataset.json` in line; returns its key."""
+    """Edits one record with TensorFlow and brings `dataset.json` and the index in line; returns its key."""
     path = dataset / shard
     records = records_of(path)
     example = tf.train.Example.FromString(records[number])
@@ -48,6 +49,9 @@ def write_shard(dataset: Path, shard: str, records: list[bytes]) -> None:
     with tf.io.TFRecordWriter(str(path)) as writer:
         for record in records:
             writer.write(record)
+    sizes = [len(record) + 16 for record in records]
+    index = [f"{begin} {size}\n" for begin, size in zip(accumulate(sizes, initial=0), sizes)]
+    (dataset / "_index" / shard).with_suffix(".idx").write_text("".join(index))
     document = json.loads((dataset / "dataset.json").read_text())
     for split in document["splits"].values():
         for entry in split["shards"]:
@@ -257,3 +261,12 @@ def test_nothing_to_validate(
     assert main(["validate", "--dataset", dataset]) == 2
     error = capsys.readouterr().err
     assert words in error and error.count("\n") == 1
+
+
+def test_a_sidecar_that_was_changed_or_lost(dataset: Path) -> None:
+    (dataset / "features.json").unlink()
+    with (dataset / "labels.txt").open("a") as file:
+        file.write("5:another\n")
+    report = validate(str(dataset))
+    assert report.counts == {"SIDECAR_MISMATCH": 2} and not report.sound
+    assert {finding.shard for finding in report.findings} == {"labels.txt", "features.json"}

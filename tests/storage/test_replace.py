@@ -22,13 +22,26 @@ MARK = "_work/replacement/"
 def state_of(bucket: Bucket) -> str:
     """Returns what a reader sees: a whole dataset's fingerprint, or nothing; never a mixture."""
     if "out/dataset.json" not in bucket.names():
-        return ""
+        return _tfds_sees(bucket)
     made = bucket.document("out")
+    for name, sha256 in made["sidecars"].items():
+        assert hashlib.sha256(bucket.get(f"out/{name}")).hexdigest() == sha256, name
     for split in made["splits"].values():
         for shard in split["shards"]:
             data = bucket.get(f"out/{shard['file']}")
             assert hashlib.sha256(data).hexdigest() == shard["sha256"], shard["file"]
     return str(made["fingerprint"])
+
+
+def _tfds_sees(bucket: Bucket) -> str:
+    """Checks that TFDS, which does not ask for dataset.json, opens a whole dataset or none; returns ""."""
+    names = bucket.names("out/")
+    if "dataset_info.json" in names:
+        (split,) = json.loads(bucket.get("out/dataset_info.json"))["splits"]
+        shards = len(split["shardLengths"])
+        files = {f"{split['name']}-{number:05d}-of-{shards:05d}.tfrecord" for number in range(shards)}
+        assert files == {name for name in names if name.endswith(".tfrecord") and MARK not in name}
+    return ""
 
 
 def test_a_place_that_is_taken(capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy) -> None:
@@ -50,19 +63,25 @@ def test_overwriting_leaves_nothing_of_the_old(
     bucket.put("outside.txt", b"")
     bucket.put("out-other/file", b"")
     seen = {old: 0}
+    mixtures = []
 
     def rule(request: Request) -> None:
         if request.kind in ("delete", "copy", "upload") and request.bucket == bucket.name:
             proxy.rule = None
-            state = state_of(bucket)
-            seen[state] = seen.get(state, 0) + 1
-            proxy.rule = rule
+            try:
+                state = state_of(bucket)
+                seen[state] = seen.get(state, 0) + 1
+            except AssertionError as error:  # which would only end the proxy's answer
+                mixtures.append(error)
+            finally:
+                proxy.rule = rule
 
     with proxy.watch(rule):
         new = convert(
             input=f"{shared.url}/small", output=output, shards=2, overwrite=True
         ).dataset.fingerprint
         finals = [r for r in proxy.requests if r.kind == "copy" and r.name.startswith("out/")]
+    assert not mixtures, mixtures[0]
     assert set(seen) == {old, "", new} or set(seen) == {old, ""}
     assert finals[-1].name == "out/dataset.json"
     assert new == document(small_local)["fingerprint"]
@@ -70,6 +89,15 @@ def test_overwriting_leaves_nothing_of_the_old(
     assert set(bucket.names("out/")) == local
     assert {"outside.txt", "out-other/file"} <= set(bucket.names())
     assert validate(output).sound
+
+    convert(input=f"{shared.url}/small", output=output, shards=2, overwrite=True, compression="gzip")
+    names = bucket.names("out/")
+    assert {name for name in names if "/" not in name and name not in ("quarantine.jsonl", "run.json")} == {
+        "dataset.json", "validation.json", *bucket.document("out")["sidecars"],
+        "train-00000-of-00002.tfrecord.gz", "train-00001-of-00002.tfrecord.gz",
+    }  # fmt: skip
+    assert not [name for name in names if name.startswith("_index/")]
+    assert "features.json" not in names
 
 
 @pytest.mark.parametrize(

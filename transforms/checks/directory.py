@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shardwright.schemas.codes import FindingCode, Outcome
-from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.dataset import INDEX_DIR, Dataset
 from shardwright.schemas.findings import Finding
+from shardwright.schemas.plan import index_file, is_compressed
 
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zlib)?\Z")
 
@@ -16,6 +17,40 @@ def unexpected_shards(dataset: Dataset, files: Sequence[str]) -> list[str]:
     """Returns the files that look like shards of the dataset and are none."""
     known = {shard.file for shards in dataset.splits.values() for shard in shards}
     return [file for file in files if _SHARD_NAME.match(file) and file not in known]
+
+
+def index_files(dataset: Dataset) -> dict[str, str]:
+    """Returns the shards that have an index, if the dataset has them at all, and where it is."""
+    return {
+        shard.file: index_file(split, number, len(shards))
+        for split, shards in dataset.splits.items()
+        for number, shard in enumerate(shards)
+        if not is_compressed(shard.file)
+    }
+
+
+def unexpected_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
+    """Returns the indexes that are of none of the dataset's uncompressed shards."""
+    known = set(index_files(dataset).values())
+    return [file for file in _indexes(files) if file not in known]
+
+
+def _indexes(files: Sequence[str]) -> list[str]:
+    return [file for file in files if file.startswith(f"{INDEX_DIR}/") and file.endswith(".idx")]
+
+
+def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
+    """Compares which indexes there are with the shards; a dataset written before there were any has none."""
+    present = set(_indexes(files))
+    for file, index in index_files(dataset).items():
+        if present and index not in present:
+            yield Finding(FindingCode.INDEX_MISMATCH, f"its index {index} is missing", file)
+    for index in unexpected_indexes(dataset, files):
+        yield Finding(
+            FindingCode.INDEX_MISMATCH,
+            "the index is of none of the uncompressed shards of dataset.json",
+            index,
+        )
 
 
 def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
@@ -31,6 +66,7 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
             "the file is named like a shard but dataset.json does not list it",
             file,
         )
+    yield from _check_indexes(dataset, files)
     for split in dataset.splits:
         if not dataset.records(split):
             yield Finding(FindingCode.EMPTY_SPLIT, f"split {split!r} has no records")

@@ -8,15 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import zip_longest
 from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.ledger import index_line
+from shardwright.schemas.plan import index_file, is_compressed
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.checks.record import CheckedRecord, check_record
 from shardwright.transforms.records.framing import (
+    FRAME_BYTES,
     Damage,
     Record,
     compression_of,
@@ -30,6 +35,7 @@ from shardwright.transforms.workers import worker_threads
 Find = Callable[..., None]
 
 _WAITING_PER_THREAD = 32
+_SHOWN_BYTES = 60
 
 
 class Depth(IntEnum):
@@ -48,12 +54,31 @@ class ShardTask(NamedTuple):
       file: its name, for findings.
       split: its split, empty if unknown.
       expected: what `dataset.json` says of it; None for foreign files.
+      index_path: where its index would be; empty for a shard that has none. That it is missing is not found
+        here, but where the directory is looked at as a whole.
     """
 
     path: str
     file: str
     split: str
     expected: Shard | None
+    index_path: str = ""
+
+
+def shard_task(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> ShardTask:
+    """Returns the task to check a shard of a dataset.
+
+    Args:
+      directory: of the dataset.
+      split: the shard's.
+      number: of the shard in its split, from 0.
+      num_shards: shards in the split.
+      shard: what `dataset.json` says of it.
+    """
+    index = (
+        "" if is_compressed(shard.file) else storage.join(directory, index_file(split, number, num_shards))
+    )
+    return ShardTask(storage.join(directory, shard.file), shard.file, split, shard, index)
 
 
 class Row(NamedTuple):
@@ -101,8 +126,10 @@ def check_shard(
             check.bytes = os.fstat(file.fileno()).st_size
             if task.expected:
                 _check_file(file, task.expected, check.bytes, find)
+            index = bytearray()
             for record, result in _check_records(file, task, contract, depth, executor, find):
                 check.records += 1
+                index += index_line(record.offset, len(record.data) + FRAME_BYTES)
                 if result is None:
                     continue
                 for code, message in result.problems:
@@ -127,7 +154,29 @@ def check_shard(
             FindingCode.COUNT_MISMATCH,
             f"it holds {check.records} sound records, dataset.json says {task.expected.records}",
         )
+    if task.index_path and not check.findings:  # else it is the shard that is wrong
+        _check_index(task, bytes(index), find)
     return check
+
+
+def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
+    """Compares a shard's index, if it has one, with the one that its records make."""
+    try:
+        stored = storage.read_bytes(task.index_path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage.fault(error, "read", task.index_path) from error
+    if stored == true:
+        return
+    name = task.index_path.rpartition("/")[2]
+    pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
+    number, lines = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
+    says, wanted = (
+        "nothing" if line is None else repr(printable(line[:_SHOWN_BYTES].decode("utf-8", "replace")))
+        for line in lines
+    )
+    find(FindingCode.INDEX_MISMATCH, f"line {number + 1} of its index {name} is {says}, not {wanted}")
 
 
 def _check_file(file: IO[bytes], expected: Shard, size: int, find: Find) -> None:

@@ -21,19 +21,20 @@ from apache_beam.metrics import Metrics
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import Outcome
-from shardwright.schemas.dataset import DATASET_JSON
+from shardwright.schemas.dataset import ENTRANCES
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, decode_refs
 from shardwright.schemas.ledger import (
     Entry,
     ShardResult,
+    dump_index,
     dump_ledger,
     load_ledger,
     plan_digest,
     tally,
 )
 from shardwright.schemas.metrics import NAMESPACE
-from shardwright.schemas.plan import Forecast, ledger_file, shard_file
+from shardwright.schemas.plan import Forecast, index_file, ledger_file, shard_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import limit_pixels
@@ -168,17 +169,19 @@ class _WriteShard(beam.DoFn):
             _count(result, _Work())
             yield result
             return
-        digest = shard_digest(refs, self._settings, ids, self._versions)
+        texts = forecast.plan.text_of
+        digest = shard_digest(refs, self._settings, ids, self._versions, texts)
         taken_over = self._take_over(planned, digest) if self._resume else None
         if taken_over is not None:
             PROGRESS.add(images=sum(ref.is_candidate for ref in refs), shards=1)
             yield taken_over
             return
         started = time.time()
-        recipe = ShardRecipe(self._settings, layout, ids)
+        recipe = ShardRecipe(self._settings, layout, ids, texts)
         with self._faults():
             if self._resume:  # what was committed once does not stand beside what is redone
-                storage.remove(storage.join(self._directory, DATASET_JSON))
+                for file in ENTRANCES:
+                    storage.remove(storage.join(self._directory, file))
             temporary, work = self._write_records(planned, refs, recipe)
         # One shard is hashed, moved and booked while the images of the next are converted.
         yield from self._finished()
@@ -214,7 +217,7 @@ class _WriteShard(beam.DoFn):
         """Returns the result of an earlier run if plan, size and checksum all agree."""
         try:
             ledger = storage.read_bytes(storage.join(self._directory, ledger_file(*planned[:3])))
-            result, entries = load_ledger(ledger)
+            result, lines = load_ledger(ledger)
             if result.plan_digest != digest:
                 return None
             path = storage.join(self._directory, result.file)
@@ -223,10 +226,24 @@ class _WriteShard(beam.DoFn):
                     return None
                 if storage.sha256_of(file) != result.sha256:
                     return None
+            entries = list(lines)
             bad = tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
         except (OSError, ValueError, TypeError):
             return None
+        with self._faults():
+            self._write_index(planned, entries, keep=True)
         return dataclasses.replace(result, quarantine=bad, reused=True)
+
+    def _write_index(self, planned: PlannedShard, entries: Sequence[Entry], keep: bool = False) -> None:
+        """Writes the index of an uncompressed shard; what is there already can be kept if it is right."""
+        if self._settings.compression != "none":
+            return
+        path, index = storage.join(self._directory, index_file(*planned[:3])), dump_index(entries)
+        if keep:
+            with contextlib.suppress(FileNotFoundError):
+                if storage.read_bytes(path) == index:
+                    return
+        storage.write_bytes(path, index)
 
     def _write_records(
         self, planned: PlannedShard, refs: list[ImageRef], recipe: ShardRecipe
@@ -284,6 +301,7 @@ class _WriteShard(beam.DoFn):
             started=started,
             finished=time.time(),
         )
+        self._write_index(planned, entries)
         ledger = storage.join(self._directory, ledger_file(*planned[:3]))
         storage.write_bytes(ledger, dump_ledger(result, entries))
         return result, work
@@ -310,6 +328,7 @@ def _result_of(planned: PlannedShard, entries: Sequence[Entry]) -> ShardResult:
         kept=sum(entry.stored == "kept" for entry in entries),
         animated=sum(entry.animated for entry in entries),
         boxes=dict(sorted(boxes.items())),
+        formats=dict(sorted(Counter(entry.format for entry in entries if entry.format).items())),
         bad_boxes=tuple(islice(_told(entries), _SHOWN)),
         quarantine=tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED),
     )
@@ -346,12 +365,14 @@ def shard_digest(
     settings: ConvertSettings,
     ids: Mapping[str, int],
     versions: Mapping[str, str],
+    texts: Mapping[str, str] | None = None,
 ) -> str:
     """Returns the digest of all that decides the bytes of a shard with these references."""
     identity = settings.identity()
+    said = {name: texts[name] for ref in refs for name in ref.labels if name in texts} if texts else {}
     return plan_digest(
         ((ref, [ids.get(name, -1) for name in ref.labels]) for ref in refs),
-        {name: identity[name] for name in _SHARD_SETTINGS},
+        {name: identity[name] for name in _SHARD_SETTINGS} | ({"texts": said} if said else {}),
         versions,
     )
 

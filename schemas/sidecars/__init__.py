@@ -1,0 +1,33 @@
+"""Files beside the shards that other tools read a dataset by, as pure functions of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from shardwright.schemas.dataset import DATASET_INFO_JSON, LABEL_MAP_PBTXT, LABELS_TXT, Dataset
+from shardwright.schemas.labels import label_map_pbtxt, labels_txt
+from shardwright.schemas.sidecars.croissant import croissant_json
+from shardwright.schemas.sidecars.parse_module import parse_py
+from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
+from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
+
+#: File name -> its text, None where the file makes no sense for a dataset.
+SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
+    LABELS_TXT: lambda dataset: labels_txt(dataset.labels, dataset.first_label),
+    LABEL_MAP_PBTXT: lambda dataset: label_map_pbtxt(dataset.labels),
+    "croissant.json": croissant_json,
+    DATASET_INFO_JSON: dataset_info_json,
+    "features.json": features_json,
+    "parse.py": parse_py,
+    "schema.pbtxt": schema_pbtxt,
+}
+
+
+def with_sidecars(dataset: Dataset) -> tuple[Dataset, dict[str, bytes]]:
+    """Returns a dataset that knows its sidecars, and these by their file names."""
+    texts = {name: make(dataset) for name, make in SIDECARS.items()}
+    contents = {name: text.encode() for name, text in texts.items() if text is not None}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    return replace(dataset, sidecars=digests), contents

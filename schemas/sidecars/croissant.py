@@ -1,0 +1,357 @@
+"""`croissant.json`: the dataset in MLCommons' Croissant format 1.1, which catalogues of datasets read.
+
+It says what the files are (each shard with its size and sha256) and what the fields of a record mean.
+The standard knows no way to take TFRecords apart, so programs such as mlcroissant read the classes and the
+splits from here, and the records with TensorFlow. What only a person knows is left out for that person
+to add: licence, creator, url, citation, and the date of publication.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from shardwright.schemas.dataset import Dataset, Shard, picture_shape, stored_format
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.fills import FILLS, Fill
+from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.values import ValueType
+
+CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
+#: Shards up to which each is listed with its checksum. Readers take a millisecond for each: with more
+#: only the patterns of their names stand here, and the checksums in `dataset.json`.
+MAX_LISTED_SHARDS = 10_000
+
+_Json = dict[str, Any]
+
+#: The prefixes and terms that every Croissant 1.1 file declares.
+_CONTEXT: _Json = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "arrayShape": "cr:arrayShape",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "containedIn": "cr:containedIn",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isArray": "cr:isArray",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "name": {"@container": "@language"},
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+_SHARDS, _RECORDS, _LABELS, _SPLITS = "shards", "records", "labels", "splits"
+_FORMATS = {
+    "none": ["application/x-tfrecord"],
+    "gzip": ["application/x-tfrecord", "application/gzip"],
+    "zlib": ["application/x-tfrecord", "application/zlib"],
+}
+#: What the usual names of splits mean.
+_SPLIT_URLS = {
+    "train": "cr:TrainingSplit",
+    "training": "cr:TrainingSplit",
+    "val": "cr:ValidationSplit",
+    "valid": "cr:ValidationSplit",
+    "validation": "cr:ValidationSplit",
+    "dev": "cr:ValidationSplit",
+    "test": "cr:TestSplit",
+    "testing": "cr:TestSplit",
+}
+
+
+def croissant_json(dataset: Dataset) -> str:
+    """Returns the description of a dataset as JSON-LD, in ASCII that may stand inside an HTML page, too."""
+    document = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": CONFORMS_TO,
+        "name": dataset.name,
+        "description": _description(dataset),
+        "version": f"1.0.0+{dataset.fingerprint[:12]}",
+        "identifier": dataset.fingerprint,
+        "distribution": list(_distribution(dataset)),
+        "recordSet": [_splits(dataset), *_labels(dataset), _records(dataset)],
+    }
+    return json.dumps(document, indent=2).replace("<", "\\u003c") + "\n"
+
+
+def _description(dataset: Dataset) -> str:
+    splits = ", ".join(f"{split} {dataset.records(split)}" for split in dataset.splits)
+    total = sum(map(dataset.records, dataset.splits))
+    classes = f" of {len(dataset.labels)} classes" if dataset.labels else ""
+    return (
+        f"{total} images{classes} (splits: {splits}), each with what is known of it in a tf.train.Example "
+        f"record of layout {dataset.layout}, in TFRecord files. Fingerprint: {dataset.fingerprint}."
+    )
+
+
+def _distribution(dataset: Dataset) -> Iterable[_Json]:
+    encoding = _FORMATS[str(dataset.plan.settings["compression"])]
+    shards = [shard for shards in dataset.splits.values() for shard in shards]
+    yield {
+        "@type": "cr:FileSet",
+        "@id": _SHARDS,
+        "name": _SHARDS,
+        "description": "The records of all splits.",
+        "encodingFormat": encoding,
+        "includes": [_pattern(shards[0].file) for shards in dataset.splits.values() if shards],
+    }
+    if len(shards) <= MAX_LISTED_SHARDS:
+        yield from (_file(shard, encoding) for shard in shards)
+
+
+def _pattern(file: str) -> str:
+    """Returns what matches the names of all shards of a split, such as `train-*-of-00016.tfrecord`."""
+    return re.sub(r"-[0-9]+-of-", "-*-of-", file, count=1)
+
+
+def _file(shard: Shard, encoding: list[str]) -> _Json:
+    return {
+        "@type": "cr:FileObject",
+        "@id": shard.file,
+        "name": shard.file,
+        "description": f"{shard.records} records.",
+        "contentUrl": shard.file,
+        "contentSize": f"{shard.bytes} B",
+        "encodingFormat": encoding,
+        "sha256": shard.sha256,
+    }
+
+
+def _splits(dataset: Dataset) -> _Json:
+    known = all(split in _SPLIT_URLS for split in dataset.splits)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": _SPLITS,
+        "name": _SPLITS,
+        "description": "The splits, and the number of records in each.",
+        "dataType": "cr:Split",
+        "key": _ref(f"{_SPLITS}/name"),
+        "field": [
+            _plain_field(_SPLITS, "name", "The split's name.", "sc:Text"),
+            *([_plain_field(_SPLITS, "url", "What it is for.", ["sc:URL", "cr:Split"])] if known else []),
+            _plain_field(_SPLITS, "records", "Its number of records.", "sc:Integer"),
+        ],
+        "data": [
+            {
+                f"{_SPLITS}/name": split,
+                **({f"{_SPLITS}/url": _SPLIT_URLS[split]} if known else {}),
+                f"{_SPLITS}/records": dataset.records(split),
+            }
+            for split in dataset.splits
+        ],
+    }
+
+
+def _labels(dataset: Dataset) -> Iterable[_Json]:
+    if dataset.labels:
+        texts = bool(dataset.plan.texts)  # where the names are codes
+        yield {
+            "@type": "cr:RecordSet",
+            "@id": _LABELS,
+            "name": _LABELS,
+            "description": "The classes.",
+            "dataType": "sc:Enumeration",
+            "key": _ref(f"{_LABELS}/id"),
+            "field": [
+                _plain_field(_LABELS, "id", "The class id, as records hold it.", "sc:Integer"),
+                _plain_field(_LABELS, "name", "The class name.", "sc:Text"),
+                *([_plain_field(_LABELS, "text", "What the class is called.", "sc:Text")] if texts else []),
+            ],
+            "data": [
+                {
+                    f"{_LABELS}/id": number,
+                    f"{_LABELS}/name": name,
+                    **({f"{_LABELS}/text": text} if texts else {}),
+                }
+                for number, (name, text) in enumerate(
+                    zip(dataset.labels, dataset.plan.label_texts), dataset.first_label
+                )
+            ],
+        }
+
+
+def _plain_field(record_set: str, name: str, description: str, data_type: str | list[str]) -> _Json:
+    return {
+        "@type": "cr:Field",
+        "@id": f"{record_set}/{name}",
+        "name": name,
+        "description": description,
+        "dataType": data_type,
+    }
+
+
+def _ref(identifier: str) -> _Json:
+    return {"@id": identifier}
+
+
+def _records(dataset: Dataset) -> _Json:
+    keys = [s.name for s in dataset.features if s.fill is Fill.KEY and s.encoding is Encoding.PLAIN]
+    return {
+        "@type": "cr:RecordSet",
+        "@id": _RECORDS,
+        "name": _RECORDS,
+        "description": "One tf.train.Example for each image; a field's column is the name of a feature.",
+        **({"key": _ref(_field_id(keys[0]))} if keys else {}),
+        "field": [*(_field(spec, dataset) for spec in dataset.features), _split_field(dataset)],
+    }
+
+
+def _field(spec: FeatureSpec, dataset: Dataset) -> _Json:
+    data_type, shape = _type_and_shape(spec, dataset)
+    source: _Json = {"fileSet": _ref(_SHARDS), "extract": {"column": spec.name}}
+    if spec.fill is Fill.BOXES:
+        source["format"] = "REL_YXYX"
+    target = _REFERENCES.get(spec.fill) if spec.fill else None
+    if spec.fill is Fill.LABEL_TEXT and dataset.plan.texts:
+        target = f"{_LABELS}/text"
+    return {
+        "@type": "cr:Field",
+        "@id": _field_id(spec.name),
+        "name": spec.name,
+        "description": _meaning(spec),
+        "dataType": data_type,
+        **({"isArray": True, "arrayShape": ",".join(map(str, shape))} if shape else {}),
+        "source": source,
+        **({"references": {"field": _ref(target)}} if target and dataset.labels else {}),
+    }
+
+
+def _field_id(name: str) -> str:
+    """Returns the identifier of a feature: a relative IRI that stays as it is when it is resolved."""
+    identifier = f"{_RECORDS}/{quote(name, safe='/')}"
+    if posixpath.normpath(identifier) != identifier:
+        identifier = f"{_RECORDS}/{quote(name, safe='').replace('.', '%2E')}"
+    return identifier
+
+
+def _split_field(dataset: Dataset) -> _Json:
+    """Returns the field that says by a shard's name what split its records belong to."""
+    names = {spec.name for spec in dataset.features}
+    name = "split"
+    while name in names:
+        name = f"shard_{name}"
+    splits = "|".join(map(re.escape, dataset.splits))
+    return {
+        "@type": "cr:Field",
+        "@id": _field_id(name),
+        "name": name,
+        "description": "The split, which the name of the file begins with.",
+        "dataType": "sc:Text",
+        "source": {
+            "fileSet": _ref(_SHARDS),
+            "extract": {"fileProperty": "filename"},
+            "transform": {"regex": f"^({splits})-[0-9]+-of-[0-9]+"},
+        },
+        "references": {"field": _ref(f"{_SPLITS}/name")},
+    }
+
+
+_REFERENCES = {
+    Fill.LABEL: f"{_LABELS}/id",
+    Fill.OBJECT_LABEL: f"{_LABELS}/id",
+    Fill.LABEL_TEXT: f"{_LABELS}/name",
+    Fill.SYNSET: f"{_LABELS}/name",
+    Fill.OBJECT_TEXT: f"{_LABELS}/name",
+}
+_TYPES = {FeatureType.INT64: "sc:Integer", FeatureType.FLOAT: "sc:Float", FeatureType.BYTES: "sc:Text"}
+_MASK = ["cr:SegmentationMask", "sc:ImageObject"]
+_FILL_TYPES: Mapping[Fill, str | list[str]] = {
+    Fill.ENCODED: "sc:ImageObject",
+    Fill.LABEL: ["sc:Integer", "cr:Label"],
+    Fill.LABEL_TEXT: ["sc:Text", "cr:Label"],
+    Fill.SYNSET: ["sc:Text", "cr:Label"],
+    Fill.OBJECT_LABEL: ["sc:Integer", "cr:Label"],
+    Fill.OBJECT_TEXT: ["sc:Text", "cr:Label"],
+    Fill.BOXES: "cr:BoundingBox",
+    Fill.OBJECT_MASK: _MASK,
+    Fill.SEMANTIC_MASK: _MASK,
+    Fill.PANOPTIC_CATEGORY: _MASK,
+    Fill.PANOPTIC_INSTANCE: _MASK,
+}
+_VALUE_TYPES: Mapping[str, str] = {
+    ValueType.BOOL: "sc:Boolean",
+    ValueType.INT32: "cr:Int32",
+    ValueType.UINT32: "cr:UInt32",
+    ValueType.INT64: "cr:Int64",
+    ValueType.UINT64: "cr:UInt64",
+}
+#: By the type inside a serialized tensor.
+_TENSOR_TYPES: Mapping[str, str] = {
+    "bool": "sc:Boolean",
+    "uint8": "cr:UInt8",
+    "int32": "cr:Int32",
+    "uint32": "cr:UInt32",
+    "int64": "cr:Int64",
+    "uint64": "cr:UInt64",
+    "float32": "cr:Float32",
+    "float64": "cr:Float64",
+    "object": "sc:Text",
+}
+_Shape = tuple[int, ...]
+
+
+def _type_and_shape(spec: FeatureSpec, dataset: Dataset) -> tuple[str | list[str], _Shape]:
+    """Returns a field's type, and its shape with -1 for any number; () for a single value."""
+    if spec.fill is Fill.ENCODED and spec.encoding is Encoding.PLAIN and stored_format(dataset) == "raw":
+        return "cr:UInt8", _sizes(picture_shape(dataset))
+    if spec.fill is Fill.BOXES and spec.encoding is Encoding.PLAIN:
+        return "cr:BoundingBox", (-1,)
+    if spec.encoding is Encoding.TENSOR:
+        return _TENSOR_TYPES[spec.dtype], _sizes(spec.tensor_shape)
+    shape = _sizes(spec.shape)
+    if spec.encoding is Encoding.PLAIN and spec.fill and spec.fill in _FILL_TYPES:
+        return _FILL_TYPES[spec.fill], shape
+    return _VALUE_TYPES.get(spec.value_type, _TYPES[spec.type]), shape
+
+
+def _sizes(shape: Iterable[int | None]) -> _Shape:
+    return tuple(-1 if size is None else size for size in shape)
+
+
+def _meaning(spec: FeatureSpec) -> str:
+    """Returns what a feature is, in words."""
+    text = FILLS[spec.fill].what if spec.fill else "of unknown meaning"
+    if spec.fill is Fill.EXTRA:
+        text = f"column {spec.column or spec.name} of the source"
+    notes = [text, *([_ENCODED_AS[spec.encoding]] if spec.encoding in _ENCODED_AS else [])]
+    notes += ["left out where the source says nothing of the kind"] if spec.optional else []
+    return "; ".join(notes)
+
+
+_ENCODED_AS = {
+    Encoding.BASE64: "as URL-safe base64",
+    Encoding.TENSOR: "as a serialized tensor, which tf.io.parse_tensor reads",
+}

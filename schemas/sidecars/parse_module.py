@@ -1,0 +1,296 @@
+"""`parse.py`: reads a dataset with TensorFlow alone, in code that people copy into their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import dedent, indent
+
+from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
+from shardwright.schemas.fills import Fill
+from shardwright.schemas.labels import UNLABELLED
+from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.parsing import quoted, spec_source
+
+#: Class names that stand in the file itself; more are read from `dataset.json`.
+_MAX_NAMES = 300
+_WIDTH = 100
+_COMPRESSION_TYPES = {"gzip": "GZIP", "zlib": "ZLIB"}
+_PIXEL_MASKS = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+#: Names in TensorFlow of what NumPy calls otherwise.
+_TENSOR_TYPES = {"object": "string"}
+
+_READ_DOCUMENT = """
+def _dataset_json(directory):
+    with tf.io.gfile.GFile(os.path.join(directory, "dataset.json")) as file:
+        return json.load(file)
+"""
+
+_ID_MASK = '''
+def _id_mask(png):
+    """Returns the ids in a grey PNG, [height, width], int32."""
+    # It has 8 bits a pixel, or 16 where an id is above 255: byte 24 says which. The decoder
+    # stretches 8 bits to 16, so that 255 becomes 65535 = 255 * 257.
+    ids = tf.cast(tf.io.decode_png(png, channels=1, dtype=tf.uint16)[..., 0], tf.int32)
+    return tf.where(tf.strings.substr(png, 24, 1) == b"\\x10", ids, ids // 257)
+'''
+
+_OPTIONAL_ID_MASK = '''
+def _optional_id_mask(png):
+    """Returns the ids in a grey PNG; where a record has none, an empty mask, [0, 0]."""
+    return tf.cond(png == b"", lambda: tf.zeros([0, 0], tf.int32), lambda: _id_mask(png))
+'''
+
+_OBJECT_MASKS = '''
+def _object_masks(pngs, image):
+    """Returns the masks of all objects, [objects, height, width], uint8: 1 inside, 0 outside."""
+    size = tf.shape(image)[:2]
+
+    def masks():
+        return tf.map_fn(
+            lambda png: tf.io.decode_png(png, channels=1)[..., 0],
+            pngs,
+            fn_output_signature=tf.TensorSpec([None, None], tf.uint8),
+        )
+
+    return tf.cond(tf.size(pngs) > 0, masks, lambda: tf.zeros([0, size[0], size[1]], tf.uint8))
+'''
+
+
+def parse_py(dataset: Dataset) -> str:
+    """Returns the source of `parse.py`."""
+    split = quoted(next((name for name in dataset.splits if dataset.records(name)), "train"))
+    body = "".join(f"    {line}\n" for line in _parse_lines(dataset))
+    id_masks = [spec for spec in dataset.features if spec.fill in _PIXEL_MASKS]
+    parts = (
+        f'"""{_docstring(dataset, split)}"""\n\nimport json\nimport os\n\nimport tensorflow as tf\n\n'
+        f"# Where the dataset is; name it if you use this elsewhere.\n"
+        f"HERE = os.path.dirname(os.path.abspath(__file__))\n\n",
+        _READ_DOCUMENT,
+        "\n\n" + _labels(dataset),
+        "\n# What each record holds, as tf.io.parse_single_example wants to know it.\n",
+        spec_source(dataset.features),
+        "\n" + _ID_MASK if id_masks else "",
+        "\n" + _OPTIONAL_ID_MASK if any(_may_be_absent(dataset, spec) for spec in id_masks) else "",
+        "\n" + _OBJECT_MASKS if _find(dataset, Fill.OBJECT_MASK) else "",
+        "\n\ndef parse(record):\n"
+        '    """Returns a record\'s tensors by the names in `features`; pictures and masks are decoded."""\n'
+        f"{body}    return example\n",
+        _load(dataset, split),
+    )
+    return "".join(parts)
+
+
+def _docstring(dataset: Dataset, split: str) -> str:
+    splits = ", ".join(f"{_shown(name)} {dataset.records(name):,}" for name in dataset.splits)
+    classes = f"{len(dataset.labels):,} classes" if dataset.labels else "no classes"
+    facts = (
+        f"Reads the dataset {_shown(dataset.name)} (layout {_shown(dataset.layout)}) with TensorFlow alone."
+    )
+    counts = f"Records: {splits or 'none'}; {classes}."
+    picture = next((quoted(s.name) for s in dataset.features if s.fill is Fill.ENCODED), None)
+    label = next((quoted(s.name) for s in dataset.features if _is_single_label(s)), None)
+    number = f"example[{label}]{f' - {dataset.first_label}' if dataset.first_label else ''}"
+    shown = [f"example[{picture}].shape"] if picture else []
+    shown += [f"labels[{number}]"] if label and dataset.labels else []
+    example = dedent(f"""\
+        from parse import labels, load
+
+        for example in load({split}).take(3):
+            print({", ".join(shown)})
+        """)
+    inside = indent(_in_docstring(example), "    ")
+    return f"{_in_docstring(facts)}\n\n{_in_docstring(counts)}\n\n{inside}"
+
+
+def _is_single_label(spec: FeatureSpec) -> bool:
+    sides = spec.tensor_shape if spec.encoding is Encoding.TENSOR else spec.shape
+    return spec.fill is Fill.LABEL and sides == ()
+
+
+def _shown(text: str) -> str:
+    """Returns a name without what ends lines or steers a terminal."""
+    return quoted(text)[1:-1]
+
+
+def _in_docstring(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+
+
+def _labels(dataset: Dataset) -> str:
+    """Returns the statement that names the classes."""
+    if not dataset.labels:
+        return "# There are no classes.\nlabels = ()\n"
+    says = f"# Class names in the order of their ids; the first id is {dataset.first_label}.\n"
+    if dataset.keeps_unlabelled:
+        says += f"# Pictures without a class have {UNLABELLED}.\n"
+    if len(dataset.labels) > _MAX_NAMES:
+        return f'{says}labels = tuple(_dataset_json(HERE)["labels"])\n'
+    names = _wrapped([quoted(name) for name in dataset.labels])
+    if "\n" in names or len(names) > _WIDTH - len("labels = ()"):
+        return f"{says}labels = (\n{indent(names, '    ')}\n)\n"
+    return f"{says}labels = ({names if len(dataset.labels) == 1 else names[:-1]})\n"
+
+
+def _wrapped(literals: Sequence[str]) -> str:
+    """Returns literals with commas, as many in a line as fit."""
+    lines, line = [], ""
+    for literal in literals:
+        if line and len(line) + len(literal) + 2 > _WIDTH - 4:
+            lines.append(line)
+            line = ""
+        line += f"{' ' if line else ''}{literal},"
+    return "\n".join((*lines, line))
+
+
+def _parse_lines(dataset: Dataset) -> Iterator[str]:
+    """Yields the statements that make tensors of a record."""
+    yield "example = tf.io.parse_single_example(record, features)"
+    for spec in dataset.features:
+        yield from _encoding_lines(spec)
+    for spec in dataset.features:
+        yield from _value_lines(spec)
+        if spec.fill is Fill.ENCODED:
+            yield from _picture_lines(dataset, spec)
+    yield from _mask_lines(dataset)
+    picture, objects = _find(dataset, Fill.ENCODED), _find(dataset, Fill.OBJECT_MASK)
+    if picture and objects:
+        yield f"masks = {_item(objects)}"
+        yield f"{_item(objects)} = _object_masks(masks, {_item(picture)})"
+
+
+def _may_be_absent(dataset: Dataset, spec: FeatureSpec) -> bool:
+    """Whether a record may be without a mask, or hold an empty one for a picture that has none."""
+    return spec.optional or dataset.keeps_unlabelled
+
+
+def _mask_lines(dataset: Dataset) -> Iterator[str]:
+    """Yields what decodes masks with an id for every pixel."""
+    masks = [spec for spec in dataset.features if spec.fill in _PIXEL_MASKS]
+    for absent, reader in ((False, "_id_mask"), (True, "_optional_id_mask")):
+        specs = [spec for spec in masks if _may_be_absent(dataset, spec) is absent]
+        if len(specs) == 1:
+            yield f"ids = {_item(specs[0])}"
+            yield f"{_item(specs[0])} = {reader}(ids)"
+        elif specs:
+            yield "for name in ("
+            yield from (f"    {quoted(spec.name)}," for spec in specs)
+            yield "):"
+            yield f"    example[name] = {reader}(example[name])"
+
+
+def _encoding_lines(spec: FeatureSpec) -> Iterator[str]:
+    """Yields what undoes the encoding of a feature."""
+    item = _item(spec)
+    if spec.encoding is Encoding.BASE64:
+        yield f"{item} = tf.io.decode_base64({item})"
+    if spec.encoding is Encoding.TENSOR:
+        parsed = f"tf.io.parse_tensor({item}, tf.{_TENSOR_TYPES.get(spec.dtype, spec.dtype)})"
+        yield f"{item} = tf.ensure_shape({parsed}, {list(spec.tensor_shape)})"
+
+
+def _value_lines(spec: FeatureSpec) -> Iterator[str]:
+    """Yields what makes the declared type and shape of what stands in the record."""
+    item = _item(spec)
+    if spec.encoding is not Encoding.TENSOR:
+        if None in spec.shape[1:]:
+            sides = [-1 if side is None else side for side in spec.shape]
+            yield f"{item} = tf.reshape({item}, {sides})"
+        if spec.value_type == "bool":
+            yield f"{item} = tf.cast({item}, tf.bool)"
+
+
+def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
+    """Yields what makes [height, width, channels], uint8, of the stored picture."""
+    item, shape = _item(spec), picture_shape(dataset)
+    if spec.encoding is Encoding.TENSOR and spec.dtype != "object":  # pixels in their shape already
+        yield f"{item} = tf.ensure_shape({item}, {list(shape)})"
+        return
+    stored = stored_format(dataset)
+    if stored == "raw":
+        yield f"pixels = tf.io.decode_raw({item}, tf.uint8)"
+        yield from _reshape_lines(dataset, item, shape)
+        return
+    channels = f"channels={shape[2] or 0}"  # 0: as many as the file has
+    if stored == "jpeg":
+        yield f"encoded = {item}"  # and the transform that gives the pixels that other decoders give
+        yield f'image = tf.io.decode_jpeg(encoded, {channels}, dct_method="INTEGER_ACCURATE")'
+    elif stored == "png":
+        yield f"image = tf.io.decode_png({item}, {channels})"
+    else:
+        yield f"encoded = {item}"
+        yield f"image = tf.io.decode_image(encoded, {channels}, expand_animations=False)"
+    yield f"{item} = " + ("image" if None in shape[:2] else f"tf.ensure_shape(image, {list(shape)})")
+
+
+def _reshape_lines(dataset: Dataset, item: str, shape: Sequence[int | None]) -> Iterator[str]:
+    """Yields what gives bare pixels their sides: constants where all have them, else the record's."""
+    whole = _find(dataset, Fill.SHAPE)
+    if None not in shape:
+        yield f"{item} = tf.reshape(pixels, {list(shape)})"
+    elif whole:
+        yield f"{item} = tf.ensure_shape(tf.reshape(pixels, {_item(whole)}), {list(shape)})"
+    else:
+        named = [_find(dataset, fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)]
+        sides = [_side(size, spec) for size, spec in zip(shape, named)]
+        if sides.count("-1") > 1:  # bare pixels of unknown sides stay a flat list
+            yield f"{item} = pixels"
+            return
+        yield f"{item} = tf.reshape(pixels, [{', '.join(sides)}])"
+
+
+def _side(size: int | None, spec: FeatureSpec | None) -> str:
+    if size is not None:
+        return str(size)
+    if spec is None:
+        return "-1"
+    return f"tf.cast({_item(spec)}, tf.int64)" if spec.encoding is Encoding.TENSOR else _item(spec)
+
+
+def _find(dataset: Dataset, wanted: Fill) -> FeatureSpec | None:
+    return next((spec for spec in dataset.features if spec.fill is wanted), None)
+
+
+def _item(spec: FeatureSpec) -> str:
+    return f"example[{quoted(spec.name)}]"
+
+
+def _load(dataset: Dataset, split: str) -> str:
+    compression = _COMPRESSION_TYPES.get(str(dataset.plan.settings.get("compression", "none")))
+    read = "tf.data.TFRecordDataset"
+    if compression:
+        read = f'lambda file: {read}(file, compression_type="{compression}")'
+    return f'''
+
+def load(split, shuffle=0, seed=None, directory=HERE):
+    """Returns the records of a split as a tf.data.Dataset of what `parse` returns.
+
+    Args:
+      split: such as {_in_docstring(split)}.
+      shuffle: among how many records to shuffle, anew in each epoch; 0 for the same order always.
+      seed: of the shuffling.
+      directory: where the dataset is.
+    """
+    shards = _dataset_json(directory)["splits"][split]["shards"]
+    shards = [shard for shard in shards if shard["records"]]
+    names = [os.path.join(directory, shard["file"]) for shard in shards]
+    files = tf.data.Dataset.from_tensor_slices(tf.constant(names, tf.string))
+    if shuffle:
+        files = files.shuffle(max(1, len(names)), seed)
+    records = files.interleave(
+        {read},
+        cycle_length=8,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    count = sum(shard["records"] for shard in shards)
+    records = records.apply(tf.data.experimental.assert_cardinality(count))
+    if shuffle:
+        records = records.shuffle(shuffle, seed)
+    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+if __name__ == "__main__":
+    for example in load({split}).take(1):
+        for name, value in example.items():
+            print(f"{{name}}: {{value.dtype.name}} {{list(value.shape)}}")
+'''

@@ -1,0 +1,231 @@
+"""`features.json` and `dataset_info.json`: what `tfds.builder_from_directory` needs to read the shards.
+
+The shards stay as they are. The names of the features in TensorFlow Datasets (TFDS) are those of the
+records, `image/encoded` too: it writes nested features under such names, so it reads them as well.
+
+Written after TFDS 4.9's `core/features`, `core/splits.py`, `core/naming.py` and `core/dataset_info.py`.
+What a person may stumble over:
+
+- **Class ids are the records' own.** Where they begin at 1, the names begin with `__unused_0__`, so that
+  `int2str` is right for each. -1 (no class) reads as -1; ask `int2str` for no name of that.
+- **Class names** stand in `features.json` itself. TFDS's own `*.labels.txt` has a name on a line, and
+  would lose empty ones, spaces around a name and line breaks within.
+- **Optional features** are lists, empty where a record has none, even those of a single value: TFDS
+  would make up the smallest number there is.
+- **Splits without a record** are left out, as TFDS never has one: else `as_dataset()` of all splits fails.
+- **What TFDS would not decode as it was meant is left as bytes**: pictures where one is WebP (it
+  decodes to four dimensions), base64, serialized tensors, bare pixels of unknown size, masks of objects
+  and of instances, and masks of classes unless the ids of all classes fit into 8 bits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwright.schemas.dataset import Dataset, picture_shape, stored_format, stored_formats
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.plan import is_compressed
+
+#: How TFDS is to put the shards' names together.
+FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
+#: TFDS wants a version of three numbers, and its own tool takes this one where the directory is not
+#: named by any. What tells two builds apart is the fingerprint, which the description has.
+DEFAULT_VERSION = "1.0.0"
+
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}")
+_MODULE = "tensorflow_datasets.core.features"
+_DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "string"}
+#: Declared types of extra columns and constants that TFDS restores from what a record holds.
+_DECLARED = ("bool", "int32", "uint32", "uint64")
+#: Length and checksums around each record, which TFDS does not count.
+_FRAME_BYTES = 16
+_MAX_ID_OF_8_BITS = 255
+
+_Json = dict[str, Any]
+_Shape = Sequence[int | None]
+
+
+def features_json(dataset: Dataset) -> str | None:
+    """Returns `features.json`, or None where TFDS cannot read the shards (compressed ones)."""
+    if not _readable(dataset):
+        return None
+    features = {spec.name: _feature(spec, dataset) for spec in dataset.features}
+    return _text(_connector("features_dict.FeaturesDict", "featuresDict", {"features": features}))
+
+
+def dataset_info_json(dataset: Dataset) -> str | None:
+    """Returns `dataset_info.json`, or None where TFDS cannot read the shards (compressed ones)."""
+    if not _readable(dataset):
+        return None
+    supervised = _supervised(dataset.features)
+    return _text(
+        {
+            "name": tfds_name(dataset.name),
+            "version": dataset.name if _VERSION.fullmatch(dataset.name) else DEFAULT_VERSION,
+            "description": _description(dataset),
+            "fileFormat": "tfrecord",
+            "splits": [_split(dataset, split) for split in dataset.splits if dataset.records(split)],
+            **({"supervisedKeys": supervised} if supervised else {}),
+        }
+    )
+
+
+def tfds_name(name: str) -> str:
+    """Returns a dataset's name as TFDS allows them: small letters, digits and `_`, a letter first."""
+    plain = re.sub(r"[^0-9a-z]+", "_", name.lower()).strip("_")
+    if not plain:
+        return "dataset"
+    return plain if plain[0].isalpha() else f"dataset_{plain}"
+
+
+def class_names(labels: Sequence[str], first_label: int) -> list[str]:
+    """Returns the name of each id from 0 on; ids below the first class have one that says so."""
+    taken = set(labels)
+    names: list[str] = []
+    for number in range(first_label):
+        name = f"__unused_{number}__"
+        while name in taken:
+            name += "_"
+        names.append(name)
+    return [*names, *labels]
+
+
+def _readable(dataset: Dataset) -> bool:
+    """Whether TFDS can read the shards: it takes neither compressed ones nor splits named `_`."""
+    files = (shard.file for shards in dataset.splits.values() for shard in shards)
+    named = all(any(map(str.isalnum, split)) for split in dataset.splits)
+    return named and not any(map(is_compressed, files))
+
+
+def _feature(spec: FeatureSpec, dataset: Dataset) -> _Json:
+    """Returns a feature as it stands in `features.json`."""
+    if spec.encoding is not Encoding.PLAIN:
+        return _values(spec, _scalar(spec))
+    if spec.fill is Fill.ENCODED and not spec.optional:
+        return _picture(dataset)
+    if spec.fill in (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY) and not spec.optional:
+        return _class_mask(dataset)
+    if spec.fill is Fill.BOXES:
+        return _sequence(_custom("bounding_boxes.BBoxFeature", {}))
+    if spec.fill in (Fill.LABEL, Fill.OBJECT_LABEL):
+        return _values(spec, _class_label(dataset))
+    return _values(spec, _scalar(spec))
+
+
+def _picture(dataset: Dataset) -> _Json:
+    stored, shape = stored_format(dataset), picture_shape(dataset)
+    if stored == "raw":
+        return _text_feature() if None in shape else _tensor("uint8", shape, "bytes")
+    if "webp" in stored_formats(dataset):
+        return _text_feature()
+    image = {"dtype": "uint8", "shape": _dimensions(shape)}
+    # TFDS wants to know the number of channels of a picture whose format it is told
+    surely = stored in ("jpeg", "png") and shape[2] is not None
+    return _connector(
+        "image_feature.Image", "image", {**image, "encodingFormat": stored} if surely else image
+    )
+
+
+def _class_mask(dataset: Dataset) -> _Json:
+    """Returns a mask of class ids: a picture with names, where each mask there is has 8 bits."""
+    names = class_names(dataset.labels, dataset.first_label)
+    if not dataset.labels or len(names) > _MAX_ID_OF_8_BITS or dataset.keeps_unlabelled:
+        return _text_feature()  # without a mask, a record has a text of no bytes, which is no picture
+    height, width, _ = picture_shape(dataset)
+    return _custom(
+        "labeled_image.LabeledImage",
+        {"labels": names, "shape": [height, width, 1], "encoding_format": "png"},
+    )
+
+
+def _values(spec: FeatureSpec, scalar: _Json) -> _Json:
+    """Returns a feature of as many values as the shape says; lists may be absent from a record."""
+    if not spec.optional and None not in spec.shape:
+        return _tensor(_dtype(spec), spec.shape) if spec.shape else scalar
+    each = spec.shape[1:]
+    if spec.shape[:1] == (None,) and each and None not in each:
+        return _tensor(_dtype(spec), spec.shape)
+    return _sequence(scalar)
+
+
+def _scalar(spec: FeatureSpec) -> _Json:
+    return _text_feature() if spec.type is FeatureType.BYTES else _tensor(_dtype(spec), ())
+
+
+def _dtype(spec: FeatureSpec) -> str:
+    declared = spec.value_type if spec.type is FeatureType.INT64 else ""
+    return declared if declared in _DECLARED else _DTYPES[spec.type]
+
+
+def _class_label(dataset: Dataset) -> _Json:
+    return _custom(
+        "class_label_feature.ClassLabel", {"names": class_names(dataset.labels, dataset.first_label)}
+    )
+
+
+def _text_feature() -> _Json:
+    """Returns the feature of bytes as they are; TFDS has texts undecoded too."""
+    return _connector("text_feature.Text", "text", {})
+
+
+def _tensor(dtype: str, shape: _Shape, encoding: str = "none") -> _Json:
+    return _connector(
+        "tensor_feature.Tensor", "tensor", {"dtype": dtype, "encoding": encoding, "shape": _dimensions(shape)}
+    )
+
+
+def _sequence(each: _Json) -> _Json:
+    return _connector("sequence_feature.Sequence", "sequence", {"feature": each, "length": "-1"})
+
+
+def _custom(name: str, arguments: Mapping[str, Any]) -> _Json:
+    """Returns a feature whose class is called with arguments, which may say more than its message."""
+    return _connector(name, "jsonFeature", {"json": json.dumps(arguments, sort_keys=True)})
+
+
+def _connector(name: str, field: str, content: Mapping[str, Any]) -> _Json:
+    """Returns a message `Feature` (TFDS's `proto/feature.proto`) in protobuf's JSON."""
+    return {"pythonClassName": f"{_MODULE}.{name}", field: content}
+
+
+def _dimensions(shape: _Shape) -> _Json:
+    return {"dimensions": [str(-1 if size is None else size) for size in shape]} if shape else {}
+
+
+def _supervised(features: Sequence[FeatureSpec]) -> _Json | None:
+    """Returns what `as_supervised=True` yields: the picture and its class."""
+    images = [spec.name for spec in features if spec.fill is Fill.ENCODED and not spec.optional]
+    labels = [
+        spec.name
+        for spec in features
+        if spec.fill is Fill.LABEL and spec.encoding is Encoding.PLAIN and not spec.optional
+    ]
+    if not images or not labels:
+        return None
+    return {"tuple": {"items": [{"featureKey": images[0]}, {"featureKey": labels[0]}]}}
+
+
+def _split(dataset: Dataset, split: str) -> _Json:
+    shards = dataset.splits[split]
+    return {
+        "name": split,
+        "filepathTemplate": FILE_TEMPLATE,
+        "shardLengths": [str(shard.records) for shard in shards],
+        "numBytes": str(sum(shard.bytes - _FRAME_BYTES * shard.records for shard in shards)),
+    }
+
+
+def _description(dataset: Dataset) -> str:
+    return (
+        f"Images: {sum(map(dataset.records, dataset.splits))}. Classes: {len(dataset.labels)}. "
+        f"Layout: {dataset.layout}. Fingerprint: {dataset.fingerprint}. Written by Shardwright."
+    )
+
+
+def _text(value: _Json) -> str:
+    """Serialises in plain ASCII, for readers that go by the machine's locale."""
+    return json.dumps(value, indent=2, sort_keys=True) + "\n"

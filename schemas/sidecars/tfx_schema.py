@@ -1,0 +1,227 @@
+"""`schema.pbtxt`: what TFX, TensorFlow Data Validation and TensorFlow Transform are told of the records.
+
+A text-format `tensorflow.metadata.v0.Schema` (tensorflow_metadata/proto/v0/schema.proto). A feature that
+every record has, with as many values in each, has a `shape`, which `schema_as_feature_spec` reads as
+`FixedLenFeature`; of all others it says the `value_count`, which is read as `VarLenFeature`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.fills import Fill, Needs
+from shardwright.schemas.labels import UNLABELLED
+from shardwright.schemas.layouts import Encoding, FeatureSpec, Layout, layout_by_name
+from shardwright.schemas.pbtxt import Symbol, Value, message
+from shardwright.schemas.values import ValueType
+
+_Fields: TypeAlias = Sequence[tuple[str, Value]]
+#: A feature's domain: the field of `Feature` that names its kind, and the fields of that.
+_Domain: TypeAlias = tuple[str, _Fields]
+
+_TYPES = {FeatureType.BYTES: "BYTES", FeatureType.INT64: "INT", FeatureType.FLOAT: "FLOAT"}
+_ANY_SHARE: _Domain = ("float_domain", [("min", 0.0), ("max", 1.0)])
+_FLAG: _Domain = ("int_domain", [("min", 0), ("max", 1)])
+#: What `image/format` may say, and which of these formats TensorFlow decodes.
+_FORMATS = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
+_DECODABLE = ("jpeg", "png")
+_MAX_CHANNELS = 4
+
+
+def schema_pbtxt(dataset: Dataset) -> str:
+    """Returns the schema of a dataset's records."""
+    return message(("feature", _feature(spec, dataset)) for spec in dataset.features)
+
+
+def _feature(spec: FeatureSpec, dataset: Dataset) -> _Fields:
+    domain = _domain(spec, dataset)
+    comment = _ENCODED_AS.get(spec.encoding)
+    return [
+        ("name", spec.name),
+        ("type", Symbol(_TYPES[spec.type])),
+        *([] if spec.optional else [("presence", [("min_fraction", 1.0), ("min_count", 1)])]),
+        _size(spec),
+        *([domain] if domain else []),
+        *([("annotation", [("comment", comment)])] if comment else []),
+    ]
+
+
+_ENCODED_AS = {
+    Encoding.BASE64: "URL-safe base64: tf.io.decode_base64 reads it",
+    Encoding.TENSOR: "a serialized tensor: tf.io.parse_tensor reads it",
+}
+
+
+def _size(spec: FeatureSpec) -> tuple[str, Value]:
+    """Returns how many values a record holds of a feature.
+
+    A shape stands only where every record has the feature: TensorFlow Transform refuses it elsewhere.
+    """
+    if spec.length is None:
+        return "value_count", [("min", 0)]
+    if spec.optional:
+        return "value_count", [("min", spec.length), ("max", spec.length)]
+    return "shape", [("dim", [("size", size)]) for size in spec.shape if size is not None]
+
+
+def _domain(spec: FeatureSpec, dataset: Dataset) -> _Domain | None:
+    """Returns what is known of a feature's values; None where nothing is."""
+    if spec.fill is None or spec.encoding is not Encoding.PLAIN:
+        return None
+    if spec.fill is Fill.CONSTANT:
+        return _constant(spec)
+    if spec.fill is Fill.EXTRA:
+        return _declared(spec)
+    known = _DOMAINS.get(spec.fill)
+    return known(dataset) if callable(known) else known
+
+
+_DECLARED: Mapping[str, _Domain] = {
+    ValueType.BOOL: ("bool_domain", []),
+    ValueType.INT32: ("int_domain", [("min", -(2**31)), ("max", 2**31 - 1)]),
+    ValueType.UINT32: ("int_domain", [("min", 0), ("max", 2**32 - 1)]),
+    ValueType.UINT64: ("int_domain", [("min", 0)]),
+}
+
+
+def _declared(spec: FeatureSpec) -> _Domain | None:
+    if spec.value_type == ValueType.ENUM:
+        known = [("min", 0), ("max", len(spec.value) - 1)] if spec.value else []  # the names of its numbers
+        return "int_domain", [*known, ("is_categorical", True)]
+    return _DECLARED.get(spec.value_type)
+
+
+def _constant(spec: FeatureSpec) -> _Domain | None:
+    if not spec.value or not all(math.isfinite(v) for v in spec.value if isinstance(v, float)):
+        return None
+    if spec.type is FeatureType.BYTES:
+        try:
+            return _one_of([value.decode() for value in spec.value])
+        except UnicodeDecodeError:
+            return None
+    kind = "int_domain" if spec.type is FeatureType.INT64 else "float_domain"
+    return kind, [("min", min(spec.value)), ("max", max(spec.value))]
+
+
+def _one_of(values: Sequence[str]) -> _Domain | None:
+    return ("string_domain", [("value", value) for value in dict.fromkeys(values)]) if values else None
+
+
+def _layout(dataset: Dataset) -> Layout:
+    return layout_by_name(str(dataset.plan.settings["layout"]))
+
+
+def _keeps_unlabelled(dataset: Dataset) -> bool:
+    """Whether there may be images without a class; only layouts about classes leave them out."""
+    return dataset.keeps_unlabelled or _layout(dataset).needs is not Needs.LABEL
+
+
+def _label(dataset: Dataset) -> _Domain | None:
+    first, last = dataset.first_label, dataset.first_label + len(dataset.labels) - 1
+    if _keeps_unlabelled(dataset):
+        first = UNLABELLED
+        last = last if dataset.labels else UNLABELLED
+    return _class_ids(first, last)
+
+
+def _class_ids(first: int, last: int) -> _Domain | None:
+    if last < first:
+        return None
+    return "int_domain", [("min", first), ("max", last), ("is_categorical", True)]
+
+
+def _object_label(dataset: Dataset) -> _Domain | None:
+    return _class_ids(dataset.first_label, dataset.first_label + len(dataset.labels) - 1)
+
+
+def _label_text(dataset: Dataset) -> _Domain | None:
+    return _label_names(dataset, dataset.plan.label_texts)
+
+
+def _synset(dataset: Dataset) -> _Domain | None:
+    return _label_names(dataset, dataset.labels)
+
+
+def _label_names(dataset: Dataset, names: Sequence[str]) -> _Domain | None:
+    if _layout(dataset).needs is not Needs.LABEL:
+        return None  # there an image may have a class that is none of the objects' or the masks'
+    return _one_of([*names, *([""] if _keeps_unlabelled(dataset) else [])])
+
+
+def _object_text(dataset: Dataset) -> _Domain | None:
+    return _one_of(dataset.labels)
+
+
+def _format(dataset: Dataset) -> _Domain | None:
+    names = _layout(dataset).format_names
+    formats = [name for kind, name in _FORMATS.items() if kind in stored_formats(dataset)]
+    return _one_of([names.get(name, name) for name in formats])
+
+
+def _picture(dataset: Dataset) -> _Domain | None:
+    stored = stored_formats(dataset)
+    return None if stored == ("raw",) else _images(all(kind in _DECODABLE for kind in stored))
+
+
+def _mask(dataset: Dataset) -> _Domain:
+    return _images(_has_masks(dataset))
+
+
+def _has_masks(dataset: Dataset) -> bool:
+    """Whether every image has the mask that a layout wants."""
+    return not dataset.keeps_unlabelled
+
+
+def _images(decodable: bool) -> _Domain:
+    return "image_domain", [("minimum_supported_image_fraction", 1.0)] if decodable else []
+
+
+def _side(number: int, most: int | None = None) -> Callable[[Dataset], _Domain]:
+    """Returns the domain of one of height, width and channels."""
+
+    def domain(dataset: Dataset) -> _Domain:
+        size = picture_shape(dataset)[number]
+        upper = size or most
+        return "int_domain", [("min", size or 1), *([("max", upper)] if upper else [])]
+
+    return domain
+
+
+#: By what fills a feature: its domain, or what makes it of the dataset.
+_DOMAINS: Mapping[Fill, _Domain | Callable[[Dataset], _Domain | None]] = {
+    Fill.ENCODED: _picture,
+    Fill.FORMAT: _format,
+    Fill.HEIGHT: _side(0),
+    Fill.WIDTH: _side(1),
+    Fill.CHANNELS: _side(2, _MAX_CHANNELS),
+    Fill.SHAPE: ("int_domain", [("min", 1)]),
+    Fill.COLORSPACE: ("string_domain", [("value", "RGB"), ("value", "Grayscale")]),
+    Fill.LABEL: _label,
+    Fill.LABEL_TEXT: _label_text,
+    Fill.SYNSET: _synset,
+    Fill.SPLIT: lambda dataset: _one_of(list(dataset.splits)),
+    **dict.fromkeys((Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX, Fill.BOXES), _ANY_SHARE),
+    Fill.OBJECT_LABEL: _object_label,
+    Fill.OBJECT_TEXT: _object_text,
+    **dict.fromkeys(
+        (
+            Fill.OBJECT_CROWD,
+            Fill.OBJECT_DIFFICULT,
+            Fill.OBJECT_TRUNCATED,
+            Fill.OBJECT_OCCLUDED,
+            Fill.OBJECT_GROUP_OF,
+            Fill.OBJECT_DEPICTION,
+        ),
+        _FLAG,
+    ),
+    Fill.OBJECT_AREA: ("float_domain", [("min", 0.0)]),
+    Fill.OBJECT_MASK: lambda _: _images(True),
+    Fill.SEMANTIC_MASK: _mask,
+    Fill.SEMANTIC_FORMAT: lambda dataset: _one_of(["png"] if _has_masks(dataset) else ["png", ""]),
+    Fill.PANOPTIC_CATEGORY: _mask,
+    Fill.PANOPTIC_INSTANCE: _mask,
+}

@@ -1,0 +1,51 @@
+"""Run as a script: reads datasets through the `parse.py` beside each, as if only TensorFlow were installed.
+
+`only_tensorflow.py RESULT DIRECTORY...` pickles what each `parse.py` says and yields.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+
+class _NotInstalled(importlib.abc.MetaPathFinder):
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        if fullname.partition(".")[0] in ("shardwright", "apache_beam", "PIL", "yaml", "cykooz"):
+            raise ModuleNotFoundError(fullname)
+
+
+def read(directory: Path) -> dict[str, Any]:
+    spec = importlib.util.spec_from_file_location(f"parse_{directory.name}", directory / "parse.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: dict[str, Any] = {"labels": module.labels, "splits": {}, "lengths": {}, "shapes": {}}
+    for split in module._dataset_json(str(directory))["splits"]:
+        dataset = module.load(split)
+        found["lengths"][split] = len(dataset)
+        found["shapes"][split] = {
+            name: tensor.shape.as_list() if tensor.shape.rank is not None else None
+            for name, tensor in dataset.element_spec.items()
+        }
+        found["splits"][split] = list(dataset.as_numpy_iterator())
+        again = list(module.load(split).as_numpy_iterator())
+        assert pickle.dumps(again) == pickle.dumps(found["splits"][split]), "another order"
+        shuffled = list(module.load(split, shuffle=100, seed=1).as_numpy_iterator())
+        assert len(shuffled) == len(again)
+    return found
+
+
+def main(result: str, *directories: str) -> None:
+    sys.meta_path.insert(0, _NotInstalled())
+    found = {Path(directory).name: read(Path(directory)) for directory in directories}
+    assert not {"shardwright", "PIL"} & sys.modules.keys()
+    Path(result).write_bytes(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,352 @@
+"""`parse.py`: it gives back what was converted, with TensorFlow alone, whatever the dataset."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import itertools
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import PHOTOS
+from PIL import Image, ImageOps
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.example import parse_example
+from shardwright.schemas.layouts import LAYOUTS, Fill
+from shardwright.schemas.plan import Plan
+from shardwright.schemas.sidecars.parse_module import parse_py
+from shardwright.transforms.records.sample import read_lazily
+
+READER = Path(__file__).with_name("only_tensorflow.py")
+#: Class names that would end a string, a line, a docstring or a format.
+HOSTILE = ('"""', 'it\'s "so"', "new\nline", "back\\slash\\", "{braces} %s", "żółw 🐢\u202e", "#'\t</script>")
+MANY = tuple(f"class {i}" for i in range(300))
+PICTURES = sorted((PHOTOS / "birds").glob("*.jpg"))
+
+OWN_LAYOUT = """
+features:
+  "picture \\"1\\"": {fill: encoded, tensor: true}
+  class: {fill: label, tensor: true}
+  names: {fill: label_text}
+  sides: {fill: shape, tensor: true}
+  price: {column: price, type: float}
+  rare: {column: rare, type: bool}
+  grid: {column: grid, type: int64, shape: [2, null]}
+  tags: {column: tags, type: string, shape: [null], tensor: true}
+  version: {constant: [[1, 2], [3, 4]], type: int32}
+  caption: {fill: caption, optional: true, tensor: true}
+  key: {fill: key, base64: true}
+  mask: {fill: semantic_mask, optional: true}
+pixels: true
+"""
+
+
+def make_inputs(root: Path) -> None:
+    """Writes folders of classes, a table, boxes with outlines, and masks of 8 and of 16 bits."""
+    for i, name in enumerate(HOSTILE):
+        folder = root / "classes" / name.replace("/", "_")
+        folder.mkdir(parents=True)
+        with Image.open(PICTURES[i % len(PICTURES)]) as picture:
+            small = ImageOps.exif_transpose(picture).resize((30 + i, 20))
+        (small.convert("L") if i == 2 else small).save(folder / f"{i}.{('png', 'jpg', 'webp')[i % 3]}")
+    rows = [
+        {"file": path.name, "label": "bird", "price": i / 2, "rare": i % 2 == 0, "grid": [1, 2, 3, 4],
+         "tags": ["a", "b"][:i]} for i, path in enumerate(PICTURES)
+    ]  # fmt: skip
+    (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "own.yaml").write_text(OWN_LAYOUT)
+    (root / "masks").mkdir()
+    (root / "images").mkdir()
+    images, annotations = [], []
+    for i, path in enumerate(PICTURES):
+        with Image.open(path) as picture:
+            width, height = picture.size
+        shutil.copy(path, root / "images")
+        ids = np.full((height, width), 3 + 300 * (i % 2), np.uint16)
+        ids[: height // 2] = 255
+        mask = Image.fromarray(ids if i % 2 else ids.astype(np.uint8))
+        mask.save(root / "masks" / f"{path.stem}.png")
+        images.append({"id": i, "file_name": path.name, "width": width, "height": height})
+        for number in range(i):  # the first has none
+            outline = [0, 0, width / 2, 0, width / 2, height / 2 + number]
+            annotations.append(
+                {"id": len(annotations), "image_id": i, "category_id": 1, "iscrowd": 0, "area": 1.0,
+                 "bbox": [0, 0, width / 2, height / 2 + number], "segmentation": [outline]}
+            )  # fmt: skip
+    categories = [{"id": 1, "name": "bird"}]
+    document = {"images": images, "annotations": annotations, "categories": categories}
+    (root / "coco.json").write_text(json.dumps(document))
+
+
+#: Name of the dataset -> its settings; a path is one below the inputs.
+CASES: dict[str, dict[str, Any]] = {
+    "kept": {"splits": "train=0.5,test=0.5", "color": "keep", "compression": "gzip"},
+    "jpeg": {"layout": "imagenet", "resize": "32x24", "compression": "zlib", "shards": 3},
+    "grey": {"layout": "tfds", "resize": 16, "color": "gray", "image_format": "png"},
+    "webp": {"layout": "minimal", "resize": 16, "fit": "contain", "color": "gray", "image_format": "webp"},
+    "bare": {"layout": "tutorial", "image_format": "raw"},
+    "tfrecorder": {"layout": "tfrecorder", "color": "gray"},
+    "raw": {"layout": "raw", "resize": "16x8", "fit": "pad", "splits": "train=0.9999,test=0.0001"},
+    "raw_with_shape": {"layout": "raw_with_shape", "limit": 2, "shards": 5},
+    "own": {"input": "rows.jsonl", "layout": "own.yaml", "image_root": "images", "resize": 16, "limit": 3},
+    "several": {"input": "rows.jsonl", "image_root": "images", "label_separator": "|", "resize": 8},
+    "boxes": {"input": "coco.json", "layout": "detection", "image_root": "images", "resize": 40},
+    "vision": {"input": "coco.json", "image_root": "images", "layout": "vision",
+               "fit": "cover", "resize": 40},
+    "pixels": {"input": "images", "layout": "segmentation", "mask_dir": "masks", "resize": 32},
+}  # fmt: skip
+_PATHS = ("input", "image_root", "mask_dir", "layout")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every dataset, converted, with its `parse.py`, in a directory of an odd name."""
+    root = tmp_path_factory.mktemp("parse")
+    make_inputs(root)
+    for name, said in CASES.items():
+        settings = {"input": "classes", **said}
+        for option in _PATHS:
+            place = root / str(settings.get(option, "-"))
+            if place.exists():
+                settings[option] = str(place)
+        output = root / "out {x}'s" / name
+        made = convert(output=str(output), max_bad_fraction=0, verify="none", **settings)
+        (output / "parse.py").write_text(parse_py(made.dataset), encoding="utf-8")
+        (output / "train-00000-of-00099.tfrecord").write_bytes(b"a stale shard")
+    return root / "out {x}'s"
+
+
+@pytest.fixture(scope="module")
+def found(root: Path) -> dict[str, Any]:
+    """What the readers gave, all of them read in one process that has no Shardwright."""
+    result = root / "found.pickle"
+    places = [str(root / name) for name in CASES]
+    subprocess.run([sys.executable, "-I", READER, result, *places], check=True, timeout=300)
+    return dict(pickle.loads(result.read_bytes()))
+
+
+def dataset_at(directory: Path) -> Dataset:
+    return Dataset.from_json(json.loads((directory / "dataset.json").read_text()), "dataset.json")
+
+
+def records_of(directory: Path, dataset: Dataset, split: str) -> list[dict[str, Any]]:
+    """The records as they stand in the shards, in order."""
+    return [
+        {name: list(feature.values) for name, feature in parse_example(item.data).items()}
+        for shard in dataset.splits[split]
+        for item in read_lazily(str(directory / shard.file))
+    ]
+
+
+def pixels_of(stored: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(stored)) as picture:
+        pixels = np.asarray(picture if picture.mode in ("L", "RGB", "I;16") else picture.convert("RGB"))
+    return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
+def key_of(values: Mapping[str, Any], name: str) -> tuple[Any, ...]:
+    return tuple(np.ravel(values[name]).tolist())
+
+
+#: Dataset -> what of its records is compared as it is, one of them telling them apart.
+PLAIN = {
+    "kept": ("image/filename", "image/class/label", "image/class/text", "image/height", "image/format"),
+    "jpeg": ("image/filename", "image/class/label", "image/class/synset", "image/colorspace"),
+    "boxes": (
+        "image/filename", "image/object/bbox/xmin", "image/object/bbox/ymax", "image/object/class/label",
+        "image/object/class/text", "image/caption",
+    ),
+    "vision": ("image/filename", "image/object/bbox/xmax", "image/object/area", "image/object/is_crowd"),
+    "pixels": ("image/filename", "image/segmentation/class/format"),
+    "several": ("image/filename", "image/class/label", "image/class/text"),
+    "tfrecorder": ("image_name", "split", "label", "image_channels"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_values_are_those_of_the_records(name: str, root: Path, found: Mapping[str, Any]) -> None:
+    dataset = dataset_at(root / name)
+    assert found[name]["labels"] == dataset.labels
+    first, *_ = PLAIN[name]
+    for split in dataset.splits:
+        told = sorted(found[name]["splits"][split], key=lambda example: key_of(example, first))
+        there = sorted(records_of(root / name, dataset, split), key=lambda record: key_of(record, first))
+        assert len(told) == len(there) == found[name]["lengths"][split] == dataset.records(split)
+        assert told, "nothing to compare"
+        for example, record in zip(told, there):
+            assert example.keys() == {spec.name for spec in dataset.features}
+            for feature in PLAIN[name]:
+                np.testing.assert_array_equal(np.ravel(example[feature]), record.get(feature, []))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "own"])
+def test_pictures_are_those_that_were_stored(name: str, root: Path, found: Mapping[str, Any]) -> None:
+    dataset = dataset_at(root / name)
+    picture = next(spec.name for spec in dataset.features if spec.fill is Fill.ENCODED)
+    raw = dataset.plan.settings["image_format"] == "raw"
+    for split in dataset.splits:
+        told = [example[picture] for example in found[name]["splits"][split]]
+        assert all(pixels.dtype == np.uint8 and pixels.ndim == 3 for pixels in told)
+        stored = [record[picture][0] for record in records_of(root / name, dataset, split)]
+        if raw:
+            bare = [base64.urlsafe_b64decode(data) if name == "tfrecorder" else data for data in stored]
+            assert sorted(pixels.tobytes() for pixels in told) == sorted(bare)
+            continue
+        left = [pixels_of(data) for data in stored]
+        for pixels in told:  # decoders of JPEG differ by a few steps where nobody says which transform
+            near = [i for i, other in enumerate(left) if other.shape == pixels.shape and _same(pixels, other)]
+            assert near, f"{name}: a picture of shape {pixels.shape} is none that was stored"
+            del left[near[0]]
+        assert not left
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.abs(one.astype(int) - other).max() <= 8)
+
+
+def test_bare_pixels_stand_upright(root: Path, found: Mapping[str, Any]) -> None:
+    """Rows and columns are not exchanged: compared with the sources themselves."""
+    sources = {}
+    for path in (root.parent / "classes").rglob("*.*"):
+        with Image.open(path) as picture:
+            sources[path.parent.name] = np.asarray(picture.convert("RGB"))
+    examples = found["raw_with_shape"]["splits"]["train"]
+    assert len(examples) == 2
+    for example in examples:
+        pixels = sources[example["name"].decode()]
+        assert example["shape"].tolist() == list(example["data"].shape)
+        np.testing.assert_array_equal(example["data"], pixels)
+    for name, picture, sides in (
+        ("bare", "image_raw", ("height", "width", "depth")),
+        ("tfrecorder", "image", ("image_height", "image_width", "image_channels")),
+    ):
+        for example in found[name]["splits"]["train"]:
+            assert example[picture].shape == tuple(example[side] for side in sides)
+    assert found["raw"]["splits"]["test"] == [] and found["raw"]["lengths"]["test"] == 0
+
+
+def test_shapes_are_known_where_all_pictures_have_them(found: Mapping[str, Any]) -> None:
+    shapes = {name: found[name]["shapes"]["train"] for name in CASES}
+    assert shapes["jpeg"]["image/encoded"] == [24, 32, 3]
+    assert shapes["grey"]["image"] == [16, 16, 1]
+    assert shapes["webp"]["image"] == [None, None, 3]
+    assert shapes["raw"]["image"] == [8, 16, 3]
+    assert shapes["raw_with_shape"]["data"] == [None, None, 3]
+    assert shapes["tfrecorder"]["image"] == [None, None, 1]
+    assert shapes["kept"]["image/encoded"] == [None, None, None]
+    assert shapes["boxes"]["image/object/bbox/xmin"] == [None]
+    assert shapes["own"]["grid"] == [2, None]
+
+
+def test_masks_are_decoded(root: Path, found: Mapping[str, Any]) -> None:
+    seen = set()
+    for example in found["pixels"]["splits"]["train"]:
+        mask = example["image/segmentation/class/encoded"]
+        assert (mask.shape, mask.dtype) == ((32, 32), np.int32)
+        seen.add(tuple(np.unique(mask)))
+    assert seen == {(3, 255), (255, 303)}  # of 8 bits and of 16
+    counts = []
+    for name in ("boxes", "vision"):
+        for example in found[name]["splits"]["train"]:
+            masks, objects = example["image/object/mask"], example["image/object/class/label"]
+            counts.append(len(masks))
+            assert masks.shape == (len(objects), *example["image/encoded"].shape[:2])
+            assert masks.dtype == np.uint8 and set(np.unique(masks)) <= {0, 1}
+            assert not len(masks) or masks.max() == 1
+            if name == "vision":
+                assert example["image/panoptic/category_mask"].shape == (0, 0)
+    assert sorted(counts) == sorted(list(range(len(PICTURES))) * 2)
+
+
+def test_a_layout_of_ones_own_comes_back_in_its_types(root: Path, found: Mapping[str, Any]) -> None:
+    rows = {
+        row["file"]: row for row in map(json.loads, (root.parent / "rows.jsonl").read_text().splitlines())
+    }
+    examples = found["own"]["splits"]["train"]
+    assert len(examples) == 3
+    for example in examples:
+        row = rows[example["key"].decode().rpartition("/")[2]]
+        assert example['picture "1"'].shape == (16, 16, 3)
+        assert example["sides"].tolist() == [16, 16, 3]
+        assert example["class"] == 0 and example["names"] == b"bird"
+        assert example["price"] == row["price"]
+        assert example["rare"].dtype == bool and example["rare"] == row["rare"]
+        assert example["grid"].tolist() == [[1, 2], [3, 4]]
+        assert [tag.decode() for tag in example["tags"]] == row["tags"]
+        assert example["version"].tolist() == [[1, 2], [3, 4]]
+        assert example["caption"].shape == (0,)
+        assert example["mask"].shape == (0, 0)
+
+
+def made_up(
+    layout: str, labels: tuple[str, ...] = HOSTILE, name: str = "made up", **settings: Any
+) -> Dataset:
+    """A dataset that nobody wrote."""
+    said = {
+        "resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep", "compression": "none",
+        "layout": layout, "unlabelled": "quarantine", **settings,
+    }  # fmt: skip
+    splits = {'od"""d\\': (), "train": (Shard("train-00000-of-00001.tfrecord", 1, 2, "3"),)}
+    plan = Plan(labels, {split: len(shards) for split, shards in splits.items()}, {}, said)
+    chosen = LAYOUTS[layout]
+    return Dataset(name, layout, chosen.features, plan, {}, splits, {}, {}, chosen.first_label)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_it_is_python_for_every_layout_format_and_compression(layout: str) -> None:
+    formats = ("raw",) if LAYOUTS[layout].pixels else ("keep", "jpeg", "png", "webp", "raw")
+    choices = itertools.product(
+        formats, ("none", "gzip"), ("", "64x48"), ("rgb", "keep"), ("quarantine", "keep")
+    )
+    for image_format, compression, resize, color, unlabelled in choices:
+        dataset = made_up(
+            layout, image_format=image_format, compression=compression, resize=resize, color=color,
+            unlabelled=unlabelled,
+        )  # fmt: skip
+        source = parse_py(dataset)
+        assert source == parse_py(dataset)
+        tree = ast.parse(source)
+        names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert {"parse", "load"} <= names
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert {name for name in used if name.startswith("_")} <= {*names, "__file__", "__name__"}
+        assert source.count("compression_type") == (compression != "none")
+        if layout in ("segmentation", "panoptic"):  # pictures without a mask hold no bytes of one
+            assert ("_optional_id_mask" in source) == (unlabelled == "keep")
+
+
+@pytest.mark.parametrize("labels", [(), ("one",), ("a", "b"), HOSTILE, MANY])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_any_name_stays_a_name(labels: tuple[str, ...], name: str) -> None:
+    source = parse_py(made_up("classification", labels, name))
+    tree = ast.parse(source.encode().decode())
+    assert ast.get_docstring(tree, clean=False)
+    (value,) = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "labels"
+    ]
+    assert ast.literal_eval(value) == labels
+
+
+def test_many_names_are_read_from_the_dataset() -> None:
+    source = parse_py(made_up("classification", tuple(f"class {i}" for i in range(21_843))))
+    assert 'labels = tuple(_dataset_json(HERE)["labels"])' in source
+    assert len(source) < 4_000
+
+
+def test_lines_are_short_enough_to_read() -> None:
+    for layout in LAYOUTS:
+        lines = parse_py(made_up(layout, MANY)).splitlines()
+        assert max(map(len, lines)) <= 100

@@ -1,0 +1,124 @@
+"""Originals that are kept: what is known of their formats, and who goes by it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import io
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import PHOTOS
+from PIL import Image
+
+from shardwright.schemas.dataset import Dataset, stored_format, stored_formats
+
+tf = pytest.importorskip("tensorflow")
+tfds = pytest.importorskip("tensorflow_datasets")
+schema_pb2 = pytest.importorskip("tensorflow_metadata.proto.v0.schema_pb2")
+
+from google.protobuf import text_format  # noqa: E402
+from tfds_reading import check_all, converted, examples_of, in_order, load, values_of  # noqa: E402
+
+BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))[:4]
+#: Kind of dataset -> the formats of its sources, as files are called.
+KINDS = {
+    "jpeg": ("jpg", "jpg", "jpg", "jpg"),
+    "png too": ("jpg", "png", "jpg", "png"),
+    "webp too": ("jpg", "png", "jpg", "webp"),
+}
+STORED = {"jpeg": ("jpeg",), "png too": ("jpeg", "png"), "webp too": ("jpeg", "png", "webp")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Returns what gives the directory and the dataset of a kind, converted once."""
+
+    @functools.cache
+    def of_kind(kind: str) -> tuple[Path, Dataset]:
+        root = tmp_path_factory.mktemp("kept")
+        folder = root / "in" / "birds"
+        folder.mkdir(parents=True)
+        for bird, ending in zip(BIRDS, KINDS[kind], strict=True):
+            with Image.open(bird) as picture:
+                picture.resize((40, 30)).save(folder / f"{bird.stem}.{ending}")
+        return converted(root / "out", input=str(root / "in"), image_format="keep", splits="a=0.5,b=0.5")
+
+    return of_kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_there_is_counted(made: Any, kind: str) -> None:
+    directory, dataset = made(kind)
+    for split in dataset.splits:
+        records = examples_of(directory, dataset, split)
+        found = Counter(values_of(record, "image/format")[0].decode() for record in records)
+        assert dataset.formats[split] == found
+    assert sum(map(Counter, dataset.formats.values()), Counter()) == Counter(KINDS[kind])
+    assert stored_formats(dataset) == STORED[kind]
+    assert stored_format(dataset) == ("jpeg" if kind == "jpeg" else "")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tfds_decodes_unless_one_is_webp(made: Any, kind: str) -> None:
+    directory, dataset = made(kind)
+    feature = check_all(directory, dataset).info.features["image/encoded"]
+    if kind == "webp too":
+        assert isinstance(feature, tfds.features.Text)
+    else:
+        assert isinstance(feature, tfds.features.Image)
+        assert feature.encoding_format == ("jpeg" if kind == "jpeg" else None)
+        assert in_order(load(directory), "a")[0]["image/encoded"].shape == (30, 40, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_schema_names_the_formats(made: Any, kind: str) -> None:
+    directory, _ = made(kind)
+    schema = text_format.Parse((directory / "schema.pbtxt").read_text(), schema_pb2.Schema())
+    features = {feature.name: feature for feature in schema.feature}
+    assert set(features["image/format"].string_domain.value) == set(KINDS[kind])
+    decodable = features["image/encoded"].image_domain.minimum_supported_image_fraction
+    assert decodable == (kind != "webp too")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parse_py_decodes_every_format(made: Any, kind: str) -> None:
+    directory, dataset = made(kind)
+    place = importlib.util.spec_from_file_location(f"parse_{kind[0]}", directory / "parse.py")
+    assert place is not None and place.loader is not None
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    assert ("decode_jpeg" in (directory / "parse.py").read_text()) == (kind == "jpeg")
+    for split in dataset.splits:
+        records = {values_of(record, "image/filename")[0]: record
+                   for record in examples_of(directory, dataset, split)}  # fmt: skip
+        found = list(module.load(split).as_numpy_iterator())
+        assert len(found) == len(records) > 0
+        for example in found:
+            stored = values_of(records[example["image/filename"]], "image/encoded")[0]
+            if kind == "jpeg":
+                with Image.open(io.BytesIO(stored)) as picture:
+                    decoded = np.asarray(picture)
+            else:  # by which TensorFlow chooses the faster transform of JPEG
+                decoded = tf.io.decode_image(stored, channels=3, expand_animations=False).numpy()
+            np.testing.assert_array_equal(example["image/encoded"], decoded)
+
+
+def test_where_it_is_not_known_any_format_may_be_there(made: Any) -> None:
+    directory, dataset = made("jpeg")
+    document = json.loads((directory / "dataset.json").read_text())
+    del document["formats"]
+    older = Dataset.from_json(document, "dataset.json")
+    assert older.fingerprint == dataset.fingerprint
+    in_part = replace(dataset, formats={"a": dataset.formats["a"]})  # shards of an older ledger say nothing
+    for unknown in (older, in_part):
+        assert stored_formats(unknown) == ("jpeg", "png", "webp") and stored_format(unknown) == ""
+    encoded = replace(
+        older, plan=replace(older.plan, settings={**older.plan.settings, "image_format": "webp"})
+    )
+    assert stored_format(encoded) == "webp"

@@ -1,0 +1,198 @@
+"""TensorFlow Datasets loads any uncompressed dataset as it stands, and reads what TensorFlow reads."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shardwright.schemas.layouts import LAYOUTS, Fill, Needs
+from shardwright.schemas.sidecars.tfds import FILE_TEMPLATE
+
+tfds = pytest.importorskip("tensorflow_datasets")
+from described import described  # noqa: E402
+from tfds_reading import check_all, converted, in_order, load, read_dataset  # noqa: E402
+
+#: Layout -> a dataset that has it and is there already.
+CONVERTED = {
+    "classification": "photos",
+    "imagenet": "gray",
+    "tfds": "webp",
+    "tfrecorder": "tfrecorder",
+    "tutorial": "originals",
+}
+
+
+def test_classification(sound_dataset: Path) -> None:
+    dataset = read_dataset(sound_dataset)
+    builder = check_all(sound_dataset, dataset)
+    info = builder.info
+    assert (info.name, str(info.version)) == ("dataset", "1.0.0")
+    assert dataset.fingerprint in info.description
+    assert info.features["image/encoded"].shape == (64, 64, 3)
+    assert info.features["image/encoded"].encoding_format == "jpeg"
+    label = info.features["image/class/label"]
+    assert tuple(label.names) == dataset.labels
+    for example in in_order(builder, "train"):
+        number, name = int(example["image/class/label"]), example["image/class/text"].decode()
+        assert label.int2str(number) == name and label.str2int(name) == number
+
+
+def test_tfds_own_count_of_the_shards_agrees(sound_dataset: Path) -> None:
+    found = tfds.folder_dataset.compute_split_info_from_directory(
+        data_dir=sound_dataset, filename_template=FILE_TEMPLATE
+    )
+    splits = load(sound_dataset).info.splits
+    assert {info.name for info in found} == set(splits)
+    assert all(info.to_proto() == splits[info.name].to_proto() for info in found)
+
+
+def test_slices(sound_dataset: Path) -> None:
+    builder = load(sound_dataset)
+
+    def keys(split: Any) -> list[bytes]:
+        return [example["image/filename"] for example in in_order(builder, split)]
+
+    train, test = keys("train"), keys("test")
+    assert keys("train[:10]") == train[:10]
+    assert keys("train[50%:]") == train[round(len(train) / 2) :]
+    assert keys("train+validation") == train + keys("validation")
+    assert keys("train[3:5]+test[-2:]") == train[3:5] + test[-2:]
+    assert [key for part in tfds.even_splits("train", n=4) for key in keys(part)] == train
+    assert builder.info.splits["train[50%:]"].num_examples == len(train) - round(len(train) / 2)
+    assert set(builder.as_dataset()) == {"train", "validation", "test"}
+
+
+def test_supervised(sound_dataset: Path) -> None:
+    builder = load(sound_dataset)
+    pairs = in_order(builder, "validation", as_supervised=True)
+    assert pairs
+    for (image, label), example in zip(pairs, in_order(builder, "validation"), strict=True):
+        np.testing.assert_array_equal(image, example["image/encoded"])
+        assert label == example["image/class/label"]
+
+
+def test_whole_batches_and_frames(sound_dataset: Path) -> None:
+    builder = load(sound_dataset)
+    batch = next(iter(builder.as_dataset(split="train", batch_size=8, shuffle_files=True)))
+    assert batch["image/encoded"].shape == (8, 64, 64, 3)
+    frame = tfds.as_dataframe(builder.as_dataset(split="test"), builder.info)
+    assert len(frame) == builder.info.splits["test"].num_examples
+    assert "image/class/label" in frame.to_html()
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "encoding_format"),
+    [
+        ({"color": "gray", "resize": "40x24", "image_format": "png"}, (24, 40, 1), "png"),
+        ({"color": "keep", "resize": 32, "image_format": "png"}, (32, 32, None), None),
+        ({"resize": 32, "fit": "contain"}, (None, None, 3), "jpeg"),
+    ],
+    ids=["gray", "color_kept", "sizes_vary"],
+)
+def test_pictures(tmp_path: Path, settings: Mapping[str, Any], shape: Any, encoding_format: Any) -> None:
+    builder = check_all(*converted(tmp_path / "out", limit=9, **settings))
+    image = builder.info.features["image/encoded"]
+    assert (image.shape, image.encoding_format) == (shape, encoding_format)
+
+
+def test_bare_pixels(tmp_path: Path) -> None:
+    builder = check_all(*converted(tmp_path / "a", limit=9, image_format="raw", resize="20x10"))
+    pixels = builder.info.features["image/encoded"]
+    assert (pixels.shape, pixels.np_dtype) == ((10, 20, 3), np.uint8)
+    builder = check_all(*converted(tmp_path / "b", limit=9, image_format="raw"))
+    assert isinstance(builder.info.features["image/encoded"], tfds.features.Text)
+
+
+def test_webp_stays_bytes() -> None:
+    directory = described("webp")
+    image, _ = in_order(check_all(directory, read_dataset(directory)), "train", as_supervised=True)[0]
+    assert max(Image.open(io.BytesIO(image)).size) == 24
+
+
+def test_empty_shards_and_an_empty_split(tmp_path: Path) -> None:
+    directory, dataset = converted(
+        tmp_path / "out", limit=6, resize=16, splits="train=0.999999,test=0.000001", shards=8
+    )
+    assert dataset.records("test") == 0 and 0 in [shard.records for shard in dataset.splits["train"]]
+    builder = check_all(directory, dataset)
+    assert sorted(builder.as_dataset()) == ["train"]
+    assert len(in_order(builder, "train[2:]")) == 4
+
+
+def test_load_by_name_and_version(tmp_path: Path) -> None:
+    _, dataset = converted(tmp_path / "flowers" / "2.1.0", limit=6, resize=16, layout="tfds")
+    found, info = tfds.load("flowers:2.1.0", data_dir=tmp_path, split="train", with_info=True)
+    assert len(found) == info.splits["train"].num_examples == dataset.records("train")
+    assert str(info.version) == "2.1.0"
+
+
+@pytest.mark.parametrize(("compression", "kind"), [("gzip", "shapes"), ("zlib", "raw")])
+def test_compressed_datasets_have_none(compression: str, kind: str) -> None:
+    directory = described(kind)
+    assert read_dataset(directory).plan.settings["compression"] == compression
+    assert not list(directory.glob("features.json")) + list(directory.glob("dataset_info.json"))
+
+
+@pytest.mark.parametrize("layout", [name for name, one in LAYOUTS.items() if one.needs is Needs.LABEL])
+def test_layouts_of_classes(tmp_path: Path, layout: str) -> None:
+    if layout in CONVERTED:
+        directory = described(CONVERTED[layout])
+        dataset = read_dataset(directory)
+        assert dataset.layout == layout
+    else:
+        directory, dataset = converted(tmp_path / "out", layout=layout, limit=5, resize="20x10")
+    builder = check_all(directory, dataset)
+    fills = LAYOUTS[layout].by_fill()
+    if Fill.LABEL not in fills:
+        assert builder.info.supervised_keys is None
+        return
+    keys = (fills[Fill.ENCODED].name, fills[Fill.LABEL].name)
+    assert builder.info.supervised_keys == keys
+    names = builder.info.features[keys[1]].names
+    assert tuple(names[dataset.first_label :]) == dataset.labels
+    counts = Counter(names[label] for _, label in in_order(builder, "train", as_supervised=True))
+    assert counts == dataset.class_counts["train"]
+
+
+def test_several_labels_and_columns(tmp_path: Path) -> None:
+    for name in "abc":
+        Image.new("RGB", (8, 6), (ord(name), 0, 0)).save(tmp_path / f"{name}.png")
+    rows = ["path,label,price,tags,new", "a.png,x|y,0.5,t|u,1", "b.png,y,-1,,0", "c.png,,3,v,1"]
+    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
+    builder = check_all(
+        *converted(
+            tmp_path / "out",
+            input=str(tmp_path / "rows.csv"),
+            label_separator="|",
+            unlabelled="keep",
+            extra_columns="price:float,tags:string[],new:bool",
+        )
+    )
+    found = {example["image/filename"]: example for example in in_order(builder, "train")}
+    assert builder.info.features["image/class/label"].names == ["x", "y"]
+    assert [found[name]["image/class/label"].tolist() for name in (b"a.png", b"b.png")] == [[0, 1], [1]]
+    assert found[b"b.png"]["tags"].tolist() == [] and found[b"c.png"]["price"] == 3
+    assert [found[name]["new"].dtype for name in found] == [np.bool_] * 3
+
+
+@pytest.mark.parametrize("layout", ["detection", "vision"])
+def test_objects(layout: str) -> None:
+    directory = described(layout)
+    builder = check_all(directory, read_dataset(directory))
+    assert builder.info.supervised_keys is None
+    names = builder.info.features["image/object/class/label"].names
+    found: Counter[str] = Counter()
+    for example in (*in_order(builder, "train"), *in_order(builder, "test")):
+        texts = [text.decode() for text in example["image/object/class/text"]]
+        assert [names[number] for number in example["image/object/class/label"]] == texts
+        assert example["image/object/bbox/xmin"].shape == (len(texts),)
+        found.update(texts)
+    assert found.keys() == {"wing", "<b>eak"} and found["wing"] == found["<b>eak"] > 1
+    assert names[0] == "__unused_0__"

@@ -1,0 +1,285 @@
+"""`schema.pbtxt`: protobuf reads it, records are as it says, TensorFlow Transform parses them by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from described import HOSTILE_NAMES, KINDS, described, of_layout, read
+from google.protobuf import text_format
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.fills import Fill
+from shardwright.schemas.layouts import LAYOUTS, FeatureSpec
+from shardwright.schemas.parsing import ParsingKind, parsing_spec
+from shardwright.schemas.pbtxt import Symbol, message, quoted
+from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
+
+DTYPES = {schema_pb2.INT: tf.int64, schema_pb2.FLOAT: tf.float32, schema_pb2.BYTES: tf.string}
+LISTS = {schema_pb2.INT: "int64_list", schema_pb2.FLOAT: "float_list", schema_pb2.BYTES: "bytes_list"}
+
+
+def parsed(text: str) -> schema_pb2.Schema:
+    return text_format.Parse(text, schema_pb2.Schema())
+
+
+def written(kind: str) -> dict[str, schema_pb2.Feature]:
+    """Returns the features of the file that a conversion left behind."""
+    text = (described(kind) / "schema.pbtxt").read_text(encoding="ascii")
+    return {feature.name: feature for feature in parsed(text).feature}
+
+
+def serialized(directory: Path) -> Iterator[bytes]:
+    dataset = read(directory)
+    files = [str(directory / shard.file) for shards in dataset.splits.values() for shard in shards]
+    compression = str(dataset.plan.settings["compression"]).upper()
+    yield from tf.data.TFRecordDataset(
+        files, "" if compression == "NONE" else compression
+    ).as_numpy_iterator()
+
+
+def faults(features: dict[str, schema_pb2.Feature], record: bytes) -> Iterator[str]:
+    """Yields what of a record is not as a schema says."""
+    found = tf.train.Example.FromString(record).features.feature
+    yield from (f"{name} is unknown" for name in found if name not in features)
+    for name, feature in features.items():
+        if name not in found:
+            if feature.presence.min_fraction == 1:
+                yield f"{name} is missing"
+            continue
+        kind = found[name].WhichOneof("kind")
+        if kind != LISTS[feature.type]:
+            yield f"{name} is a {kind}"
+            continue
+        values = list(getattr(found[name], kind).value)
+        least, most = counts(feature)
+        if not least <= len(values) <= most:
+            yield f"{name} has {len(values)} values"
+        yield from (f"{name}: {value!r:.80}" for value in values if not in_domain(feature, value))
+
+
+def counts(feature: schema_pb2.Feature) -> tuple[float, float]:
+    if feature.HasField("shape"):
+        length = int(np.prod([dim.size for dim in feature.shape.dim], initial=1))
+        return length, length
+    limits = feature.value_count
+    return limits.min, limits.max if limits.HasField("max") else np.inf
+
+
+def in_domain(feature: schema_pb2.Feature, value: Any) -> bool:
+    kind = feature.WhichOneof("domain_info")
+    if kind is None:
+        return True
+    domain = getattr(feature, kind)
+    if kind == "bool_domain":
+        return value in (0, 1)
+    if kind == "string_domain":
+        return value.decode() in domain.value
+    if kind == "image_domain":
+        needed = domain.minimum_supported_image_fraction == 1
+        return not needed or tf.io.decode_image(value).shape[-1] in (1, 3, 4)
+    low = domain.min if domain.HasField("min") else -np.inf
+    return bool(low <= value <= (domain.max if domain.HasField("max") else np.inf))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_record_is_as_the_schema_says(kind: str) -> None:
+    dataset, features = read(described(kind)), written(kind)
+    assert list(features) == [spec.name for spec in dataset.features]
+    records = list(serialized(described(kind)))
+    assert len(records) == sum(dataset.records(split) for split in dataset.splits) > 0
+    assert [fault for record in records for fault in faults(features, record)] == []
+
+
+def feature_spec(features: dict[str, schema_pb2.Feature]) -> dict[str, Any]:
+    """Returns what `schema_utils.schema_as_feature_spec` of TensorFlow Transform makes of a schema.
+
+    A feature with a shape is a `FixedLenFeature` and has to have a `min_fraction` of 1; any other is a
+    `VarLenFeature`.
+    """
+    spec: dict[str, Any] = {}
+    for name, feature in features.items():
+        if feature.HasField("shape"):
+            assert feature.presence.min_fraction == 1
+            shape = [dim.size for dim in feature.shape.dim]
+            spec[name] = tf.io.FixedLenFeature(shape, DTYPES[feature.type])
+        else:
+            spec[name] = tf.io.VarLenFeature(DTYPES[feature.type])
+    return spec
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_parses_as_tensorflow_transform_would(kind: str) -> None:
+    spec = feature_spec(written(kind))
+    for name, how in parsing_spec(read(described(kind)).features).items():
+        if how.kind is ParsingKind.FIXED and how.default is None:
+            assert spec[name] == tf.io.FixedLenFeature(list(how.shape), tf.as_dtype(how.dtype))
+        else:
+            assert spec[name] == tf.io.VarLenFeature(tf.as_dtype(how.dtype))
+    records = list(serialized(described(kind)))
+    batch = tf.io.parse_example(records, spec)
+    for name, value in batch.items():
+        assert value.shape[0] == len(records), name
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout(layout: str) -> None:
+    dataset = of_layout(layout)
+    features = {feature.name: feature for feature in parsed(schema_pbtxt(dataset)).feature}
+    spec = feature_spec(features)
+    for item in dataset.features:
+        feature = features[item.name]
+        assert schema_pb2.FeatureType.Name(feature.type).lower() == item.type.value.removesuffix("64")
+        assert feature.HasField("presence") != item.optional
+        fixed = None not in item.shape and not item.optional
+        assert isinstance(spec[item.name], tf.io.FixedLenFeature) == fixed
+        assert counts(feature) == ((item.length, item.length) if item.length is not None else (0, np.inf))
+        if item.fill in (Fill.LABEL, Fill.OBJECT_LABEL):
+            first = LAYOUTS[layout].first_label
+            assert (feature.int_domain.min, feature.int_domain.max) == (first, first + 4)
+        if item.fill in (Fill.LABEL_TEXT, Fill.OBJECT_TEXT, Fill.SYNSET):
+            assert tuple(feature.string_domain.value) == dataset.labels
+
+
+@pytest.mark.parametrize("unlabelled", ["keep", "quarantine"])
+def test_masks_that_images_may_lack(unlabelled: str) -> None:
+    text = schema_pbtxt(of_layout("segmentation", unlabelled=unlabelled))
+    features = {feature.name: feature for feature in parsed(text).feature}
+    mask, format_ = (features[f"image/segmentation/class/{name}"] for name in ("encoded", "format"))
+    assert mask.image_domain.minimum_supported_image_fraction == (unlabelled != "keep")
+    assert list(format_.string_domain.value) == (["png", ""] if unlabelled == "keep" else ["png"])
+
+
+def test_domains_of_classes_and_sides() -> None:
+    features, dataset = written("photos"), read(described("photos"))
+    label = features["image/class/label"].int_domain
+    assert (label.min, label.max, label.is_categorical) == (0, len(dataset.labels) - 1, True)
+    assert tuple(features["image/class/text"].string_domain.value) == dataset.labels
+    assert (features["image/height"].int_domain.min, features["image/height"].int_domain.max) == (24, 24)
+    assert list(features["image/format"].string_domain.value) == ["jpg"]
+    assert features["image/encoded"].image_domain.minimum_supported_image_fraction == 1
+    first = written("gray")
+    assert (first["image/class/label"].int_domain.min, first["image/class/label"].int_domain.max) == (1, 5)
+    assert first["image/channels"].int_domain.max == 1
+    assert not written("originals")["height"].int_domain.HasField("max")
+    assert not written("webp")["image"].image_domain.HasField("minimum_supported_image_fraction")
+    assert written("shapes")["data"].WhichOneof("domain_info") is None
+    assert [dim.size for dim in written("shapes")["shape"].shape.dim] == [3]
+    assert list(written("tfrecorder")["split"].string_domain.value) == ["train", "test"]
+
+
+def test_classes_whose_names_are_codes() -> None:
+    dataset = read(described("gray"))
+    texts = ("bird, fowl", "", *dataset.labels[2:4], "bird, fowl")  # two classes may be called the same
+    features = {
+        feature.name: feature
+        for feature in parsed(schema_pbtxt(replace(dataset, plan=replace(dataset.plan, texts=texts)))).feature
+    }
+    assert tuple(features["image/class/synset"].string_domain.value) == dataset.labels
+    assert list(features["image/class/text"].string_domain.value) == ["bird, fowl", *dataset.labels[1:4]]
+
+
+def test_hostile_names_and_images_without_a_class() -> None:
+    features = written("hostile")
+    assert features["image/class/label"].int_domain.min == -1
+    assert set(features["image/class/text"].string_domain.value) == {*HOSTILE_NAMES, ""}
+
+
+def test_optional_features_and_objects() -> None:
+    features = written("detection")
+    mask, crowd = features["image/object/mask"], features["image/object/is_crowd"]
+    assert not mask.HasField("presence") and crowd.presence.min_fraction == 1
+    assert [features[f"image/object/bbox/{side}"].float_domain.max for side in ("xmin", "ymax")] == [1, 1]
+    assert list(features["image/object/class/text"].string_domain.value) == ["wing", "2", "<b>eak"]
+    assert not written("vision")["image/object/class/label"].HasField("presence")
+
+
+def test_declared_types_constants_and_encodings() -> None:
+    features = written("own")
+    assert features["a/./b"].HasField("bool_domain")
+    assert (features["kind"].int_domain.max, features["kind"].int_domain.is_categorical) == (1, True)
+    assert features["count"].int_domain.max == 2**32 - 1
+    assert features["version"].int_domain.min == features["version"].int_domain.max == 3
+    assert list(features["not text"].string_domain.value) == ["caf\N{LATIN SMALL LETTER E WITH ACUTE}", 'x"y']
+    assert features["scale"].float_domain.max == 0.5
+    assert "parse_tensor" in features["label"].annotation.comment[0]
+    assert "base64" in features["basename"].annotation.comment[0]
+
+
+def only(spec: FeatureSpec, **changes: Any) -> schema_pb2.Feature:
+    """Returns the schema of a dataset of photos that had but one feature."""
+    dataset: Dataset = replace(read(described("photos")), features=(spec,), **changes)
+    (feature,) = parsed(schema_pbtxt(dataset)).feature
+    return feature
+
+
+def test_an_optional_feature_of_fixed_length_has_a_count_instead_of_a_shape() -> None:
+    feature = only(FeatureSpec("x", FeatureType.FLOAT, (2, 3), optional=True))
+    assert not feature.HasField("shape") and not feature.HasField("presence")
+    assert (feature.value_count.min, feature.value_count.max) == (6, 6)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), b"\xff"])
+def test_constants_that_no_domain_can_say(value: Any) -> None:
+    type_ = FeatureType.BYTES if isinstance(value, bytes) else FeatureType.FLOAT
+    assert only(FeatureSpec("x", type_, fill=Fill.CONSTANT, value=(value,))).WhichOneof("domain_info") is None
+
+
+def test_without_any_class_there_is_no_domain() -> None:
+    plan = replace(read(described("photos")).plan, labels=())
+    for fill, type_ in ((Fill.LABEL, FeatureType.INT64), (Fill.LABEL_TEXT, FeatureType.BYTES)):
+        assert only(FeatureSpec("x", type_, fill=fill), plan=plan).WhichOneof("domain_info") is None
+
+
+def test_a_record_that_is_not_as_the_schema_says_is_found() -> None:
+    features = written("detection")
+    record = tf.train.Example.FromString(next(serialized(described("detection"))))
+    held = record.features.feature
+    held["image/object/bbox/xmin"].float_list.value[0] = 1.5
+    held["image/object/class/label"].int64_list.value[0] = 9
+    held["image/width"].int64_list.value.append(1)
+    held["image/encoded"].bytes_list.value[0] = b"no image"
+    held["image/height"].float_list.value.append(1)
+    del held["image/format"]
+    held["more"].int64_list.value.append(1)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        list(faults({"image/encoded": features.pop("image/encoded")}, record.SerializeToString()))
+    del held["image/encoded"]
+    assert sorted(fault.split(":")[0] for fault in faults(features, record.SerializeToString())) == sorted([
+        "image/format is missing", "image/height is a float_list", "image/object/bbox/xmin",
+        "image/object/class/label", "image/width", "image/width has 2 values", "more is unknown",
+    ])  # fmt: skip
+
+
+@given(st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False), st.booleans())
+def test_any_value_comes_back_from_the_text_format(text: str, number: int, share: float, flag: bool) -> None:
+    text = text.encode("utf-8", "ignore").decode()
+    written = message([
+        ("feature", [
+            ("name", text), ("type", Symbol("INT")),
+            ("int_domain", [("min", number), ("is_categorical", flag)]),
+        ]),
+        ("float_domain", [("min", share)]),
+    ])  # fmt: skip
+    read_back = parsed(written)
+    (feature,) = read_back.feature
+    assert (feature.name, feature.type) == (text, schema_pb2.INT)
+    assert (feature.int_domain.min, feature.int_domain.is_categorical) == (number, flag)
+    assert read_back.float_domain[0].min == share
+
+
+@given(st.binary())
+def test_any_bytes_come_back(value: bytes) -> None:
+    read_back = text_format.Parse(
+        f"bytes_value: {quoted(value)}", schema_pb2.TensorRepresentation.DefaultValue()
+    )
+    assert read_back.bytes_value == value

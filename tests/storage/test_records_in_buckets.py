@@ -1,0 +1,64 @@
+"""`Records` of a dataset in a bucket: the same records, read by ranges, many of them with one request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardwright.loader import Records
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import EngineError
+from shardwright.transforms import storage
+from storage.buckets import Bucket
+
+
+def test_records_of_a_bucket_are_those_of_the_disk(bucket: Bucket, sound_dataset: Path) -> None:
+    bucket.put_tree(sound_dataset, "own/")
+    local, remote = (Records(place, "all") for place in (sound_dataset, f"{bucket.url}/own"))
+    expected = [local.raw(i) for i in range(len(local))]
+    assert [remote.raw(i) for i in range(len(remote))] == expected
+    assert [record["image/encoded"] for record in remote] == [record["image/encoded"] for record in local]
+    assert remote.keys == local.keys
+    (ours, theirs) = (list(item.batches(16, shuffle=True, seed=5, threads=4)) for item in (remote, local))
+    assert all(
+        np.array_equal(a, b) and np.array_equal(c, d) for (a, c), (b, d) in zip(ours, theirs, strict=True)
+    )
+
+
+def test_a_shard_in_its_order_is_one_request(
+    bucket: Bucket, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.put_tree(sound_dataset, "own/")
+    records = Records(f"{bucket.url}/own", "train")
+    asked: list[str] = []
+    read_range = storage.read_range
+    monkeypatch.setattr(
+        storage, "read_range", lambda path, *rest: asked.append(path) or read_range(path, *rest)
+    )
+    assert len(list(records)) == len(records) > len(asked) == 3
+    assert len(list(records[::2])) == len(records[::2]) and len(asked) == 6
+
+
+def test_compressed_shards_and_missing_ones(bucket: Bucket, sound_dataset: Path) -> None:
+    convert(input=str(sound_dataset), output=f"{bucket.url}/packed", shards=2, compression="gzip")
+    packed = Records(f"{bucket.url}/packed", "all")
+    pictures = [packed[i]["image/encoded"] for i in range(len(packed))]
+    assert sorted(pictures) == sorted(record["image/encoded"] for record in Records(sound_dataset, "all"))
+    bucket.put_tree(sound_dataset, "gone/")
+    storage.remove(f"{bucket.url}/gone/test-00000-of-00001.tfrecord")
+    records = Records(f"{bucket.url}/gone", "test")
+    with pytest.raises(EngineError, match=r"gs://.*test-00000-of-00001.tfrecord is missing"):
+        records[0]
+
+
+def test_a_conversion_to_a_bucket_writes_indexes(bucket: Bucket, sound_dataset: Path) -> None:
+    convert(input=str(sound_dataset), output=f"{bucket.url}/out", shards=2)
+    assert validate(f"{bucket.url}/out", mode="fast").sound
+    storage.write_bytes(f"{bucket.url}/out/_index/train-00000-of-00002.idx", b"0 9\n")
+    storage.remove(f"{bucket.url}/out/_index/train-00001-of-00002.idx")
+    assert validate(f"{bucket.url}/out", mode="fast").counts == {"INDEX_MISMATCH": 2}
+    convert(input=str(sound_dataset), output=f"{bucket.url}/out", shards=2, resume=True)
+    assert validate(f"{bucket.url}/out", mode="fast").sound

@@ -1,0 +1,31 @@
+"""Checks that the files beside the shards are those that were written with them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.findings import Finding
+from shardwright.transforms import storage
+
+
+def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
+    """Yields the sidecars that are missing or not as they were written.
+
+    Raises:
+      OSError: if the storage failed.
+    """
+    for file, sha256 in dataset.sidecars.items():
+        try:
+            found = hashlib.sha256(storage.read_bytes(storage.join(directory, file))).hexdigest()
+        except FileNotFoundError:
+            yield Finding(FindingCode.SIDECAR_MISMATCH, "the file is missing; convert wrote it", file)
+            continue
+        if found != sha256:
+            yield Finding(
+                FindingCode.SIDECAR_MISMATCH,
+                f"its sha256 begins {found[:12]}, dataset.json says {sha256[:12]}",
+                file,
+            )
