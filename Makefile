@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo-out
-SOURCES := $(shell find pipelines transforms schemas -type d)
+SOURCES := $(shell find pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo install test prism-test flink-test test-all lint format bench bench-large clean
@@ -46,7 +46,7 @@ test-all: $(STAMP) ## the suite with its long tests, and on real and hostile ima
 lint: $(STAMP) ## ruff and mypy; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p shardwright.schemas -p shardwright.transforms -p shardwright.pipelines
+	$(BIN)/mypy -p shardwright.schemas -p shardwright.transforms -p shardwright.loader -p shardwright.pipelines
 
 format: $(STAMP) ## let ruff format the code
 	$(BIN)/ruff check --fix .

@@ -2,7 +2,7 @@
 
 from setuptools import find_packages, setup
 
-ROOMS = ("pipelines", "transforms", "schemas")
+ROOMS = ("pipelines", "loader", "transforms", "schemas")
 
 packages = [
     f"shardwright.{package}"

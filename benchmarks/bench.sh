@@ -30,5 +30,7 @@ cd "$root"
 "$python" benchmarks/archives.py --photos "$work/3000"
 "$python" benchmarks/manifest.py
 "$python" benchmarks/storage.py --photos "$work/3000"
+"$python" benchmarks/loader.py --photos "$work/3000"
+"$python" benchmarks/random_access.py --photos "$work/3000" --work "$work/random"
 "$python" benchmarks/cores.py --photos "$work/3000"
 "$python" benchmarks/scale.py --sizes 10000,100000,1000000

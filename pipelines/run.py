@@ -207,6 +207,8 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
         found = ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
         if found:
             return found
+        if isinstance(item, ShardwrightError):
+            return type(item)(item.message)
     lines = [line.strip() for line in _BEAM_STEP.sub("", str(error)).splitlines() if line.strip()]
     text = _JOB_STATE.sub("", lines[-1] if lines else "").rstrip(".")[:300]
     if isinstance(error, MemoryError) or re.match(r"(\w+: )?MemoryError\b", text):

@@ -26,7 +26,7 @@ from google.cloud.dataflow_v1beta3.types import Job, JobMessage, JobMessageImpor
 from shardwright.schemas.errors import DataRefused, EngineError
 
 MAIN = ROOT / "deploy" / "dataflow" / "main.py"
-ROOMS = ("pipelines", "transforms", "schemas")
+ROOMS = ("pipelines", "loader", "transforms", "schemas")
 SETTINGS = (f"--input=gs://{BUCKET}/photos", f"--output=gs://{BUCKET}/out", "--resize=64")
 TEMPLATE = f"--template_location=gs://{BUCKET}/made/job.json"
 
@@ -174,13 +174,14 @@ def fail(bucket: Any) -> Iterator[Callable[..., int]]:
 
 
 def _as_dataflow(error: Exception) -> str:
-    """Returns what Dataflow says of a worker's exception."""
+    """Returns what Dataflow says of a worker's exception, to whose message Beam adds the step."""
     name = f"{type(error).__module__}.{type(error).__qualname__}"
+    raised = type(error)(f"{error.args[0]} [while running 'CommitDataset/Commit-ptransform-41']")
     return (
         "generic::unknown: Traceback (most recent call last):\n"
         '  File "apache_beam/runners/common.py", line 1500, in apache_beam.runners.common.process\n'
         '  File "/usr/local/lib/python3.11/site-packages/shardwright/transforms/commit.py", line 9'
-        f"\n{name}: {error} [while running 'CommitDataset/Commit-ptransform-41']\n\npasses: 4"
+        f"\n{name}: {raised}\n\npasses: 4"
     )
 
 

@@ -150,6 +150,7 @@ def test_refusals_have_the_same_code_and_sentence(engine: list[str], tmp_path: P
         assert complaints[0] == complaints[1] != ""
 
 
+@pytest.mark.slow
 @pytest.mark.flink
 def test_flink_starts_its_job_server_and_gets_its_options(
     flink_jar: Path, sound_dataset: Path, tmp_path: Path
@@ -180,7 +181,7 @@ def kill_workers(pool: subprocess.Popen[bytes], output: Path, killed: list[int])
 
 
 @pytest.mark.flink
-@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("restarts", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_killed_worker_costs_time_and_no_byte(
     restarts: bool, flink: list[str], many_photos: Path, tmp_path: Path, run: Run
 ) -> None:

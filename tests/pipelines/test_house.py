@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import PHOTOS, ROOT
 
-ROOMS = ("pipelines", "transforms", "schemas")
+ROOMS = ("pipelines", "loader", "transforms", "schemas")
 COMMAND = Path(sys.executable).with_name("shardwright")
 
 
@@ -79,8 +79,19 @@ def imported(path: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("room", "forbidden"),
     [
-        ("schemas", ("apache_beam", "tensorflow", "shardwright.transforms", "shardwright.pipelines")),
-        ("transforms", ("shardwright.pipelines",)),
+        (
+            "schemas",
+            (
+                "apache_beam",
+                "tensorflow",
+                "shardwright.transforms",
+                "shardwright.pipelines",
+                "shardwright.loader",
+            ),
+        ),
+        ("transforms", ("shardwright.pipelines", "shardwright.loader")),
+        ("loader", ("apache_beam", "shardwright.pipelines")),
+        ("pipelines", ("shardwright.loader",)),
     ],
 )
 def test_imports_point_one_way(room: str, forbidden: tuple[str, ...]) -> None:

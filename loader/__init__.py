@@ -1,0 +1,43 @@
+"""Reads datasets for training: with TensorFlow, or with NumPy and Pillow alone.
+
+Both are imported on first use, so that neither has to be there for the other.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardwright.loader.open import open_dataset
+    from shardwright.loader.records import Records
+    from shardwright.loader.selection import Resplit, ShardSlice, select
+    from shardwright.loader.tf_dataset import load
+
+_HOME = {
+    "Records": "records",
+    "Resplit": "selection",
+    "ShardSlice": "selection",
+    "load": "tf_dataset",
+    "open_dataset": "open",
+    "select": "selection",
+}
+
+__all__ = ["Records", "Resplit", "ShardSlice", "load", "open_dataset", "select"]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise ImportError(
+            f"{name} needs TensorFlow: pip install 'shardwright[tensorflow]', or use Records, which does not."
+        ) from error

@@ -1,0 +1,77 @@
+"""Batches of pictures and classes, read and decoded by threads, in an order that no thread changes."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from shardwright.schemas.errors import UsageError
+
+#: Pictures and their classes; these are a list where pictures have any number of them.
+Batch = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | list[Any]]
+Task = Callable[[], tuple[Any, Any]]
+
+#: Records that travel to a thread together: a future costs as much as a small picture.
+_CHUNK = 8
+#: Batches that are made ahead of the one that is taken.
+_AHEAD = 2
+
+
+def iterate_batches(
+    tasks: Iterable[Task], batch_size: int, drop_remainder: bool, threads: int | None
+) -> Iterator[Batch]:
+    """Yields the results of tasks, each a picture and its class, in batches and in order.
+
+    Args:
+      tasks: what threads are to do.
+      batch_size: results in a batch.
+      drop_remainder: whether to leave out a last batch that is smaller.
+      threads: how many; None for one more than there are processors.
+
+    Raises:
+      UsageError: if the pictures of a batch have several sizes.
+    """
+    if threads is None:
+        threads = (os.cpu_count() or 1) + 1
+    executor = ThreadPoolExecutor(threads, thread_name_prefix="shardwright-batches")
+    waiting: deque[Future[list[tuple[Any, Any]]]] = deque()
+    ready: list[tuple[Any, Any]] = []
+    source = iter(tasks)
+    most = max(-(-batch_size * _AHEAD // _CHUNK), threads + 1)
+    try:
+        while True:
+            while len(waiting) < most and (chunk := list(islice(source, _CHUNK))):
+                waiting.append(executor.submit(_run, chunk))
+            if not waiting:
+                break
+            ready += waiting.popleft().result()
+            while len(ready) >= batch_size:
+                yield _stacked(ready[:batch_size])
+                del ready[:batch_size]
+        if ready and not drop_remainder:
+            yield _stacked(ready)
+    finally:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _run(chunk: list[Task]) -> list[tuple[Any, Any]]:
+    return [task() for task in chunk]
+
+
+def _stacked(pairs: list[tuple[Any, Any]]) -> Batch:
+    pictures = [np.asarray(picture) for picture, _ in pairs]
+    shapes = sorted({picture.shape for picture in pictures})
+    if len(shapes) > 1:
+        raise UsageError(
+            f"The pictures of a batch have {len(shapes)} shapes, such as {shapes[0]} and {shapes[-1]}: "
+            "bring them to one with transform, or convert with --resize and --color rgb."
+        )
+    labels = [label for _, label in pairs]
+    several = any(isinstance(label, np.ndarray) for label in labels)
+    return np.stack(pictures), labels if several else np.array(labels, np.int64)

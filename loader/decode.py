@@ -1,0 +1,141 @@
+"""Pictures of records as NumPy arrays, decoded by Pillow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from shardwright.loader.values import FeatureReader
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.dataset import Dataset, picture_shape
+from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
+from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.layouts import Fill
+from shardwright.transforms.images.color import to_color
+from shardwright.transforms.images.decode import load, open_image, upright
+
+Pixels = npt.NDArray[np.uint8]
+
+#: Modes of pictures that are taken as they are.
+_READY = frozenset(("RGB", "L"))
+_FORMATS = ("JPEG", "PNG", "WEBP")
+#: What was stored was accepted by its writer.
+_MAX_PIXELS = 2**31 - 1
+_WHITE = (255, 255, 255)
+_SIDES = (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)
+
+
+class PictureReader:
+    """Decodes the pictures of a dataset's records, however its layout stores them.
+
+    Args:
+      dataset: what its `dataset.json` says.
+      readers: of its features.
+    """
+
+    def __init__(self, dataset: Dataset, readers: Mapping[Fill, FeatureReader]) -> None:
+        self._layout = dataset.layout
+        self._readers = readers
+        self._encoded = readers.get(Fill.ENCODED)
+        self._raw = dataset.plan.settings["image_format"] == "raw"
+        self._shape = picture_shape(dataset)
+        #: Where some pictures are grey and others are not, all are given in colour.
+        self._channels = 1 if self._shape[2] == 1 else 3
+
+    def pixels(self, spans: ExampleSpans) -> Pixels:
+        """Returns a record's picture, height x width x channels: 1 where all are grey, else 3.
+
+        Raises:
+          UsageError: if the layout stores none.
+          ValueError: if it cannot be decoded.
+        """
+        found = self._stored(spans)
+        if isinstance(found, Image.Image):
+            pixels = np.array(self._in_colour(found))  # a copy: what Pillow lends cannot be written to
+            return pixels if pixels.ndim == 3 else pixels[:, :, None]
+        if found.shape[2] < self._channels:
+            return np.repeat(found[:, :, :1], self._channels, axis=2)
+        return found[:, :, : self._channels]
+
+    def picture(self, spans: ExampleSpans) -> Image.Image:
+        """Returns a record's picture as Pillow has it: L where all are grey, else RGB.
+
+        Raises:
+          UsageError: if the layout stores none.
+          ValueError: if it cannot be decoded.
+        """
+        found = self._stored(spans)
+        if isinstance(found, Image.Image):
+            return self._in_colour(found)
+        found = self.pixels(spans)
+        return Image.fromarray(found[:, :, 0] if found.shape[2] == 1 else found)
+
+    def _in_colour(self, image: Image.Image) -> Image.Image:
+        mode = "L" if self._channels == 1 else "RGB"
+        return image if image.mode == mode else image.convert(mode)
+
+    def _stored(self, spans: ExampleSpans) -> Image.Image | Pixels:
+        if self._encoded is None:
+            raise UsageError(f"The records of layout {self._layout} have no picture; choose another layout.")
+        value = self._encoded.read(spans)
+        if isinstance(value, np.ndarray):
+            return _checked(value)
+        if self._raw:
+            return self._bare(value, spans)
+        return decode_picture(value)
+
+    def _bare(self, data: bytes, spans: ExampleSpans) -> Pixels:
+        """Returns bare pixels in the shape that the record says, or that all records have."""
+        sides: list[Any] = list(self._shape)
+        if Fill.SHAPE in self._readers:
+            sides = list(self._readers[Fill.SHAPE].read(spans))
+        for place, fill in enumerate(_SIDES):
+            if fill in self._readers:
+                sides[place] = self._readers[fill].read(spans)
+        if sides[0] is None or sides[1] is None:
+            raise ValueError("nothing says the height and width of its bare pixels")
+        if sides[2] is None:
+            sides[2] = len(data) // max(sides[0] * sides[1], 1)
+        height, width, channels = (int(side) for side in sides)
+        if min(height, width, channels) < 1 or len(data) != height * width * channels:
+            raise ValueError(f"{len(data)} bare bytes are not {height} x {width} x {channels} pixels")
+        return np.frombuffer(data, np.uint8).reshape(height, width, channels).copy()
+
+
+def _checked(array: npt.NDArray[Any]) -> Pixels:
+    """Returns the pixels of a tensor."""
+    if array.ndim != 3 or array.dtype == object:
+        raise ValueError(f"its tensor is {array.dtype} of shape {array.shape}, and no picture")
+    return array if array.dtype == np.uint8 else np.clip(array, 0, 255).astype(np.uint8)
+
+
+def decode_picture(data: bytes) -> Image.Image:
+    """Decodes an image file's bytes to mode RGB or L.
+
+    Raises:
+      ValueError: if it cannot be decoded.
+      UsageError: if it has more pixels than Pillow opens.
+    """
+    try:
+        image: Image.Image = Image.open(io.BytesIO(data), formats=_FORMATS)
+        if image.mode in _READY and not image.info.keys() & {"transparency", "icc_profile", "exif", "xmp"}:
+            image.load()
+            return image
+    except Exception:  # what is wrong with it, or what other kind it is, is told below
+        pass
+    try:
+        opened = open_image(data, "picture.jpg", _MAX_PIXELS)
+        return to_color(upright(load(opened, _MAX_PIXELS), opened.orientation), "keep", _WHITE)
+    except ImageFault as fault:
+        if fault.reason is QuarantineReason.TOO_MANY_PIXELS:
+            raise UsageError(
+                "A picture has more pixels than Pillow opens unasked; set PIL.Image.MAX_IMAGE_PIXELS = None."
+            ) from None
+        raise ValueError(f"its picture cannot be decoded: {fault.message}") from None
+    except NotACandidate:
+        raise ValueError("its picture is of no kind that can be decoded") from None

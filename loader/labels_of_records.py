@@ -1,0 +1,105 @@
+"""The keys and classes of a shard's records, from its ledger: no record has to be read for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.ledger import load_ledger
+from shardwright.schemas.plan import ledger_file
+from shardwright.transforms import storage
+
+if TYPE_CHECKING:
+    from shardwright.loader.selection import ShardSlice
+
+#: Ledgers read at a time: more hide the latency of a bucket.
+_AT_ONCE = 16
+
+
+class RecordLabel(NamedTuple):
+    """What a ledger says of one record.
+
+    Attributes:
+      number: the record's place in its shard, from 0.
+      key: of the image.
+      label: its class name; several are joined by U+001F; empty for none.
+    """
+
+    number: int
+    key: str
+    label: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The class names."""
+        return tuple(self.label.split(LABEL_SEPARATOR)) if self.label else ()
+
+
+def read_labels(
+    directory: str | os.PathLike[str], dataset: Dataset, slices: Sequence[ShardSlice]
+) -> Iterator[tuple[ShardSlice, list[RecordLabel]]]:
+    """Yields each slice with what its shard's ledger says of its records, in their order.
+
+    Raises:
+      UsageError: if a ledger is missing or of another build.
+      EngineError: if it cannot be read.
+    """
+    if not os.fspath(directory):
+        raise UsageError("keep and resplit read the dataset's ledgers; say the dataset's directory.")
+    ledgers = {
+        shard.file: (
+            storage.join(os.fspath(directory), ledger_file(split, number, len(shards))),
+            shard.sha256,
+        )
+        for split, shards in dataset.splits.items()
+        for number, shard in enumerate(shards)
+    }
+
+    def read(item: ShardSlice) -> list[RecordLabel]:
+        return _of_slice(item, *ledgers[item.file])
+
+    with ThreadPoolExecutor(_AT_ONCE) as executor:
+        # A batch at a time: the rows of thousands of shards need not be in memory together.
+        for start in range(0, len(slices), _AT_ONCE):
+            batch = slices[start : start + _AT_ONCE]
+            yield from zip(batch, executor.map(read, batch))
+
+
+def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[RecordLabel]:
+    with storage.faults("read", path):
+        try:
+            result, entries = load_ledger(storage.read_bytes(path))
+            if result.sha256 != sha256:
+                raise UsageError(
+                    f"{printable(path)} belongs to another build of {item.file}; "
+                    "`shardwright validate` says what else does not fit."
+                )
+            written = [entry for entry in entries if entry.outcome == Outcome.WRITTEN]
+        except FileNotFoundError:
+            raise UsageError(
+                f"{printable(path)} is missing, and with it the keys and classes of the shard's records; "
+                "restore it or convert again."
+            ) from None
+        except (ValueError, TypeError) as error:
+            raise EngineError(
+                f"{printable(path)} is damaged ({error}); restore it or convert again."
+            ) from error
+    if len(written) != item.records_in_shard:
+        raise EngineError(
+            f"{printable(path)} lists {len(written)} records of {item.records_in_shard}; "
+            "restore it or convert again."
+        )
+    return list(_at(item.numbers, ((e.key, e.label) for e in written)))
+
+
+def _at(numbers: Sequence[int], rows: Iterable[tuple[str, str]]) -> Iterator[RecordLabel]:
+    wanted = frozenset(numbers) if not isinstance(numbers, range) else numbers
+    for number, (key, label) in enumerate(rows):
+        if number in wanted:
+            yield RecordLabel(number, key, label)

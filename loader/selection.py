@@ -1,0 +1,273 @@
+"""Which records a split expression names: known exactly before a record is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from shardwright.loader.labels_of_records import RecordLabel, read_labels
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.units import parse_splits
+from shardwright.transforms.plan.assign import group_of, split_bounds, split_of
+
+#: Every split of the dataset, in order.
+ALL = "all"
+_PART = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<begin>[^:\[\]]*):(?P<end>[^:\[\]]*)\])?\Z")
+_BOUND = re.compile(r"(?P<value>-?\d+(?:\.\d+)?)(?P<unit>%)?\Z")
+
+Predicate = Callable[[str, str], bool]
+
+
+class ShardSlice(NamedTuple):
+    """Records of one shard.
+
+    Attributes:
+      file: the shard's file name in the dataset directory.
+      compression: of the shard: none, gzip or zlib.
+      records_in_shard: all that it holds.
+      numbers: of the records chosen, from 0, ascending.
+    """
+
+    file: str
+    compression: str
+    records_in_shard: int
+    numbers: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Resplit:
+    """How to divide splits anew, without writing anything.
+
+    The splits that are divided give way to the new ones; the others stay as they are.
+
+    Attributes:
+      shares: share per new split, such as {"fit": 0.9, "holdout": 0.1}; or the text "fit=0.9,holdout=0.1".
+      of: the splits that are divided: `train`, `train+validation` or `all`.
+      seed: another one, another division.
+    """
+
+    shares: Mapping[str, float | str | Fraction] | str
+    of: str = "train"
+    seed: int = 0
+
+
+def select(
+    dataset: Dataset,
+    split: str,
+    directory: str | os.PathLike[str] = "",
+    *,
+    keep: Collection[str] | Predicate | None = None,
+    resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
+) -> list[ShardSlice]:
+    """Returns the records that a split expression names, shard by shard.
+
+    Filtering comes first, then dividing anew, then the expression: all three read as if the dataset
+    had been converted so.
+
+    Args:
+      dataset: what `open_dataset` returned.
+      split: `train`, `train+validation`, `all`, or slices of splits as TFDS has them: `train[:50%]`,
+        `train[10:200]`, `train[-100:]`, `train[25%:75%]`.
+      directory: where the dataset is; needed with `keep` and `resplit`, which read its ledgers.
+      keep: names of the classes to keep, or a function of (key, class name) that says whether to keep
+        a record. Of several classes one is enough; the function gets them joined by U+001F.
+      resplit: shares of new splits that `train` is divided into, or a `Resplit`.
+
+    Raises:
+      UsageError: if the expression, a split or a class is wrong.
+      EngineError: if a ledger cannot be read.
+    """
+    if not isinstance(split, str):
+        raise UsageError(f"split {split!r} is no text; write train, train+test, all or train[:80%].")
+    splits = {
+        name: [_whole(dataset, shard.file, shard.records) for shard in shards]
+        for name, shards in dataset.splits.items()
+    }
+    if keep is not None:
+        wanted = _predicate(dataset, keep)
+        needed = _names_in(split) | (_names_in(_as_resplit(resplit).of) if resplit is not None else set())
+        for name in splits if ALL in needed else [name for name in splits if name in needed]:
+            splits[name] = [
+                _chosen(item, (row.number for row in rows if wanted(row.key, row.label)))
+                for item, rows in read_labels(directory, dataset, splits[name])
+            ]
+    if resplit is not None:
+        splits = _divided(dataset, directory, splits, _as_resplit(resplit))
+    slices: list[ShardSlice] = []
+    for part in split.split("+"):
+        slices += _sliced(splits, part.strip(), split)
+    return [item for item in slices if len(item.numbers)]
+
+
+def number_of_records(slices: Iterable[ShardSlice]) -> int:
+    """Returns how many records were chosen."""
+    return sum(len(item.numbers) for item in slices)
+
+
+def _whole(dataset: Dataset, file: str, records: int) -> ShardSlice:
+    compression = str(dataset.plan.settings.get("compression", "none"))
+    return ShardSlice(file, compression, records, range(records))
+
+
+def _chosen(item: ShardSlice, numbers: Iterable[int]) -> ShardSlice:
+    """Returns a slice of these records: as a range where they follow each other."""
+    found = array("q", numbers)
+    if not found:
+        return item._replace(numbers=range(0))
+    if found[-1] - found[0] + 1 == len(found):
+        return item._replace(numbers=range(found[0], found[-1] + 1))
+    return item._replace(numbers=found)
+
+
+def _predicate(dataset: Dataset, keep: Collection[str] | Predicate) -> Predicate:
+    if callable(keep):
+        return keep
+    if not isinstance(keep, Collection):
+        raise UsageError(f"keep {keep!r}: write a list of class names, or a function of (key, class name).")
+    names = {keep} if isinstance(keep, str) else set(keep)
+    for name in sorted(names, key=str):
+        if name not in dataset.labels:
+            raise UsageError(
+                f"keep: the dataset has no class {name!r}"
+                f"{nearest(str(name), dataset.labels) or '; labels.txt lists its classes.'}"
+            )
+    return lambda key, label: not names.isdisjoint(RecordLabel(0, key, label).names)
+
+
+def _as_resplit(resplit: Resplit | Mapping[str, float | str | Fraction] | str) -> Resplit:
+    return resplit if isinstance(resplit, Resplit) else Resplit(resplit)
+
+
+def _shares(resplit: Resplit) -> dict[str, Fraction]:
+    text = resplit.shares
+    if not isinstance(text, str | Mapping):
+        raise UsageError(
+            f"resplit {text!r}: write the share of each new split, such as 'fit=0.9,holdout=0.1'."
+        )
+    if not isinstance(text, str):
+        # 0.1 + 0.2 is meant as 0.3 and 1 / 3 as a third.
+        exact = {
+            name: Fraction(share).limit_denominator(10**9) if isinstance(share, float) else share
+            for name, share in text.items()
+        }
+        text = ",".join(f"{name}={share}" for name, share in exact.items())
+    try:
+        return parse_splits(text)
+    except ValueError as error:
+        raise UsageError(f"resplit {text}: {error}.") from None
+
+
+def _divided(
+    dataset: Dataset,
+    directory: str | os.PathLike[str],
+    splits: Mapping[str, list[ShardSlice]],
+    resplit: Resplit,
+) -> dict[str, list[ShardSlice]]:
+    """Returns the splits with some of them divided anew by the hash of the key or of its group."""
+    shares = _shares(resplit)
+    names = [name.strip() for name in resplit.of.split("+")]
+    names = list(splits) if ALL in names else names
+    for name in names:
+        _require_split(splits, name, f"resplit of {resplit.of}")
+    rest = {name: slices for name, slices in splits.items() if name not in names}
+    for name in shares:
+        if name in rest:
+            raise UsageError(f"resplit: split {name!r} is not divided, so its name is taken; choose another.")
+    settings = dataset.plan.settings
+    if settings.get("group_column") or "(?P<group>" in str(settings.get("label_regex", "")):
+        raise UsageError(
+            "resplit: this dataset keeps groups of images together that its ledgers do not name, so "
+            "dividing it would tear them apart; convert it again with the splits wanted."
+        )
+    pattern = re.compile(settings["split_by"]) if settings.get("split_by") else None
+    bounds = split_bounds(shares)
+    divided: dict[str, list[ShardSlice]] = {name: [] for name in shares}
+    for name in dict.fromkeys(names):
+        for item, rows in read_labels(directory, dataset, splits[name]):
+            numbers = {new: array("q") for new in shares}
+            for row in rows:
+                # A hash of its own: the one that made the split would find all of its low values in it.
+                group = group_of(row.key, pattern) or row.key
+                numbers[split_of(resplit.seed, group, bounds, "resplit")].append(row.number)
+            for new, found in numbers.items():
+                divided[new].append(_chosen(item, found))
+    return {**rest, **divided}
+
+
+def _names_in(expression: str) -> set[str]:
+    """Returns the names of the splits that an expression may need; all for one that is none."""
+    return {part.strip().partition("[")[0] for part in expression.split("+")}
+
+
+def _require_split(splits: Mapping[str, object], name: str, where: str) -> None:
+    if name not in splits:
+        raise UsageError(
+            f"{where}: there is no split {name!r}; the dataset has {', '.join(splits) or 'none'}"
+            f"{nearest(name, list(splits)) or '.'}"
+        )
+
+
+def _sliced(splits: Mapping[str, list[ShardSlice]], part: str, expression: str) -> list[ShardSlice]:
+    """Returns what one term of an expression names."""
+    match = _PART.match(part)
+    if not match:
+        raise UsageError(
+            f"split {expression!r}: {part!r} is no split; write train, train+test, all, train[:80%] "
+            "or train[100:200]."
+        )
+    name = match["name"]
+    if name == ALL:
+        if match["begin"] is not None:
+            raise UsageError(f"split {expression!r}: all cannot be sliced; slice each of its splits.")
+        return [item for slices in splits.values() for item in slices]
+    _require_split(splits, name, f"split {expression!r}")
+    slices = splits[name]
+    if match["begin"] is None:
+        return slices
+    begin, end = _bounds(slices, match["begin"], match["end"], expression)
+    return _between(slices, begin, end)
+
+
+def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str) -> tuple[int, int]:
+    """Returns the numbers of the first record and of the one after the last, rounded as TFDS rounds."""
+    records = number_of_records(slices)
+    low, high = (_BOUND.match(text.strip()) for text in (begin, end))
+    if (begin.strip() and not low) or (end.strip() and not high):
+        raise UsageError(
+            f"split {expression!r}: [{begin}:{end}] is no slice; write [:80%], [10:200] or [-100:]."
+        )
+    percent = any(found and found["unit"] for found in (low, high))
+
+    def record(found: re.Match[str] | None, default: int) -> int:
+        if found is None:
+            return default
+        if not percent and not found["value"].lstrip("-").isdigit():
+            raise UsageError(
+                f"split {expression!r}: {found['value']} is no whole number; write % behind a share."
+            )
+        value = float(found["value"])
+        if abs(value) > (100 if percent else records):
+            there_are = "100%" if percent else f"{records} records there are"
+            raise UsageError(f"split {expression!r}: {found[0]} lies beyond the {there_are}.")
+        number = round(value * records / 100.0) if percent else int(value)
+        return number + records if number < 0 else number
+
+    return record(low, 0), record(high, records)
+
+
+def _between(slices: Iterable[ShardSlice], begin: int, end: int) -> list[ShardSlice]:
+    """Returns the records from one position in a split to another."""
+    found = []
+    first = 0
+    for item in slices:
+        count = len(item.numbers)
+        numbers = item.numbers[max(0, begin - first) : max(0, min(count, end - first))]
+        found.append(item._replace(numbers=numbers))
+        first += count
+    return found

@@ -1,0 +1,94 @@
+"""Where the records of a shard begin and end, without reading it: from its index or its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.ledger import load_index, load_ledger
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.transforms import storage
+from shardwright.transforms.records.framing import FRAME_BYTES
+
+
+class Bounds:
+    """Where each record's frame begins and ends in the unpacked shard; they follow each other.
+
+    Args:
+      ends: 0, then where each record ends.
+    """
+
+    __slots__ = ("_ends",)
+
+    def __init__(self, ends: npt.NDArray[np.int64]) -> None:
+        self._ends = ends
+
+    def of(self, number: int) -> tuple[int, int]:
+        """Returns where a record's frame begins and ends."""
+        return int(self._ends[number]), int(self._ends[number + 1])
+
+    def fitting(self, first: int, stop: int, limit: int) -> int:
+        """Returns how many records from `first` on, and before `stop`, end before `limit`; one at least."""
+        last = int(np.searchsorted(self._ends, limit, side="right")) - 1
+        return max(min(last, stop) - first, 1)
+
+    def number_at(self, offset: int) -> int:
+        """Returns the number of the record that an offset lies in, or the last one."""
+        return min(int(np.searchsorted(self._ends, offset, side="right")) - 1, len(self._ends) - 2)
+
+
+def find_bounds(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> Bounds | None:
+    """Returns where the records of a shard are; None if neither index nor ledger says so.
+
+    One that does not fit what `dataset.json` says of the shard counts for nothing.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    if not is_compressed(shard.file):
+        try:
+            found = load_index(_read(directory, index_file(split, number, num_shards)))
+            bounds = _checked(found, shard)
+            if bounds:
+                return bounds
+        except (FileNotFoundError, ValueError):
+            pass
+    try:
+        result, entries = load_ledger(_read(directory, ledger_file(split, number, num_shards)))
+        if result.sha256 != shard.sha256:
+            return None
+        places = [
+            (entry.offset, entry.length)
+            for entry in entries
+            if entry.outcome == Outcome.WRITTEN and entry.offset is not None and entry.length is not None
+        ]
+        return _checked(places, shard)
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def _read(directory: str, file: str) -> bytes:
+    path = storage.join(directory, file)
+    try:
+        return storage.read_bytes(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise storage.fault(error, "read", path) from error
+
+
+def _checked(places: Iterable[tuple[int, int]], shard: Shard) -> Bounds | None:
+    """Returns the bounds if frames follow each other from the shard's beginning to its end."""
+    table = np.array(list(places), np.int64).reshape(-1, 2)
+    ends = np.concatenate((np.zeros(1, np.int64), table.sum(axis=1)))
+    fits = (
+        len(table) == shard.records
+        and bool(np.array_equal(ends[:-1], table[:, 0]))
+        and bool((table[:, 1] >= FRAME_BYTES).all())
+        and (is_compressed(shard.file) or int(ends[-1]) == shard.bytes)
+    )
+    return Bounds(ends) if fits else None

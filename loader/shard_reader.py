@@ -1,0 +1,286 @@
+"""Reads records of shards at random or in order, by their offsets; many threads and processes may."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Protocol
+
+import numpy as np
+
+from shardwright.loader.shard_bounds import Bounds, find_bounds
+from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plan import is_compressed
+from shardwright.transforms import storage
+from shardwright.transforms.records.framing import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    compression_of,
+    decompress,
+    masked_crc32c,
+)
+
+#: Records that lie together are read in one go of so many bytes, and what lies between two of them
+#: is read too where that is not much.
+_LOCAL_STRETCH, _LOCAL_GAP = 4 << 20, 64 << 10
+_REMOTE_STRETCH, _REMOTE_GAP = 8 << 20, 1 << 20
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+
+
+@contextlib.contextmanager
+def _faults(path: str) -> Iterator[None]:
+    """Turns any OSError of the block into an `EngineError`; of a missing shard, what to do."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
+    except OSError as error:
+        raise storage.fault(error, "read", path) from error
+
+
+class _Bytes(Protocol):
+    """What can be read at an offset."""
+
+    def read_at(self, offset: int, length: int) -> bytes: ...
+
+
+class _OpenFile:
+    """A file of this machine: a shard, or one that was unpacked; it is closed with its last user."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size = os.fstat(file.fileno()).st_size
+
+    def __del__(self) -> None:
+        self._file.close()
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return storage.read_fully(self._file.fileno(), offset, length)
+
+
+class _RemoteFile:
+    """An object of a storage: each stretch is a request."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self._path, self._size = path, size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return storage.read_range(self._path, offset, length, self._size)
+
+
+class _OfProcess:
+    """What a process has open; a child of `fork` begins with nothing of its parent's."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.Lock()
+        self.unpacking: dict[str, threading.Lock] = {}
+        self.files: OrderedDict[str, _Bytes] = OrderedDict()
+        self.unpacked: OrderedDict[str, _OpenFile] = OrderedDict()
+
+
+class ShardReader:
+    """Reads the records of a dataset's shards.
+
+    Args:
+      directory: of the dataset.
+      dataset: what its `dataset.json` says.
+      verify: whether to compare the checksums of every record read.
+      open_files: files that a process holds open at most.
+      unpacked_bytes: of compressed shards, what a process holds unpacked on the disk at most (but
+        always one shard). Records at random in more shards than fit are slow: each jump unpacks one.
+    """
+
+    def __init__(
+        self, directory: str, dataset: Dataset, *, verify: bool, open_files: int, unpacked_bytes: int
+    ) -> None:
+        self._directory = directory
+        self._shards: Mapping[str, tuple[str, int, int, Shard]] = {
+            shard.file: (split, number, len(shards), shard)
+            for split, shards in dataset.splits.items()
+            for number, shard in enumerate(shards)
+        }
+        self._verify = verify
+        self._open_files = max(open_files, 1)
+        self._unpacked_bytes = unpacked_bytes
+        self._bounds: dict[str, Bounds] = {}
+        self._own = _OfProcess()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_own", "_bounds")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._bounds = {}
+        self._own = _OfProcess()
+
+    def read(self, file: str, number: int) -> bytes:
+        """Reads one record.
+
+        Raises:
+          EngineError: if it is damaged or cannot be read.
+        """
+        bounds = self._bounds_of(file)
+        begin, end = bounds.of(number)
+        with _faults(self._path(file)):
+            frame = self._open(file).read_at(begin, end - begin)
+        return self._data_of(frame, file, number, begin, end)
+
+    def read_many(self, file: str, numbers: Sequence[int]) -> Iterator[bytes]:
+        """Yields the records of some ascending numbers, with few requests.
+
+        Raises:
+          EngineError: if one is damaged or cannot be read.
+        """
+        remote = storage.is_remote(self._directory) and not is_compressed(file)
+        longest, gap = (_REMOTE_STRETCH, _REMOTE_GAP) if remote else (_LOCAL_STRETCH, _LOCAL_GAP)
+        bounds = self._bounds_of(file)
+        at = 0
+        while at < len(numbers):
+            begin, end = bounds.of(numbers[at])
+            if isinstance(numbers, range) and numbers.step == 1:
+                next_at = at + bounds.fitting(numbers[at], numbers[-1] + 1, begin + longest)
+                end = bounds.of(numbers[next_at - 1])[1]
+            else:
+                next_at = at + 1
+                while next_at < len(numbers):
+                    following, stop = bounds.of(numbers[next_at])
+                    if following - end > gap or stop - begin > longest:
+                        break
+                    end, next_at = stop, next_at + 1
+            with _faults(self._path(file)):
+                stretch = self._open(file).read_at(begin, end - begin)
+            for place in range(at, next_at):
+                first, last = bounds.of(numbers[place])
+                frame = stretch[first - begin : last - begin]
+                yield self._data_of(frame, file, numbers[place], first, last)
+            at = next_at
+
+    def _path(self, file: str) -> str:
+        return storage.join(self._directory, file)
+
+    def _data_of(self, frame: bytes, file: str, number: int, begin: int, end: int) -> bytes:
+        """Returns a record's data, if its frame is sound."""
+        reason = ""
+        if len(frame) < end - begin:
+            reason = "the file ends inside of it"
+        else:
+            (length,) = _LENGTH.unpack_from(frame)
+            if self._verify and masked_crc32c(frame[:8]) != _CRC.unpack_from(frame, 8)[0]:
+                reason = "the checksum of its length is wrong"
+            elif length != len(frame) - FRAME_BYTES:
+                reason = f"it has {length} bytes where {len(frame) - FRAME_BYTES} should be"
+            else:
+                data = frame[HEADER_BYTES:-FOOTER_BYTES]
+                if not self._verify or masked_crc32c(data) == _CRC.unpack_from(frame, end - begin - 4)[0]:
+                    return data
+                reason = "the checksum of its data is wrong"
+        raise self.damaged(file, number, begin, reason)
+
+    def damaged(self, file: str, number: int, offset: int | None, reason: str) -> EngineError:
+        """Returns the error that says which record of which shard is damaged, and how.
+
+        Args:
+          file: the shard's name.
+          number: of the record.
+          offset: of its frame in the (unpacked) shard; None to look it up.
+          reason: half a sentence.
+        """
+        if offset is None:
+            offset = self._bounds_of(file).of(number)[0]
+        return EngineError(
+            f"{printable(self._path(file))}: record {number} at byte {offset} is damaged: {reason}; "
+            "`shardwright validate` finds all that is, then restore the file or convert again."
+        )
+
+    def _bounds_of(self, file: str) -> Bounds:
+        """Returns where the records of a shard begin and end; found once for each process."""
+        found = self._bounds.get(file)
+        if found is None:
+            split, number, num_shards, shard = self._shards[file]
+            found = find_bounds(self._directory, split, number, num_shards, shard)
+            if found is None:
+                with _faults(self._path(file)):
+                    source = self._open(file)
+                    size = source.size if isinstance(source, _OpenFile) else shard.bytes
+                    found = self._walk(source, file, size, shard.records)
+            self._bounds[file] = found
+        return found
+
+    def _walk(self, source: _Bytes, file: str, size: int, records: int) -> Bounds:
+        """Finds the records of a shard without index and ledger, from the length of one to the next."""
+        ends = [0]
+        for number in range(records):
+            begin = ends[-1]
+            head = source.read_at(begin, HEADER_BYTES)
+            if len(head) < HEADER_BYTES:
+                raise self.damaged(file, number, begin, "the file ends before it")
+            end = begin + _LENGTH.unpack_from(head)[0] + FRAME_BYTES
+            if masked_crc32c(head[:8]) != _CRC.unpack_from(head, 8)[0]:
+                raise self.damaged(file, number, begin, "the checksum of its length is wrong")
+            if end > size:
+                raise self.damaged(file, number, begin, "the file ends inside of it")
+            ends.append(end)
+        return Bounds(np.array(ends, np.int64))
+
+    def _process(self) -> _OfProcess:
+        if self._own.process != os.getpid():
+            self._own = _OfProcess()
+        return self._own
+
+    def _open(self, file: str) -> _Bytes:
+        """Returns the bytes of an uncompressed shard, or of a compressed one after unpacking."""
+        own = self._process()
+        if is_compressed(file):
+            return self._unpacked(own, file)
+        with own.lock:
+            found = own.files.get(file)
+            if found is not None:
+                own.files.move_to_end(file)
+                return found
+        opened = self._opened(file)
+        with own.lock:
+            # The one that was first stays; the other is closed when it is let go of here.
+            found = own.files.setdefault(file, opened)
+            while len(own.files) > self._open_files:
+                own.files.popitem(last=False)
+        return found
+
+    def _opened(self, file: str) -> _Bytes:
+        path = self._path(file)
+        if storage.is_remote(path):
+            return _RemoteFile(path, self._shards[file][3].bytes)
+        return _OpenFile(open(path, "rb", buffering=0))
+
+    def _unpacked(self, own: _OfProcess, file: str) -> _OpenFile:
+        with own.lock:
+            lock = own.unpacking.setdefault(file, threading.Lock())
+        with lock:  # who else wants this shard waits for it
+            with own.lock:
+                found = own.unpacked.get(file)
+                if found is not None:
+                    own.unpacked.move_to_end(file)
+                    return found
+            with storage.open_local(self._path(file)) as packed:
+                unpacked, error = decompress(packed, compression_of(file, b""))
+            found = _OpenFile(unpacked)
+            if error:
+                bounds = find_bounds(self._directory, *self._shards[file])
+                number = bounds.number_at(found.size) if bounds else 0
+                begin = bounds.of(number)[0] if bounds else 0
+                raise self.damaged(file, number, begin, f"from there on {error}")
+            with own.lock:
+                own.unpacked[file] = found
+                own.unpacking.pop(file, None)
+                total = sum(item.size for item in own.unpacked.values())
+                while total > self._unpacked_bytes and len(own.unpacked) > 1:
+                    total -= own.unpacked.popitem(last=False)[1].size
+            return found

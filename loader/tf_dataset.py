@@ -1,0 +1,298 @@
+"""`load`: a dataset directory as a `tf.data.Dataset` to train on."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from shardwright.loader.arguments import at_least, located, require_seed
+from shardwright.loader.open import open_dataset
+from shardwright.loader.selection import (
+    Predicate,
+    Resplit,
+    ShardSlice,
+    number_of_records,
+    select,
+)
+from shardwright.loader.tf_images import Picture, Size, mask_decoder
+from shardwright.loader.tf_parse import class_feature, class_index, feature_of, parser
+from shardwright.loader.tf_records import serialized_records
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.fills import FILLS, Fill, Needs
+from shardwright.transforms import storage
+
+Augment = Callable[..., Any]
+#: A shuffle buffer's share of the memory. Conversion has shuffled the records already, so that it
+#: has to make epochs differ, nothing more.
+_SHUFFLE_BYTES = 128_000_000
+_DTYPES = ("uint8", "float32", "float16", "bfloat16")
+
+
+def load(
+    dataset_dir: str | os.PathLike[str],
+    split: str = "train",
+    batch_size: int | None = 32,
+    image_size: int | Size | None = None,
+    *,
+    augment: Augment | None = None,
+    cache: bool | str | os.PathLike[str] = False,
+    shuffle: bool | int | None = None,
+    seed: int = 0,
+    repeat: bool | int = False,
+    deterministic: bool = True,
+    drop_remainder: bool = False,
+    dtype: str | tf.DType = "uint8",
+    as_dict: bool | None = None,
+    keep: Collection[str] | Predicate | None = None,
+    resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
+) -> tf.data.Dataset:
+    """Returns a dataset to train on: read, decoded, shuffled, batched and prefetched.
+
+    Elements are `(image, label)` where records have a class: pictures of shape (height, width,
+    channels), and the class's place in the dataset's `labels`, counted from 0 whatever the stored ids
+    count from, -1 for none; with `--label_separator` a vector with a 1.0 for each class. They are
+    `(image, mask)` where records have a class for every pixel, and else, or if asked for, a dict of
+    all features, with `image` decoded and `label` as above. In dicts what varies in length is
+    batched as `tf.RaggedTensor`.
+
+    The result knows its `cardinality()`, and has `num_examples` and `class_names`.
+
+    Args:
+      dataset_dir: a directory that `shardwright convert` wrote, such as `out/` or `gs://bucket/out`.
+      split: `train`, `train+validation`, `all`, or slices as TFDS has them: `train[:80%]`, `test[-100:]`.
+      batch_size: examples in a batch; None for single examples.
+      image_size: (height, width), or one number for both, that pictures are resized to, with
+        antialiasing and without regard to their proportions; None to leave them as they are stored.
+      augment: a function of a single picture (of the dict where elements are dicts) that returns
+        another; with a second parameter it gets a seed for `tf.image.stateless_...` functions, and
+        the result is the same in each run. It follows the cache.
+      cache: True keeps decoded pictures in memory, a path in files there, after the first epoch.
+      shuffle: True, or the number of records to choose the next one from; the shards come in another
+        order in each epoch, too. None shuffles splits whose name begins with train.
+      seed: of the order and of `augment`.
+      repeat: True for ever, or a number of epochs.
+      deterministic: False gives elements as soon as they are ready, in whatever order.
+      drop_remainder: whether to leave out a last batch that is smaller; batches have a static shape then.
+      dtype: uint8 (0 to 255), or float32, float16 or bfloat16 (0 to 1); as a name or as the type.
+      as_dict: True for all features of the records, False for pairs; None decides by the layout.
+      keep: names of the classes to keep, or a function of (key, class name); labels stay what they are.
+      resplit: shares of new splits that `train` is divided into, such as
+        {"fit": 0.9, "holdout": 0.1}, or a `Resplit`; `split` may name them then.
+
+    Raises:
+      UsageError: if there is no dataset, or an argument is wrong.
+      EngineError: if the storage failed.
+    """
+    directory = located(dataset_dir)
+    dataset = open_dataset(directory)
+    size = _size(image_size)
+    dtype = _dtype(dtype)
+    _check(batch_size, shuffle, seed, repeat, augment)
+    slices = select(dataset, split, directory, keep=keep, resplit=resplit)
+    count = number_of_records(slices)
+    if not count:
+        raise UsageError(f"split {split!r} holds no records{' that are kept' if keep is not None else ''}.")
+    if shuffle is None:
+        shuffle = any(part.strip().startswith("train") for part in split.split("+"))
+    make_element, shape, kind = _element(dataset, size, as_dict)
+    if batch_size is not None and None in shape:
+        raise UsageError(
+            "The pictures are of different sizes, so they cannot be batched; say image_size=(height, "
+            "width), or batch_size=None for single ones."
+        )
+
+    # The order of the shards cannot change in what is cached.
+    data = serialized_records(
+        directory,
+        dataset,
+        slices,
+        mixed=bool(shuffle) or not deterministic,
+        seed=seed if shuffle and not cache else None,
+    )
+    if shuffle and not cache:
+        data = data.shuffle(_buffer(dataset, slices, shuffle), seed=seed)
+    data = data.map(make_element, num_parallel_calls=tf.data.AUTOTUNE)
+    if cache:
+        data = _cached(data, cache, (dataset.fingerprint, slices, size, kind, bool(shuffle)))
+        if shuffle:
+            # What is in memory already takes no more of it in the buffer.
+            pixels = math.prod(side or 0 for side in shape)
+            buffer = count if cache is True else _buffer(dataset, slices, shuffle, pixels)
+            data = data.shuffle(buffer, seed=seed)
+    if augment is not None:
+        data = _augmented(data, augment, seed)
+    if batch_size is not None:
+        data = _batched(data, batch_size, drop_remainder)
+    if dtype != "uint8":
+        data = data.map(lambda *element: _converted(element, dtype), num_parallel_calls=tf.data.AUTOTUNE)
+    if repeat:
+        data = data.repeat(None if repeat is True else repeat)
+    options = tf.data.Options()
+    options.deterministic = deterministic
+    data = data.prefetch(tf.data.AUTOTUNE).with_options(options)
+    data.num_examples = count
+    data.class_names = list(dataset.labels)
+    return data
+
+
+def _size(image_size: int | Sequence[int] | None) -> Size | None:
+    if image_size is None:
+        return None
+    pair = tuple(image_size) if isinstance(image_size, Iterable) else (image_size, image_size)
+    if len(pair) != 2 or not all(at_least(1, side) for side in pair):
+        raise UsageError(f"image_size {image_size!r}: write (height, width), or one number for both.")
+    return int(pair[0]), int(pair[1])
+
+
+def _dtype(dtype: str | tf.DType) -> str:
+    """Returns the name of a type, which may be TensorFlow's or NumPy's own."""
+    try:
+        name = str(tf.as_dtype(dtype).name)
+    except TypeError:
+        name = ""
+    if name not in _DTYPES:
+        raise UsageError(f"dtype {dtype!r}: choose one of {', '.join(_DTYPES)}.")
+    return name
+
+
+def _check(
+    batch_size: int | None, shuffle: bool | int | None, seed: int, repeat: bool | int, augment: Augment | None
+) -> None:
+    if batch_size is not None and not at_least(1, batch_size):
+        raise UsageError(f"batch_size {batch_size!r}: write 1 or more, or None for single examples.")
+    if shuffle is not None and not at_least(0, shuffle):
+        raise UsageError(f"shuffle {shuffle!r}: write True, False or the number of records to choose from.")
+    require_seed(seed)
+    if not at_least(0, repeat):
+        raise UsageError(f"repeat {repeat!r}: write True, or a number of epochs.")
+    if augment is not None and not callable(augment):
+        raise UsageError(f"augment {augment!r} is no function of a picture.")
+
+
+def _element(
+    dataset: Dataset, size: Size | None, as_dict: bool | None
+) -> tuple[Callable[[tf.Tensor], Any], tuple[int | None, ...], str]:
+    """Returns what makes an element of a record, its picture's shape, and what kind of element it is."""
+    picture = Picture(dataset, size)
+    decode_mask = mask_decoder(dataset, size)
+    label = class_feature(dataset.features)
+    mask = feature_of(dataset.features, Fill.SEMANTIC_MASK)
+    about = {FILLS[spec.fill].needs for spec in dataset.features if spec.fill is not None}
+    kind = "dict"
+    if not as_dict:
+        if label is not None and not about & {Needs.OBJECTS, Needs.SEMANTIC, Needs.PANOPTIC}:
+            kind = "label"
+        elif mask is not None and not mask.optional and not about & {Needs.OBJECTS, Needs.PANOPTIC}:
+            kind = "mask"
+        elif as_dict is False:
+            raise UsageError(
+                f"as_dict=False: records of layout {dataset.layout} have more to them than a picture and "
+                "a class; leave it out."
+            )
+    index = class_index(dataset, label) if label is not None and kind != "mask" else None
+    if kind == "dict":
+        features = dataset.features
+    else:
+        second = label if kind == "label" else mask
+        assert second is not None
+        features = tuple(dict.fromkeys((*picture.needed, second)))
+    parse = parser(features)
+
+    def make(record: tf.Tensor) -> Any:
+        found = parse(record)
+        image = picture.decode(found)
+        if kind == "mask" and mask:
+            return image, decode_mask(mask, found[mask.name])
+        if kind == "label" and label and index:
+            return image, index(found[label.name])
+        element = {
+            spec.name: decode_mask(spec, found[spec.name]) for spec in features if spec != picture.feature
+        }
+        element["image"] = image
+        if label and index:
+            element["label"] = index(found[label.name])
+        return element
+
+    return tf.autograph.experimental.do_not_convert(make), picture.shape, kind
+
+
+def _buffer(dataset: Dataset, slices: Sequence[ShardSlice], shuffle: bool | int, size: int = 0) -> int:
+    """Returns how many records the next one is chosen from.
+
+    Args:
+      dataset: the dataset.
+      slices: what is read of it.
+      shuffle: True, or the number.
+      size: bytes of an element; 0 for those of a stored record.
+    """
+    count = number_of_records(slices)
+    if shuffle is not True:
+        return min(int(shuffle), count)
+    if not size:
+        files = {item.file for item in slices}
+        shards = [s for shards in dataset.splits.values() for s in shards if s.file in files]
+        size = sum(shard.bytes for shard in shards) // sum(shard.records for shard in shards)
+    return max(1, min(count, _SHUFFLE_BYTES // max(1, size)))
+
+
+def _cached(
+    data: tf.data.Dataset, cache: Literal[True] | str | os.PathLike[str], identity: object
+) -> tf.data.Dataset:
+    """Returns the dataset with a cache; files of other data or settings are never taken for its own."""
+    if cache is True:
+        return data.cache()
+    directory = located(cache)
+    with storage.faults("write", directory):
+        storage.make_dirs(directory)
+    name = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
+    return data.cache(storage.join(directory, name))
+
+
+def _augmented(data: tf.data.Dataset, augment: Augment, seed: int) -> tf.data.Dataset:
+    """Returns the dataset with each picture (each dict) changed."""
+    seeded = _takes_seed(augment)
+
+    def change(element: Any, *seeds: tf.Tensor) -> Any:
+        if isinstance(element, tuple):
+            return augment(element[0], *seeds), *element[1:]
+        return augment(element, *seeds)
+
+    if not seeded:
+        return data.map(
+            lambda *element: change(element if len(element) > 1 else element[0]),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+    seeds = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
+    return tf.data.Dataset.zip((data, seeds)).map(change, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _takes_seed(augment: Augment) -> bool:
+    """Whether a function wants a second argument."""
+    try:
+        parameters = inspect.signature(augment).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters) == 2
+
+
+def _batched(data: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
+    varies = any(not spec.shape.is_fully_defined() for spec in tf.nest.flatten(data.element_spec))
+    if varies:
+        return data.ragged_batch(batch_size, drop_remainder=drop_remainder)
+    return data.batch(batch_size, drop_remainder=drop_remainder)
+
+
+def _converted(element: tuple[Any, ...], dtype: str) -> Any:
+    """Returns a batch with its pictures as floats from 0 to 1."""
+    if len(element) == 1:
+        return {**element[0], "image": tf.image.convert_image_dtype(element[0]["image"], dtype)}
+    return tf.image.convert_image_dtype(element[0], dtype), *element[1:]

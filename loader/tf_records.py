@@ -1,0 +1,110 @@
+"""The chosen records of shards as a `tf.data.Dataset` of serialized examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from shardwright.loader.selection import ShardSlice, number_of_records
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms import storage
+
+_COMPRESSIONS = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
+#: Shards read side by side, and records in a row from each. They are not left to tf.data, whose
+#: choice, and with it the order, would depend on the machine.
+_SHARDS_AT_ONCE, _RECORDS_IN_A_ROW = 16, 16
+#: A request to a bucket takes its time, however little it asks for.
+_LOCAL_BUFFER, _REMOTE_BUFFER = 1 << 18, 8 << 20
+
+
+def serialized_records(
+    directory: str,
+    dataset: Dataset,
+    slices: Sequence[ShardSlice],
+    *,
+    mixed: bool,
+    seed: int | None = None,
+) -> tf.data.Dataset:
+    """Returns the records of slices, of which it knows how many there are.
+
+    Args:
+      directory: where the dataset is.
+      dataset: what its `dataset.json` says.
+      slices: what to read, in order.
+      mixed: whether shards are read side by side; otherwise records come in the order of the slices.
+      seed: for another order of the shards in each epoch; None for the order given.
+
+    Raises:
+      UsageError: if TensorFlow cannot read this storage.
+      EngineError: if a shard on this machine is missing or of another size.
+    """
+    _require_readable(directory)
+    if not storage.is_remote(directory):
+        _require_whole(directory, dataset, slices)
+    numbers = [np.asarray(item.numbers, np.int64) for item in slices]
+    first, last = (np.array([found[end] for found in numbers]) for end in (0, -1))
+    span = last - first + 1
+    # One flag for each record from a slice's first to its last, all slices' in one row.
+    ends = np.cumsum(span)
+    starts = ends - span
+    masked = int(ends[-1]) > number_of_records(slices)
+    if masked:
+        wanted = np.zeros(ends[-1], bool)
+        for start, found in zip(starts, numbers):
+            wanted[found - found[0] + start] = True
+        flags = tf.constant(wanted)
+    paths = [storage.join(directory, item.file) for item in slices]
+    table = {"path": paths, "skip": first, "span": span, "start": starts, "end": ends}
+    (compression,) = {_COMPRESSIONS[item.compression] for item in slices}
+    buffer = _REMOTE_BUFFER if storage.is_remote(directory) else _LOCAL_BUFFER
+
+    def read(row: dict[str, tf.Tensor]) -> tf.data.Dataset:
+        records = tf.data.TFRecordDataset(row["path"], compression_type=compression, buffer_size=buffer)
+        records = records.skip(row["skip"]).take(row["span"])
+        if masked:
+            mine = flags[row["start"] : row["end"]]
+            pairs = tf.data.Dataset.zip((records, tf.data.Dataset.from_tensor_slices(mine)))
+            records = pairs.filter(lambda record, wanted: wanted).map(lambda record, wanted: record)
+        return records
+
+    shards = tf.data.Dataset.from_tensor_slices(table)
+    if seed is not None:
+        shards = shards.shuffle(len(slices), seed=seed)
+    records = shards.interleave(
+        tf.autograph.experimental.do_not_convert(read),
+        cycle_length=min(_SHARDS_AT_ONCE, len(slices)) if mixed else 1,
+        block_length=_RECORDS_IN_A_ROW,
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    return records.apply(tf.data.experimental.assert_cardinality(number_of_records(slices)))
+
+
+def _require_whole(directory: str, dataset: Dataset, slices: Sequence[ShardSlice]) -> None:
+    """Checks the sizes of shards: what TensorFlow says in the middle of an epoch names no file."""
+    sizes = {shard.file: shard.bytes for shards in dataset.splits.values() for shard in shards}
+    for item in slices:
+        path = storage.join(directory, item.file)
+        try:
+            size = storage.size_of(path)
+        except FileNotFoundError:
+            raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from None
+        except OSError as error:
+            raise storage.fault(error, "read", path) from error
+        if size != sizes[item.file]:
+            raise EngineError(
+                f"{printable(path)} has {size} bytes instead of {sizes[item.file]}; "
+                "restore it or convert again."
+            )
+
+
+def _require_readable(directory: str) -> None:
+    scheme = directory.partition("://")[0]
+    if storage.is_remote(directory) and scheme not in tf.io.gfile.get_registered_schemes():
+        raise UsageError(
+            f"{printable(directory)}: this TensorFlow reads no {scheme}://; copy the dataset to this "
+            "machine, or read it with shardwright.loader.Records."
+        )

@@ -1,0 +1,106 @@
+"""The values of a record's features as Python and NumPy have them, without TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.parsing import ParsingKind, parsing_of
+from shardwright.schemas.tensor_proto import parse_tensor
+from shardwright.transforms.records.encodings import plain_feature
+
+#: A single value of a record, or an array of many.
+Value = Any
+
+_NUMPY_TYPES: Mapping[FeatureType, np.dtype[Any]] = {
+    FeatureType.INT64: np.dtype(np.int64),
+    FeatureType.FLOAT: np.dtype(np.float32),
+    FeatureType.BYTES: np.dtype(object),
+}
+
+
+class FeatureReader:
+    """Reads one feature of records.
+
+    Args:
+      spec: the feature.
+    """
+
+    def __init__(self, spec: FeatureSpec) -> None:
+        self.spec = spec
+        parsing = parsing_of(spec)
+        self._default = parsing.default
+        self._single = spec.shape == ()
+        self._shape = (-1, *parsing.shape) if parsing.kind is ParsingKind.SEQUENCE else parsing.shape
+        self._dtype = _NUMPY_TYPES[spec.type]
+        self._plain = self._single and spec.encoding is Encoding.PLAIN
+        self._plain_bytes = self._plain and spec.type is FeatureType.BYTES
+
+    def read(self, spans: ExampleSpans) -> Value:
+        """Returns the feature's value: bytes, int or float, or an array of its shape.
+
+        Base64 is decoded and serialized tensors are arrays. An optional feature that the record leaves out is
+        an empty list, or -1 or b"" where it would be a single value.
+
+        Raises:
+          ValueError: if the record does not have it as it should.
+        """
+        spec = self.spec
+        if self._plain_bytes:  # nearly all there are
+            stretches = spans.bytes_of(spec.name)
+            if stretches is not None and len(stretches) == 1:
+                return spans.data[slice(*stretches[0])]
+        found = spans.feature(spec.name)
+        values = found.values
+        if self._plain and len(values) == 1 and found.type is spec.type:
+            return values[0]
+        values = self._checked(found)
+        if spec.encoding is Encoding.TENSOR:
+            return read_tensor(values[0])
+        if spec.encoding is Encoding.BASE64:
+            values = plain_feature(spec, found).values or values  # one that is absent has a default
+        if self._single:
+            return values[0]
+        array = np.empty(len(values), self._dtype)
+        array[:] = values
+        return array.reshape(self._shape)
+
+    def _checked(self, found: Feature) -> Sequence[Any]:
+        """Returns values of the right type and number."""
+        spec, values = self.spec, found.values
+        if found.type is None:
+            if self._shape[:1] == (-1,):
+                return ()
+            if self._default is None:
+                raise ValueError(f"feature {spec.name!r} is missing")
+            return self._default if isinstance(self._default, tuple) else (self._default,)
+        if found.type is not spec.type:
+            raise ValueError(f"feature {spec.name!r} is {found.type.value}, not {spec.type.value}")
+        known = prod(side for side in self._shape if side != -1)
+        fits = len(values) % known == 0 if self._shape[:1] == (-1,) and known else len(values) == known
+        if not fits:
+            raise ValueError(f"feature {spec.name!r} has {len(values)} values, not {known}")
+        return values
+
+
+def read_tensor(data: bytes) -> Value:
+    """Returns the array in a serialized `TensorProto`; a text without sides is bytes.
+
+    Raises:
+      ValueError: if it is none, or of a type that layouts do not have.
+    """
+    tensor = parse_tensor(data)
+    if isinstance(tensor.content, list):
+        if not tensor.shape:
+            return tensor.content[0]
+        array = np.empty(len(tensor.content), object)
+        array[:] = tensor.content
+        return array.reshape(tensor.shape)
+    dtype = np.dtype(tensor.dtype).newbyteorder("<")
+    return np.frombuffer(tensor.content, dtype).astype(tensor.dtype).reshape(tensor.shape)

@@ -1,0 +1,233 @@
+"""Index files beside shards: what other tools read them for, and how they are kept true.
+
+NVIDIA DALI's script `tools/tfrecord2idx` (and the copy of it in the package `tfrecord`) writes a line for
+each record, `OFFSET SIZE` and a line feed: the byte at which its frame begins, and the bytes of the whole
+frame with its length and checksums. DALI's reader (dali/operators/reader/loader/indexed_file_loader.h)
+takes pairs of numbers until there are no more, and wants as many index files as shards.
+
+The package `tfrecord` runs in a process of its own: its protobuf messages have the names of TensorFlow's, and
+one process cannot hold both.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PHOTOS
+
+from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.ledger import load_index
+from shardwright.schemas.plan import index_file
+
+SHARDS = {"train": 3, "validation": 1, "test": 1}
+INDEXES = [index_file(split, i, count) for split, count in SHARDS.items() for i in range(count)]
+
+
+@pytest.fixture
+def dataset(sound_dataset: Path, tmp_path: Path) -> Path:
+    """A copy of a dataset that can be changed."""
+    return Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
+
+
+def shard_of(index: Path) -> Path:
+    return index.parent.parent / f"{index.stem}.tfrecord"
+
+
+def dali_index(shard: Path) -> bytes:
+    """Returns the lines in which DALI's script describes a shard."""
+    lines, data, offset = [], shard.read_bytes(), 0
+    while offset < len(data):
+        size = 8 + 4 + struct.unpack_from("q", data, offset)[0] + 4
+        lines.append(f"{offset} {size}\n")
+        offset += size
+    return "".join(lines).encode()
+
+
+def codes(dataset: Path, mode: str = "fast") -> dict[str, int]:
+    return validate(str(dataset), mode=mode).counts
+
+
+def run(script: str, *arguments: Path) -> str:
+    """Runs a script that imports the package `tfrecord`; returns what it prints."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_uncompressed_shard_has_the_index_that_the_tools_write(
+    sound_dataset: Path, tmp_path: Path
+) -> None:
+    assert sorted(INDEXES) == sorted(f"_index/{path.name}" for path in (sound_dataset / "_index").iterdir())
+    shutil.copytree(sound_dataset, tmp_path / "copy")
+    tool = "from tfrecord.tools.tfrecord2idx import main; main()"
+    run(tool, tmp_path / "copy")  # writes beside each shard
+    for name in INDEXES:
+        index = sound_dataset / name
+        theirs = (tmp_path / "copy" / f"{index.stem}.tfindex").read_bytes()
+        assert index.read_bytes() == theirs == dali_index(shard_of(index))
+
+
+def test_the_index_says_what_the_ledger_says(sound_dataset: Path) -> None:
+    index = sound_dataset / INDEXES[0]
+    lines = gzip.decompress((sound_dataset / "_shards" / f"{index.stem}.jsonl.gz").read_bytes()).splitlines()
+    entries = [json.loads(line) for line in lines[1:]]
+    assert load_index(index.read_bytes()) == [
+        (entry["offset"], entry["length"]) for entry in entries if entry["outcome"] == "written"
+    ]
+
+
+SHARED = """
+import sys
+from tfrecord.reader import multi_tfrecord_loader, tfrecord_loader
+
+directory, = sys.argv[1:]
+shard, index = directory + "/train-00000-of-00003.tfrecord", directory + "/_index/train-00000-of-00003.idx"
+
+def names(*arguments, **options):
+    return [record["image/filename"] for record in tfrecord_loader(*arguments, **options)]
+
+whole = names(shard, None)
+parts = [names(shard, index, shard=(worker, 3)) for worker in range(3)]
+assert len(whole) > 3 and all(parts)
+assert sum(parts, []) == whole
+assert sorted(names(shard, index)) == sorted(whole)  # from anywhere on, and round again
+
+found = multi_tfrecord_loader(
+    directory + "/{}.tfrecord",
+    directory + "/_index/{}.idx",
+    {f"train-{i:05d}-of-00003": 1 / 3 for i in range(3)},
+    {"image/filename": "byte", "image/class/label": "int"},
+    infinite=False,
+)
+print(len({record["image/filename"] for record in found}))
+"""
+
+
+def test_the_package_tfrecord_reads_shards_by_their_indexes(sound_dataset: Path) -> None:
+    document = json.loads((sound_dataset / "dataset.json").read_text())
+    assert int(run(SHARED, sound_dataset)) == document["splits"]["train"]["records"]
+
+
+def test_the_package_tfrecord_is_a_dataset_of_torch(sound_dataset: Path) -> None:
+    pytest.importorskip("torch")
+    script = """
+import sys
+from torch.utils.data import DataLoader
+from tfrecord.torch.dataset import TFRecordDataset
+
+data = TFRecordDataset(*sys.argv[1:], {"image/class/label": "int"})
+print(sum(len(batch["image/class/label"]) for batch in DataLoader(data, batch_size=4, num_workers=2)))
+"""
+    index = sound_dataset / INDEXES[0]
+    assert int(run(script, shard_of(index), index)) == len(load_index(index.read_bytes()))
+
+
+def test_compressed_shards_have_none(convert_photos: Callable[..., ConvertResult]) -> None:
+    result = convert_photos(resize=16, compression="gzip", limit=8)
+    assert not (Path(result.path) / "_index").exists()
+    assert validate(result.path, mode="fast").sound
+
+
+def test_an_empty_shard_has_an_empty_index(convert_photos: Callable[..., ConvertResult]) -> None:
+    result = convert_photos(resize=16, limit=4, shards=40, verify="full")
+    sizes = [path.stat().st_size for path in sorted((Path(result.path) / "_index").iterdir())]
+    assert len(sizes) == 40 and 0 in sizes and max(sizes) > 0
+    assert validate(result.path, mode="fast").sound
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text.replace(b"0 ", b"1 ", 1), "is '1 "),
+        (lambda text: text[: len(text) // 2], "not '"),
+        (lambda text: text + b"99 99\n", "is '99 99', not ''"),
+        (lambda text: text[:-1], "is nothing, not ''"),
+        (lambda text: text + b"\nnothing", "is 'nothing', not nothing"),
+        (lambda text: b"", "line 1 of its index"),
+        (lambda text: b"\xff\x00 <script>" + text, "line 1 of its index"),
+        (lambda text: text.replace(b"\n", b"\r\n"), "line 1 of its index"),
+    ],
+)
+def test_an_index_that_is_not_its_shards_is_found(
+    dataset: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    path = dataset / INDEXES[1]
+    path.write_bytes(damage(path.read_bytes()))
+    report = validate(str(dataset), mode="fast")
+    (finding,) = report.findings
+    assert (finding.code, finding.shard) == ("INDEX_MISMATCH", "train-00001-of-00003.tfrecord")
+    assert message in finding.message
+    assert not report.sound
+
+
+def test_missing_and_foreign_indexes_are_found(dataset: Path) -> None:
+    (dataset / INDEXES[2]).rename(dataset / "_index" / "train-00009-of-00003.idx")
+    report = validate(str(dataset), mode="fast")
+    assert {(finding.code, finding.shard) for finding in report.findings} == {
+        ("INDEX_MISMATCH", "train-00002-of-00003.tfrecord"),
+        ("INDEX_MISMATCH", "_index/train-00009-of-00003.idx"),
+    }
+
+
+def test_a_dataset_written_before_there_were_indexes_is_sound(dataset: Path) -> None:
+    shutil.rmtree(dataset / "_index")
+    assert codes(dataset) == {}
+
+
+def test_the_index_of_a_damaged_shard_is_not_blamed(dataset: Path) -> None:
+    shard = shard_of(dataset / INDEXES[0])
+    data = bytearray(shard.read_bytes())
+    data[40] ^= 1
+    shard.write_bytes(data)
+    assert codes(dataset) == {"SHARD_CHECKSUM": 1, "DATA_CRC": 1, "COUNT_MISMATCH": 1}
+
+
+def test_resume_brings_missing_and_damaged_indexes_back(dataset: Path) -> None:
+    settings: dict[str, Any] = {
+        "input": str(PHOTOS),
+        "output": str(dataset),
+        "resize": 64,
+        "splits": "train=0.6,validation=0.2,test=0.2",
+        "shards": "train=3,validation=1,test=1",
+    }
+    whole = {name: (dataset / name).read_bytes() for name in INDEXES}
+    (dataset / INDEXES[0]).unlink()
+    (dataset / INDEXES[1]).write_bytes(b"0 5\n")
+    before = (dataset / INDEXES[2]).stat().st_mtime_ns
+    result = convert(**settings, resume=True)
+    assert result.outcome["reused_shards"] == 5
+    assert {name: (dataset / name).read_bytes() for name in INDEXES} == whole
+    assert (dataset / INDEXES[2]).stat().st_mtime_ns == before  # what is right is left alone
+
+
+def test_indexes_of_an_earlier_plan_are_removed(convert_photos: Callable[..., ConvertResult]) -> None:
+    result = convert_photos(resize=16, shards=3, limit=12)
+    output = Path(result.path)
+    (output / "dataset.json").unlink()  # as if it had not finished
+    convert(input=str(PHOTOS), output=str(output), resize=16, shards=2, limit=12, resume=True)
+    assert sorted(path.name for path in (output / "_index").iterdir()) == [
+        "train-00000-of-00002.idx",
+        "train-00001-of-00002.idx",
+    ]
+    convert(
+        input=str(PHOTOS), output=str(output), resize=16, shards=2, limit=12, compression="gzip", resume=True
+    )
+    assert list((output / "_index").iterdir()) == []
+    assert validate(str(output), mode="fast").sound
+
+
+@pytest.mark.parametrize("text", [b"0 1 2", b"x y", b"0 -1", b"1.5 2"])
+def test_what_is_no_index_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        load_index(text)

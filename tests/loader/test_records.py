@@ -1,0 +1,340 @@
+"""`Records` says what TensorFlow says of the same shards, whatever the layout, format and compression."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import PHOTOS
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from shardwright.loader import Records, Resplit
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.dataset import picture_shape
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.example import parse_example
+
+#: Layout, and settings beside it.
+CASES: dict[str, dict[str, Any]] = {
+    "classification": {"image_format": "png"},
+    "imagenet": {"image_format": "jpeg", "compression": "gzip"},
+    "tfds": {"image_format": "webp", "shards": 5},
+    "minimal": {"image_format": "png", "color": "gray", "compression": "zlib"},
+    "tutorial": {"image_format": "raw"},
+    "raw": {"compression": "zlib"},
+    "raw_with_shape": {"color": "gray"},
+    "tfrecorder": {"compression": "gzip", "shards": 3},
+    "detection": {"image_format": "jpeg", "splits": "train=1"},
+}
+LABELS = ("image/class/label", "label")
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A dataset for each case."""
+    root = tmp_path_factory.mktemp("cases")
+    for layout, settings in CASES.items():
+        source = _objects(root) if layout == "detection" else {"input": str(PHOTOS)}
+        convert(output=str(root / layout), layout=layout, resize=24, limit=12, **source, **settings)
+    return {layout: root / layout for layout in CASES}
+
+
+def _objects(root: Path) -> dict[str, str]:
+    """Writes COCO's JSON of some of the pictures, of which one has no objects."""
+    (root / "coco").mkdir()
+    paths = sorted(PHOTOS.rglob("*.jpg"))[:5]
+    images, annotations = [], []
+    for i, path in enumerate(paths):
+        with Image.open(path) as image:
+            width, height = image.size
+        (root / "coco" / path.name).write_bytes(path.read_bytes())
+        images.append({"id": i, "file_name": path.name, "width": width, "height": height})
+        annotations += [
+            {"id": 10 * i + j, "image_id": i, "category_id": 1, "iscrowd": 0, "area": 50 + j,
+             "bbox": [j, j, width / 2, height / 2]}
+            for j in range(i)
+        ]  # fmt: skip
+    document = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "thing"}]}
+    (root / "coco.json").write_text(json.dumps(document))
+    return {"input": str(root / "coco.json"), "image_root": str(root / "coco")}
+
+
+def serialized(dataset: Path) -> list[bytes]:
+    """Returns the records as TensorFlow reads them."""
+    document = json.loads((dataset / "dataset.json").read_text())
+    compression = {"gzip": "GZIP", "zlib": "ZLIB"}.get(document["settings"]["compression"], "")
+    files = [str(dataset / shard["file"]) for shard in document["splits"]["train"]["shards"]]
+    return [bytes(data.numpy()) for data in tf.data.TFRecordDataset(files, compression)]
+
+
+def features_of(data: bytes) -> dict[str, list[Any]]:
+    example = tf.train.Example.FromString(data)
+    return {
+        name: list(getattr(feature, feature.WhichOneof("kind")).value)
+        for name, feature in example.features.feature.items()
+    }
+
+
+def pixels_by_tensorflow(records: Records, features: dict[str, list[Any]]) -> np.ndarray[Any, Any]:
+    """Returns the picture as TensorFlow decodes it."""
+    (value,) = next(
+        features[name] for name in ("image/encoded", "image", "image_raw", "data") if name in features
+    )
+    channels = picture_shape(records.dataset)[2] or 3
+    if records.dataset.layout == "tfrecorder":
+        value = tf.io.decode_base64(value.rstrip(b"="))
+    if records.dataset.plan.settings["image_format"] == "raw":
+        return np.asarray(tf.reshape(tf.io.decode_raw(value, tf.uint8), (24, 24, channels)))
+    if value[:2] == b"\xff\xd8":
+        return np.asarray(tf.io.decode_jpeg(value, channels, dct_method="INTEGER_ACCURATE"))
+    if value[:4] == b"RIFF":
+        return np.asarray(tf.io.decode_webp(value, channels)).reshape(24, 24, channels)
+    return np.asarray(tf.io.decode_png(value, channels))
+
+
+@pytest.mark.parametrize("layout", CASES)
+def test_everything_is_as_tensorflow_reads_it(datasets: dict[str, Path], layout: str) -> None:
+    records = Records(datasets[layout])
+    theirs = serialized(datasets[layout])
+    assert len(records) == len(theirs) > 4
+    assert [records.raw(i) for i in range(len(records))] == theirs
+    for i, (iterated, data) in enumerate(zip(records, theirs, strict=True)):
+        record, features = records[i], features_of(data)
+        assert set(record) == set(iterated) >= set(features)
+        for name, values in features.items():
+            if not (name == "image" and layout == "tfrecorder"):
+                found = record[name]
+                assert (found.tolist() if isinstance(found, np.ndarray) else [found]) == values
+                assert np.array_equal(found, iterated[name])
+        image = records.image(i)
+        expected = pixels_by_tensorflow(records, features)
+        assert image.dtype == np.uint8 and image.shape == expected.shape
+        if not np.array_equal(image, expected):
+            # Two builds of the JPEG decoder may round a level apart, no other format may.
+            assert records.dataset.plan.settings["image_format"] == "jpeg"
+            assert np.abs(image.astype(int) - expected).max() <= 2
+        assert np.array_equal(np.asarray(records.pil(i)).reshape(image.shape), image)
+        label = next((features[name][0] for name in LABELS if name in features), None)
+        if label is not None:
+            first = 1 if layout == "imagenet" else 0
+            assert records.label(i) == label - first
+
+
+def test_keys_are_those_of_the_records(datasets: dict[str, Path]) -> None:
+    records = Records(datasets["classification"])
+    assert records.keys == [record["image/filename"].decode() for record in records]
+    assert records[3:9:2].keys == records.keys[3:9:2]
+    names = [records.labels[int(records.label(i))] for i in range(len(records))]
+    assert names == [key.partition("/")[0] for key in records.keys]
+
+
+def test_a_class_name_alone_is_a_class(datasets: dict[str, Path]) -> None:
+    records = Records(datasets["raw_with_shape"])
+    assert [records.labels[int(records.label(i))].encode() for i in range(len(records))] == [
+        record["name"] for record in records
+    ]
+
+
+def test_a_layout_without_classes_of_images_says_so(datasets: dict[str, Path]) -> None:
+    records = Records(datasets["detection"])
+    with pytest.raises(UsageError, match="layout detection have no class of the whole image"):
+        records.label(0)
+    empty = [r for r in records if not len(r["image/object/bbox/xmin"])]
+    assert len(empty) == 1 and empty[0]["image/object/view"].shape == (0,)
+    assert records[0]["image/object/bbox/xmin"].dtype == np.float32
+
+
+INDICES = st.integers(-40, 40)
+
+
+@given(st.slices(12), st.slices(12), INDICES)
+def test_indices_and_slices_are_those_of_a_list(
+    datasets: dict[str, Path], first: slice, second: slice, index: int
+) -> None:
+    records = Records(datasets["tfds"])
+    plain = [record["image"] for record in records]
+    part, expected = records[first][second], plain[first][second]
+    assert len(part) == len(expected)
+    assert [record["image"] for record in part] == expected
+    if -len(expected) <= index < len(expected):
+        assert part[np.int64(index)]["image"] == part[index]["image"] == expected[index]
+    else:
+        with pytest.raises(IndexError, match=f"record {index} of {len(expected)}"):
+            part[index]
+
+
+def test_what_is_no_index_is_refused(datasets: dict[str, Path]) -> None:
+    records = Records(datasets["raw"])
+    for wrong in (1.0, "1", None):
+        with pytest.raises(TypeError):
+            records[wrong]  # type: ignore[call-overload]
+
+
+def test_splits_filters_and_new_splits(sound_dataset: Path) -> None:
+    everything = Records(sound_dataset, "all")
+    splits = [Records(sound_dataset, name) for name in ("train", "validation", "test")]
+    assert [key for split in splits for key in split.keys] == everything.keys
+    birds = Records(sound_dataset, "all", keep=["birds"])
+    assert birds.keys == [key for key in everything.keys if key.startswith("birds/")]
+    assert {birds.labels[int(birds.label(i))] for i in range(len(birds))} == {"birds"}
+    assert [r["image/filename"].decode() for r in birds] == birds.keys
+    parts = [Records(sound_dataset, name, resplit=Resplit({"a": 0.5, "b": 0.5}, of="all")) for name in "ab"]
+    assert sorted(parts[0].keys + parts[1].keys) == sorted(everything.keys)
+    assert [r["image/filename"].decode() for r in parts[0]] == parts[0].keys
+    assert Records(sound_dataset, "train[2:7]").keys == splits[0].keys[2:7]
+    with pytest.raises(UsageError, match="no split 'trian'"):
+        Records(sound_dataset, "trian")
+
+
+def test_pickled_records_are_the_same_and_bring_no_open_file(datasets: dict[str, Path]) -> None:
+    for layout in ("tfds", "tfrecorder"):
+        records = Records(datasets[layout])
+        first = records.raw(0)
+        part = pickle.loads(pickle.dumps(records[1:]))
+        assert [part.raw(i) for i in range(len(part))] == [records.raw(i) for i in range(1, len(records))]
+        assert records.raw(0) == first
+
+
+def _raws(records: Records) -> list[bytes]:
+    return [records.raw(i) for i in (*range(0, len(records), 2), *range(1, len(records), 2))]
+
+
+def test_forked_processes_share_records(datasets: dict[str, Path]) -> None:
+    records = [Records(datasets[layout], open_files=2) for layout in ("tfds", "tfrecorder")]
+    expected = [_raws(item) for item in records]  # and files are open when it forks
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(_raws, records * 2) == expected * 2
+    assert [_raws(item) for item in records] == expected
+
+
+def test_processes_with_nothing_in_common_share_records(datasets: dict[str, Path]) -> None:
+    records = Records(datasets["tfds"])
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(records.raw, range(len(records))) == serialized(datasets["tfds"])
+
+
+def test_threads_share_records_with_fewer_files_than_threads(datasets: dict[str, Path]) -> None:
+    for layout in ("tfds", "tfrecorder"):
+        records = Records(datasets[layout], open_files=1, unpacked_bytes=1)
+        order = np.random.default_rng(1).integers(0, len(records), 600)
+        expected = serialized(datasets[layout])
+        with ThreadPoolExecutor(8) as executor:
+            assert list(executor.map(records.raw, order)) == [expected[i] for i in order]
+
+
+def test_neither_tensorflow_nor_beam_is_imported(datasets: dict[str, Path]) -> None:
+    script = f"""
+import sys
+from shardwright.loader import Records
+records = Records({str(datasets["classification"])!r})
+next(records.batches(4, shuffle=True)), records.keys, records.pil(0), list(records)
+assert not {{"tensorflow", "apache_beam", "google.cloud.storage", "boto3"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_records_are_what_the_parser_says(datasets: dict[str, Path]) -> None:
+    records = Records(datasets["classification"])
+    for i in range(len(records)):
+        parsed = {name: feature.values[0] for name, feature in parse_example(records.raw(i)).items()}
+        assert parsed == records[i]
+
+
+def test_no_dataset_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is no dataset: it has no dataset\.json"):
+        Records(tmp_path)
+
+
+@pytest.fixture
+def broken(datasets: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Copies a dataset, so that it can be damaged."""
+    import shutil
+
+    return lambda layout: Path(shutil.copytree(datasets[layout], tmp_path / layout))
+
+
+def test_damage_is_told_with_its_place(broken: Callable[[str], Path]) -> None:
+    dataset = broken("classification")
+    (shard,) = dataset.glob("*.tfrecord")
+    index = [list(map(int, line.split())) for line in next(dataset.glob("_index/*")).read_text().splitlines()]
+    data = bytearray(shard.read_bytes())
+    data[index[2][0] + 50] ^= 1
+    data[index[4][0] + 1] ^= 1
+    shard.write_bytes(data[:-7])
+    records = Records(dataset)
+    last = len(index) - 1
+    for number, reason in (
+        (2, "the checksum of its data is wrong"),
+        (4, "the checksum of its length is wrong"),
+        (last, "the file ends inside of it"),
+    ):
+        with pytest.raises(EngineError) as caught:
+            records[number]
+        assert f"{shard.name}: record {number} at byte {index[number][0]} is damaged: {reason};" in str(
+            caught.value
+        )
+    assert records[3]["image/format"] == b"png"  # and the sound ones can be had
+    seen = []
+    with pytest.raises(EngineError, match="record 2 at byte"):
+        seen += [record["image/filename"] for record in records]
+    careless = Records(dataset, verify=False)
+    with pytest.raises(EngineError, match=r"record 4 at byte .* is damaged: it has"):
+        careless.raw(4)
+    assert careless.raw(2) != b""
+
+
+def test_a_picture_that_does_not_decode_is_told_with_its_place(broken: Callable[[str], Path]) -> None:
+    from shardwright.transforms.records.framing import masked_crc32c
+
+    dataset = broken("classification")
+    (shard,) = dataset.glob("*.tfrecord")
+    offset, length = map(int, next(dataset.glob("_index/*")).read_text().splitlines()[1].split())
+    data = bytearray(shard.read_bytes())
+    begin, end = offset + 12, offset + length - 4
+    place = data.index(b"IDAT", begin)
+    data[place + 8 : place + 30] = bytes(22)
+    data[end : end + 4] = masked_crc32c(bytes(data[begin:end])).to_bytes(4, "little")
+    shard.write_bytes(data)
+    with pytest.raises(EngineError, match=rf"record 1 at byte {offset} is damaged: its picture cannot be"):
+        Records(dataset).image(1)
+
+
+def test_a_compressed_shard_that_is_cut_off_is_told(broken: Callable[[str], Path]) -> None:
+    dataset = broken("imagenet")
+    (shard,) = dataset.glob("*.tfrecord.gz")
+    shard.write_bytes(shard.read_bytes()[:-2000])
+    with pytest.raises(EngineError, match=r"record \d+ at byte \d+ is damaged: from there on the compressed"):
+        Records(dataset)[0]
+
+
+@pytest.mark.parametrize("layout", ["tfds", "raw", "imagenet"])
+def test_without_indexes_and_ledgers_records_are_found_all_the_same(
+    broken: Callable[[str], Path], layout: str
+) -> None:
+    import shutil
+
+    dataset = broken(layout)
+    expected = serialized(dataset)
+    for index in dataset.glob("_index/*"):
+        index.write_text("0 17\n17 99\n")
+    assert [Records(dataset).raw(i) for i in range(len(expected))] == expected
+    shutil.rmtree(dataset / "_index", ignore_errors=True)
+    assert [Records(dataset).raw(i) for i in range(len(expected))] == expected
+    shutil.rmtree(dataset / "_shards")
+    records = Records(dataset)
+    assert [records.raw(i) for i in range(len(expected))] == expected
+    assert len(list(records)) == len(expected)
+    with pytest.raises(UsageError, match="is missing"):
+        _ = records.keys
