@@ -71,7 +71,7 @@ def test_commands_that_lack_something(
         ("--runner=DataflowRunner", "which Dataflow's workers cannot reach"),
         ("--runner=no.such.Runner", "Beam does not take its options: "),
         ("--source=x", "choose one of auto, "),
-        ("--layout=x", "choose one of classification, detection, "),
+        ("--layout=x", "choose one of classification, imagenet, "),
         ("--fit=strech", "choose one of stretch, contain, cover, fit, pad; did you mean stretch?"),
         ("--resample=bilinar", "did you mean bilinear?"),
         ("--image-format=jpg", "--image_format jpg: choose one of keep, jpeg, png, webp, raw"),

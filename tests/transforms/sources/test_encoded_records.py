@@ -1,0 +1,75 @@
+"""Features in base64 or serialized tensors read as what they hold, whatever stands in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.place import BASE64, STORED
+from shardwright.transforms.records.encodings import encoded_values, plain_spec
+from shardwright.transforms.sources.tfrecord.layouts import roles_of_specs
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
+
+_TEXTS = FeatureSpec(
+    "x", FeatureType.BYTES, (), Fill.CAPTION, encoding=Encoding.TENSOR, dtype="object", tensor_shape=(None,)
+)
+_NUMBERS = FeatureSpec(
+    "x", FeatureType.BYTES, (), Fill.BOXES, encoding=Encoding.TENSOR, dtype="float32", tensor_shape=(None, 4)
+)
+_BASE64 = FeatureSpec("x", FeatureType.BYTES, (None,), Fill.CAPTION, encoding=Encoding.BASE64)
+_FLOATS = st.floats(width=32, allow_nan=False)
+
+
+def record_of(spec: FeatureSpec, values: list[Any]) -> SourceRecord:
+    """Returns a record whose feature holds values in its encoding, between others."""
+    stored = Feature(spec.type, encoded_values(spec, values, (1, 1, 1)))
+    filler = Feature(FeatureType.BYTES, [b"filler"])
+    return SourceRecord(encode_example({"a": filler, spec.name: stored, "z": filler}), {spec.name: spec})
+
+
+@given(st.sampled_from([_TEXTS, _BASE64]), st.lists(st.binary(max_size=40), max_size=5))
+def test_bytes_are_found_where_they_are(spec: FeatureSpec, values: list[bytes]) -> None:
+    record = record_of(spec, values)
+    spans = record.bytes_of("x") or []
+    assert [record.value_of("x", span) for span in spans] == values == list(record.feature("x").values)
+    assert [record.size_of("x", span) for span in spans] == [len(value) for value in values]
+    assert record.method_of("x") == (BASE64 if spec is _BASE64 else STORED)
+    assert record.method_of("a") == STORED and list(record.feature("a").values) == [b"filler"]
+
+
+@given(st.lists(st.tuples(_FLOATS, _FLOATS, _FLOATS, _FLOATS), max_size=4))
+def test_numbers_of_a_tensor(rows: list[tuple[float, ...]]) -> None:
+    numbers = [number for row in rows for number in row]
+    feature = record_of(_NUMBERS, numbers).feature("x")
+    assert (feature.type, list(feature.values)) == (plain_spec(_NUMBERS).type, numbers)
+
+
+@given(st.sampled_from([_TEXTS, _NUMBERS, _BASE64]), st.lists(st.binary(max_size=30), max_size=2))
+def test_what_is_not_of_its_encoding_is_a_fault_of_its_record(spec: FeatureSpec, values: list[bytes]) -> None:
+    """Anything else would end the job."""
+    stored = Feature(FeatureType.BYTES, values)
+    record = SourceRecord(encode_example({"x": stored}), {"x": spec})
+    try:
+        record.feature("x")
+        for span in record.bytes_of("x") or ():
+            record.value_of("x", span)
+    except ValueError:
+        return
+    if spec is _BASE64:
+        found = record.feature("x").values
+        assert all(4 * len(value) <= 3 * len(text) for value, text in zip(found, values, strict=True))
+
+
+@pytest.mark.parametrize("corners", [3, 4])
+def test_roles_come_from_what_fills_a_feature(corners: int) -> None:
+    fills = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)[:corners]
+    specs = [FeatureSpec(f"f{i}", FeatureType.FLOAT, (None,), fill) for i, fill in enumerate(fills)]
+    specs += [FeatureSpec("label", FeatureType.BYTES, (), Fill.KEY), FeatureSpec("y", FeatureType.INT64)]
+    roles = roles_of_specs(specs)
+    assert roles.objects.box == (("f0", "f1", "f2", "f3") if corners == 4 else ())
+    assert roles.file_names == ("label",) and roles.label == ""
