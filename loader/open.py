@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from shardwright.loader.arguments import located
@@ -27,12 +26,9 @@ def open_dataset(directory: str | os.PathLike[str]) -> Dataset:
     storage.require_known("dataset", path)
     with storage.faults("read", path):
         try:
-            document = json.loads(storage.read_bytes(path))
+            return Dataset.from_bytes(storage.read_bytes(path), printable(path))
         except (FileNotFoundError, NotADirectoryError):
             raise UsageError(
                 f"{printable(directory)} is no dataset: it has no {DATASET_JSON}; "
                 "name a directory that `shardwright convert` finished."
             ) from None
-        except (ValueError, RecursionError):
-            raise UsageError(f"{printable(path)} is no JSON; restore it or convert again.") from None
-    return Dataset.from_json(document, printable(path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import glob
-import json
 import os
 import re
 from dataclasses import dataclass
@@ -95,11 +94,7 @@ def read_dataset(directory: str) -> Dataset:
     """
     path = storage.join(directory, DATASET_JSON)
     with storage.faults("read", path):
-        try:
-            document = json.loads(storage.read_bytes(path))
-        except (ValueError, RecursionError):
-            raise UsageError(f"{path} is no JSON; restore it or convert again.") from None
-    return Dataset.from_json(document, path)
+        return Dataset.from_bytes(storage.read_bytes(path), path)
 
 
 def contract_of(target: Target) -> Contract:

@@ -113,8 +113,9 @@ def _value(value: Any) -> str:
 
 def _notes(layout: Layout) -> Iterator[str]:
     """Yields what a user has to know besides the features."""
-    unused = "; 0 stays free, as for a background" if layout.first_label == 1 else ""
-    yield f"Class ids begin at {layout.first_label}{unused}."
+    if layout.needs is not Needs.LABEL or Fill.LABEL in layout.by_fill():
+        unused = "; 0 stays free, as for a background" if layout.first_label == 1 else ""
+        yield f"Class ids begin at {layout.first_label}{unused}."
     kept = "left out" if layout.needs is not Needs.OBJECTS else "stored all the same, without objects"
     if layout.needs is Needs.LABEL:
         kept = "quarantined, or with --unlabelled keep stored with the label -1"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -103,15 +102,13 @@ def read_plan(path: str) -> Plan:
     elif not path.endswith(".json"):
         path = storage.join(path, DATASET_JSON)
     try:
-        document = json.loads(storage.read_bytes(path))
+        data = storage.read_bytes(path)
     except OSError as error:
         raise UsageError(
             f"--plan_from {path}: {(error.strerror or str(error)).lower()}; name the dataset.json "
             "of an earlier build."
         ) from None
-    except (ValueError, RecursionError):
-        raise UsageError(f"--plan_from {path} is no JSON; name a dataset.json.") from None
-    return Dataset.from_json(document, f"--plan_from {path}").plan
+    return Dataset.from_bytes(data, f"--plan_from {path}").plan
 
 
 def read_class_names(path: str, first_label: int = 0) -> tuple[str, ...]:

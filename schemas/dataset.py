@@ -129,6 +129,19 @@ class Dataset:
         }
 
     @staticmethod
+    def from_bytes(data: bytes, where: str) -> Dataset:
+        """Reads the bytes of a stored document.
+
+        Raises:
+          UsageError: if they are no `dataset.json` that this version can read.
+        """
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError):
+            raise UsageError(f"{where} is no JSON; restore it or convert again.") from None
+        return Dataset.from_json(document, where)
+
+    @staticmethod
     def from_json(value: Mapping[str, Any], where: str) -> Dataset:
         """Reads a stored document.
 
