@@ -12,7 +12,7 @@ from PIL import Image
 
 from shardwright.loader.values import FeatureReader
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.dataset import Dataset, picture_shape
+from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.layouts import Fill
@@ -42,7 +42,7 @@ class PictureReader:
         self._layout = dataset.layout
         self._readers = readers
         self._encoded = readers.get(Fill.ENCODED)
-        self._raw = dataset.plan.settings["image_format"] == "raw"
+        self._raw = stored_format(dataset) == "raw"
         self._shape = picture_shape(dataset)
         #: Where some pictures are grey and others are not, all are given in colour.
         self._channels = 1 if self._shape[2] == 1 else 3

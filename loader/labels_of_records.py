@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.ledger import load_ledger
+from shardwright.schemas.ledger import OtherBuild, written_entries
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
 
@@ -53,12 +52,8 @@ def read_labels(
     if not os.fspath(directory):
         raise UsageError("keep and resplit read the dataset's ledgers; say the dataset's directory.")
     ledgers = {
-        shard.file: (
-            storage.join(os.fspath(directory), ledger_file(split, number, len(shards))),
-            shard.sha256,
-        )
-        for split, shards in dataset.splits.items()
-        for number, shard in enumerate(shards)
+        shard.file: (storage.join(os.fspath(directory), ledger_file(split, number, count)), shard.sha256)
+        for split, number, count, shard in dataset.placed_shards()
     }
 
     def read(item: ShardSlice) -> list[RecordLabel]:
@@ -74,19 +69,18 @@ def read_labels(
 def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[RecordLabel]:
     with storage.faults("read", path):
         try:
-            result, entries = load_ledger(storage.read_bytes(path))
-            if result.sha256 != sha256:
-                raise UsageError(
-                    f"{printable(path)} belongs to another build of {item.file}; "
-                    "`shardwright validate` says what else does not fit."
-                )
-            written = [entry for entry in entries if entry.outcome == Outcome.WRITTEN]
+            written = written_entries(storage.read_bytes(path), sha256)
+        except OtherBuild:
+            raise UsageError(
+                f"{printable(path)} belongs to another build of {item.file}; "
+                "`shardwright validate` says what else does not fit."
+            ) from None
         except FileNotFoundError:
             raise UsageError(
                 f"{printable(path)} is missing, and with it the keys and classes of the shard's records; "
                 "restore it or convert again."
             ) from None
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise EngineError(
                 f"{printable(path)} is damaged ({error}); restore it or convert again."
             ) from error

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.ledger import load_index, load_ledger
+from shardwright.schemas.ledger import load_index, written_entries
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.records.framing import FRAME_BYTES
@@ -58,13 +57,11 @@ def find_bounds(directory: str, split: str, number: int, num_shards: int, shard:
         except (FileNotFoundError, ValueError):
             pass
     try:
-        result, entries = load_ledger(_read(directory, ledger_file(split, number, num_shards)))
-        if result.sha256 != shard.sha256:
-            return None
+        data = _read(directory, ledger_file(split, number, num_shards))
         places = [
             (entry.offset, entry.length)
-            for entry in entries
-            if entry.outcome == Outcome.WRITTEN and entry.offset is not None and entry.length is not None
+            for entry in written_entries(data, shard.sha256)
+            if entry.offset is not None and entry.length is not None
         ]
         return _checked(places, shard)
     except (FileNotFoundError, ValueError, TypeError):

@@ -104,9 +104,7 @@ class ShardReader:
     ) -> None:
         self._directory = directory
         self._shards: Mapping[str, tuple[str, int, int, Shard]] = {
-            shard.file: (split, number, len(shards), shard)
-            for split, shards in dataset.splits.items()
-            for number, shard in enumerate(shards)
+            placed[3].file: placed for placed in dataset.placed_shards()
         }
         self._verify = verify
         self._open_files = max(open_files, 1)

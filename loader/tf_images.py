@@ -48,7 +48,7 @@ class Picture:
         self._stored = (height, width, channels)
         #: Of originals that were kept with their transparent pixels these show white.
         self._translucent = channels is None and dataset.plan.settings["image_format"] == "keep"
-        self._is_tensor = found.encoding is Encoding.TENSOR and found.dtype != "object"
+        self._is_tensor = found.holds_pixels
         #: What pictures are resized to; None where that is never needed.
         self._target = size if self._stored[:2] != size else None
         self._size = size

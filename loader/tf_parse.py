@@ -63,9 +63,8 @@ def class_index(dataset: Dataset, spec: FeatureSpec) -> Callable[[tf.Tensor], tf
     The place counts from 0 whatever the layout's ids count from; -1 is no class. Several classes
     become a vector with a 1.0 for each of them.
     """
-    shape = spec.tensor_shape if spec.encoding is Encoding.TENSOR else spec.shape
     count = len(dataset.labels)
-    several = shape not in ((), (1,))
+    several = spec.value_shape not in ((), (1,))
     if several and not count:
         raise UsageError("The dataset has no classes; load it with as_dict=True.")
     names = None

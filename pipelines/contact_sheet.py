@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL.Image import Image
 
-from shardwright.pipelines.record_values import holds_pixels, without_encodings
+from shardwright.pipelines.record_values import is_bare_pixels, without_encodings
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, ImageFault, UsageError
 from shardwright.schemas.example import Feature, parse_example
@@ -181,7 +181,7 @@ def _tile(data: bytes, contract: Contract, name: str, numbers: Mapping[str, str]
     try:
         if found is not None or not isinstance(encoded, bytes):
             image = thumbnail(found or b"")
-        elif holds_pixels(example, contract):
+        elif is_bare_pixels(example, contract):
             sides = _sides_in_tensor(stored, contract) or _sides(example, contract, len(encoded))
             image = raw_thumbnail(encoded, *sides)
         else:

@@ -29,7 +29,7 @@ def without_encodings(example: Mapping[str, Feature], contract: Contract) -> dic
     return plain
 
 
-def holds_pixels(example: Mapping[str, Feature], contract: Contract) -> bool:
+def is_bare_pixels(example: Mapping[str, Feature], contract: Contract) -> bool:
     """Whether a record's image is bare pixels, as its format says or all records promise."""
     stored = contract.spec(Fill.FORMAT)
     if stored is not None and stored.name in example:
@@ -43,7 +43,7 @@ def values_of(example: Mapping[str, Feature], contract: Contract) -> Iterator[tu
     What is base64 or a serialized tensor is shown as what it holds.
     """
     example = without_encodings(example, contract)
-    pixels, raw = contract.spec(Fill.ENCODED), holds_pixels(example, contract)
+    pixels, raw = contract.spec(Fill.ENCODED), is_bare_pixels(example, contract)
     single = {spec.name for spec in map(plain_spec, contract.features) if spec.length == 1}
     known = [spec.name for spec in contract.features if spec.name in example]
     for name in [*known, *sorted(example.keys() - set(known))]:

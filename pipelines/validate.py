@@ -44,9 +44,8 @@ def list_tasks(target: Target) -> Iterator[ShardTask]:
             yield ShardTask(path, os.path.basename(path), "", None)
         return
     dataset = read_dataset(target.directory)
-    for split, shards in dataset.splits.items():
-        for number, shard in enumerate(shards):
-            yield shard_task(target.directory, split, number, len(shards), shard)
+    for placed in dataset.placed_shards():
+        yield shard_task(target.directory, *placed)
 
 
 def directory_findings(target: Target) -> Iterator[Finding]:

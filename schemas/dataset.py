@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,17 @@ class Dataset:
     def records(self, split: str) -> int:
         """Records of a split."""
         return sum(shard.records for shard in self.splits[split])
+
+    @property
+    def all_records(self) -> int:
+        """Records of all splits."""
+        return sum(map(self.records, self.splits))
+
+    def placed_shards(self) -> Iterator[tuple[str, int, int, Shard]]:
+        """Yields each shard after its split, its number from 0 and the number of shards in the split."""
+        for split, shards in self.splits.items():
+            for number, shard in enumerate(shards):
+                yield split, number, len(shards), shard
 
     def as_json(self) -> dict[str, Any]:
         """Returns the document as it is stored."""
@@ -211,7 +222,7 @@ def stored_formats(dataset: Dataset) -> tuple[str, ...]:
     counted: Counter[str] = Counter()
     for counts in dataset.formats.values():
         counted.update(counts)
-    if counted and counted.total() == sum(map(dataset.records, dataset.splits)):
+    if counted and counted.total() == dataset.all_records:
         return tuple(sorted("jpeg" if name == "jpg" else name for name in counted))
     stored = str(dataset.plan.settings.get("image_format", "keep"))
     return ("jpeg", "png", "webp") if stored == "keep" else (stored,)

@@ -205,6 +205,30 @@ def load_ledger(data: bytes) -> tuple[ShardResult, Iterator[Entry]]:
     return result, (Entry(**json.loads(line)) for line in lines[1:])
 
 
+class OtherBuild(ValueError):
+    """The ledger is that of another shard than the one at hand."""
+
+
+def written_entries(data: bytes, sha256: str) -> list[Entry]:
+    """Returns what a shard's ledger says of its records, in their order.
+
+    Args:
+      data: of the ledger.
+      sha256: of the shard, as `dataset.json` says it.
+
+    Raises:
+      OtherBuild: if it is not that shard's.
+      ValueError: if it is damaged or of another version.
+    """
+    try:
+        result, entries = load_ledger(data)
+        if result.sha256 != sha256:
+            raise OtherBuild("the shard ledger belongs to another build")
+        return [entry for entry in entries if entry.outcome == Outcome.WRITTEN]
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"the shard ledger is damaged: {error}") from error
+
+
 def dump_index(entries: Iterable[Entry]) -> bytes:
     """Returns the index of an uncompressed shard: a line `OFFSET LENGTH` for each record's frame.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from shardwright.schemas.layouts import inline_layout, is_layout_file
-from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.transforms import storage
 
 
@@ -15,4 +14,6 @@ def read_layout(value: str) -> str:
     """
     if not is_layout_file(value):
         return value
+    from shardwright.schemas.layouts.layout_file import parse_layout_file  # and with it YAML
+
     return inline_layout(parse_layout_file(storage.read_text("--layout", value), value))

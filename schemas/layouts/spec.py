@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from shardwright.schemas.columns import ExtraColumn
@@ -55,6 +56,16 @@ class FeatureSpec:
     column: str = ""
 
     @property
+    def value_shape(self) -> tuple[int | None, ...]:
+        """The shape of its values, in a serialized tensor too."""
+        return self.tensor_shape if self.encoding is Encoding.TENSOR else self.shape
+
+    @property
+    def holds_pixels(self) -> bool:
+        """Whether it is a serialized tensor of a picture's pixels."""
+        return self.fill is Fill.ENCODED and self.dtype == "uint8"
+
+    @property
     def length(self) -> int | None:
         """Number of values a record holds, or None when it may vary."""
         product = 1
@@ -89,6 +100,10 @@ class Layout:
 
     def by_fill(self) -> Mapping[Fill, FeatureSpec]:
         """Returns the features by what fills them; of several one that is always there, if one is."""
+        return self._by_fill
+
+    @cached_property
+    def _by_fill(self) -> Mapping[Fill, FeatureSpec]:
         optional_first = sorted(self.features, key=lambda spec: not spec.optional)
         return {spec.fill: spec for spec in optional_first if spec.fill is not None}
 
@@ -128,10 +143,7 @@ class Layout:
     @property
     def _has_shape(self) -> bool:
         """Whether a feature holds height, width and channels: by itself, or as a tensor of the pixels."""
-        return any(
-            spec.fill is Fill.SHAPE or (spec.fill is Fill.ENCODED and spec.dtype == "uint8")
-            for spec in self.features
-        )
+        return any(spec.fill is Fill.SHAPE or spec.holds_pixels for spec in self.features)
 
 
 _EACH = (None,)
@@ -139,7 +151,7 @@ _EACH = (None,)
 
 def column_of(spec: FeatureSpec) -> ExtraColumn:
     """Returns the column of the source that fills a feature."""
-    shape = spec.tensor_shape if spec.encoding is Encoding.TENSOR else spec.shape
+    shape = spec.value_shape
     return ExtraColumn(
         name=spec.column or spec.name,
         value_type=ValueType(spec.value_type or spec.type),

@@ -109,7 +109,7 @@ def croissant_json(dataset: Dataset) -> str:
 
 def _description(dataset: Dataset) -> str:
     splits = ", ".join(f"{split} {dataset.records(split)}" for split in dataset.splits)
-    total = sum(map(dataset.records, dataset.splits))
+    total = dataset.all_records
     classes = f" of {len(dataset.labels)} classes" if dataset.labels else ""
     return (
         f"{total} images{classes} (splits: {splits}), each with what is known of it in a tf.train.Example "

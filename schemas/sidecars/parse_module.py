@@ -103,8 +103,7 @@ def _docstring(dataset: Dataset, split: str) -> str:
 
 
 def _is_single_label(spec: FeatureSpec) -> bool:
-    sides = spec.tensor_shape if spec.encoding is Encoding.TENSOR else spec.shape
-    return spec.fill is Fill.LABEL and sides == ()
+    return spec.fill is Fill.LABEL and spec.value_shape == ()
 
 
 def _shown(text: str) -> str:
@@ -202,7 +201,7 @@ def _value_lines(spec: FeatureSpec) -> Iterator[str]:
 def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
     """Yields what makes [height, width, channels], uint8, of the stored picture."""
     item, shape = _item(spec), picture_shape(dataset)
-    if spec.encoding is Encoding.TENSOR and spec.dtype != "object":  # pixels in their shape already
+    if spec.holds_pixels:  # in their shape already
         yield f"{item} = tf.ensure_shape({item}, {list(shape)})"
         return
     stored = stored_format(dataset)

@@ -22,9 +22,8 @@ def unexpected_shards(dataset: Dataset, files: Sequence[str]) -> list[str]:
 def index_files(dataset: Dataset) -> dict[str, str]:
     """Returns the shards that have an index, if the dataset has them at all, and where it is."""
     return {
-        shard.file: index_file(split, number, len(shards))
-        for split, shards in dataset.splits.items()
-        for number, shard in enumerate(shards)
+        shard.file: index_file(split, number, count)
+        for split, number, count, shard in dataset.placed_shards()
         if not is_compressed(shard.file)
     }
 
@@ -72,7 +71,7 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
             yield Finding(FindingCode.EMPTY_SPLIT, f"split {split!r} has no records")
     ledger = dataset.ledger
     accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
-    records = sum(dataset.records(split) for split in dataset.splits)
+    records = dataset.all_records
     if ledger.get("listed") != accounted or ledger.get("written") != records:
         yield Finding(
             FindingCode.COUNT_MISMATCH,

@@ -20,7 +20,7 @@ from shardwright.transforms.images.convert import channels_of
 from shardwright.transforms.images.decode import load, open_image
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
-from shardwright.transforms.records.encodings import WrongValue, holds_pixels, plain_feature, plain_spec
+from shardwright.transforms.records.encodings import WrongValue, plain_feature, plain_spec
 
 #: Spellings of `image/format` in wide use, and the one that is compared.
 _SPELLINGS = {"jpeg": "jpg"}
@@ -116,7 +116,7 @@ def _without_encodings(
             continue  # which has been said
         try:
             plain[spec.name] = plain_feature(spec, feature)
-            if holds_pixels(spec):
+            if spec.holds_pixels:
                 shapes.append(parse_tensor(feature.values[0]).shape)
         except WrongValue as wrong:
             problems.append((wrong.code, str(wrong)))

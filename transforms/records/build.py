@@ -12,7 +12,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill, Layout, Needs
+from shardwright.schemas.layouts import FeatureSpec, Fill, Layout, Needs
 from shardwright.transforms.images.convert import ConvertedImage
 from shardwright.transforms.records.encodings import encoded_values
 
@@ -121,7 +121,7 @@ def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
       ImageFault: if the source has none and one is needed, or not as many as are.
     """
     column = spec.column or spec.name
-    shape = spec.tensor_shape if spec.encoding is Encoding.TENSOR else spec.shape
+    shape = spec.value_shape
     if shape == () and not found:
         raise _bad_row(f"its source has no value of the extra column {column}")
     if not _fits(len(found), shape):

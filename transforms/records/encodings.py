@@ -6,12 +6,13 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.tensor_proto import parse_tensor, serialize_tensor
 
 _TYPES = {"float32": FeatureType.FLOAT, "float64": FeatureType.FLOAT, "object": FeatureType.BYTES}
@@ -41,19 +42,20 @@ def encoded_values(spec: FeatureSpec, values: Sequence[Any], picture: tuple[int,
         return values
     if spec.encoding is Encoding.BASE64:
         return [base64.urlsafe_b64encode(value) for value in values]
-    if holds_pixels(spec):
+    if spec.holds_pixels:
         return [serialize_tensor(values[0], spec.dtype, picture)]
     known = prod(side for side in spec.tensor_shape if side is not None)
     shape = [len(values) // known if side is None else side for side in spec.tensor_shape]
     return [serialize_tensor(values, spec.dtype, shape)]
 
 
+@lru_cache(maxsize=1024)
 def plain_spec(spec: FeatureSpec) -> FeatureSpec:
     """Returns what a feature would be without its encoding."""
     if spec.encoding is not Encoding.TENSOR:
         return replace(spec, encoding=Encoding.PLAIN)
-    shape = () if holds_pixels(spec) else spec.tensor_shape
-    type_ = FeatureType.BYTES if holds_pixels(spec) else _TYPES.get(spec.dtype, FeatureType.INT64)
+    shape = () if spec.holds_pixels else spec.tensor_shape
+    type_ = FeatureType.BYTES if spec.holds_pixels else _TYPES.get(spec.dtype, FeatureType.INT64)
     return replace(spec, type=type_, shape=shape, encoding=Encoding.PLAIN, dtype="", tensor_shape=())
 
 
@@ -89,15 +91,10 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
             FindingCode.WRONG_SHAPE, f"the tensor in {spec.name!r} has shape {tensor.shape}, not {shown}"
         )
     plain = plain_spec(spec)
-    return Feature(plain.type, [tensor.content] if holds_pixels(spec) else tensor.values)
+    return Feature(plain.type, [tensor.content] if spec.holds_pixels else tensor.values)
 
 
 def _from_base64(value: bytes) -> bytes:
     if b"+" in value or b"/" in value:  # which Python takes as well, and TensorFlow does not
         raise binascii.Error("+ and / are not URL-safe")
     return base64.b64decode(value, b"-_", validate=True)
-
-
-def holds_pixels(spec: FeatureSpec) -> bool:
-    """Whether a feature is a tensor of a picture's pixels."""
-    return spec.fill is Fill.ENCODED and spec.dtype == "uint8"

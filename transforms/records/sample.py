@@ -8,11 +8,11 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from contextlib import closing
 from typing import IO, NamedTuple
 
-from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.ledger import load_ledger
+from shardwright.schemas.ledger import written_entries
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.records.framing import (
@@ -149,16 +149,13 @@ def ledger_places(directory: str, split: str, shards: Sequence[Shard], number: i
     shard = shards[number]
     try:
         data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
-        result, entries = load_ledger(data)
-        if result.sha256 != shard.sha256:
-            return None
         path = storage.join(directory, shard.file)
         return [
             Place(path, entry.offset, entry.label)
-            for entry in entries
-            if entry.outcome == Outcome.WRITTEN and entry.offset is not None
+            for entry in written_entries(data, shard.sha256)
+            if entry.offset is not None
         ]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError):
         return None
 
 

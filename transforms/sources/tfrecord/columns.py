@@ -9,7 +9,7 @@ from typing import Any
 from shardwright.schemas.columns import ExtraColumn, column_values, encode_extra
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.layouts import Encoding, Fill
+from shardwright.schemas.layouts import Fill
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -75,14 +75,13 @@ def check_columns(
     any_number = {
         spec.column or spec.name
         for spec in layout.features
-        if spec.fill is Fill.EXTRA
-        and None in (spec.tensor_shape if spec.encoding is Encoding.TENSOR else spec.shape)
+        if spec.fill is Fill.EXTRA and None in spec.value_shape
     }
     for column in settings.parsed_extra_columns:
         if column.optional or column.name in any_number:
             continue
         name = columns.get(column.name, column.name)
-        if names and name not in names and column.name not in any_number:
+        if names and name not in names:
             features = ", ".join(sorted(names)[:20])
             raise UsageError(
                 f"{settings.option_of(column)}: the records of {shown} have no such feature "

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shardwright.schemas.codes import Outcome
-from shardwright.schemas.dataset import SHARDS_DIR, Dataset, PictureShape, Shard, picture_shape
+from shardwright.schemas.dataset import SHARDS_DIR, Dataset, PictureShape, Shard, picture_shape, stored_format
 from shardwright.schemas.fills import FILLS
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill, Layout, Needs
-from shardwright.schemas.ledger import load_ledger
+from shardwright.schemas.ledger import written_entries
 from shardwright.transforms import storage
 from shardwright.transforms.sources.tfrecord.layouts import Roles, roles_of_specs
 
@@ -98,7 +97,7 @@ def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:
         features=features,
         names=dict(enumerate(names, dataset.first_label)),
         first_label=dataset.first_label,
-        raw=dataset.plan.settings.get("image_format") == "raw",
+        raw=stored_format(dataset) == "raw",
         picture=picture_shape(dataset),
         columns=columns,
     )
@@ -119,15 +118,10 @@ def keys_by_offset(path: str, dataset: Dataset) -> Mapping[int, str]:
         with storage.faults("read", ledger):
             if not storage.exists(ledger):
                 return {}
-            result, entries = load_ledger(storage.read_bytes(ledger))
-        if result.sha256 != shard.sha256:
-            return {}
-        return {
-            entry.offset: entry.key
-            for entry in entries
-            if entry.outcome == Outcome.WRITTEN and entry.offset is not None
-        }
-    except (ValueError, TypeError, RecursionError):
+            data = storage.read_bytes(ledger)
+        written = written_entries(data, shard.sha256)
+        return {entry.offset: entry.key for entry in written if entry.offset is not None}
+    except ValueError:
         return {}
 
 
