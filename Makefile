@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := demo-out
+# Processes that share the tests, a whole module each; the folders with the short ones come last.
+TESTERS ?= 2
 SOURCES := $(shell find pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
@@ -30,7 +32,8 @@ demo: $(STAMP) ## install, convert and validate the example pictures, and where 
 	@echo "The dataset is in $(DEMO)/, begin with $(DEMO)/dataset.json; its pictures are in $(DEMO).png."
 
 test: $(STAMP) ## the whole test suite
-	$(BIN)/python -m pytest -rs -m "not corpus and not slow"
+	$(BIN)/python -m pytest -rs -m "not corpus and not slow" \
+		-n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 prism-test: $(STAMP) ## the engine tests on Prism, which it builds with Go
 	PYTHON=$(BIN)/python sh tests/engines/get.sh prism

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from hostile import make_tree
 
+from shardwright.pipelines import cli
 from shardwright.pipelines.convert import ConvertResult, convert
 
 ROOT = Path(__file__).resolve().parent.parent
 PHOTOS = ROOT / "examples" / "photos"
+
+# Two processes share the machine: how long an example takes says nothing.
+hypothesis.settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("suite")
+
+
+def pytest_collection_finish() -> None:
+    """Takes what was imported out of the search for garbage, and searches as seldom as the command does."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*cli._GC_THRESHOLDS)
 
 
 @pytest.fixture(scope="session")

@@ -62,9 +62,10 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 def flink_job_server(jar: Path, folder: Path) -> Iterator[int]:
     """Runs Beam's Flink job server with a mini-cluster for each job; yields its port."""
     port = free_port()
+    # It lives for a minute: compiling its code well would cost more than it saves.
     command = [
-        "java", "-jar", jar, "--flink-master=[local]", f"--job-port={port}", "--artifact-port=0",
-        "--expansion-port=0", f"--artifacts-dir={folder}",
+        "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-jar", jar, "--flink-master=[local]",
+        f"--job-port={port}", "--artifact-port=0", "--expansion-port=0", f"--artifacts-dir={folder}",
     ]  # fmt: skip
     with server(command, port, folder):
         yield port

@@ -253,9 +253,11 @@ def test_the_plan_foretells_what_convert_writes(convert_photos: Callable[..., Co
     assert abs(sum(forecast.plan.estimate.values()) - written) < 0.1 * written
 
 
+@pytest.mark.parametrize("processes", [(1, 3), pytest.param((2, 8), marks=pytest.mark.slow)], ids=str)
 def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_photos: Callable[..., ConvertResult]
-) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_photos: Callable[..., ConvertResult],
+    processes: tuple[int, ...],
+) -> None:  # fmt: skip
     from shardwright.transforms.shards import pool, write
     from shardwright.transforms.sources import class_folders
 
@@ -269,7 +271,7 @@ def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     scan = class_folders._scan
     monkeypatch.setattr(class_folders, "_scan", lambda folder: scan(folder)[::-1])
     hashes.append(shard_hashes(Path(convert_photos(**settings).path)))
-    for workers in (1, 2, 8):
+    for workers in processes:
         options = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
         hashes.append(shard_hashes(Path(convert_photos(beam_options=options, **settings).path)))
     assert len(hashes[0]) == 7

@@ -26,6 +26,7 @@ from hostile import (
     signal_self,
 )
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.sidecars import SIDECARS
 from shardwright.transforms import storage
@@ -37,16 +38,24 @@ STORAGE = "shardwright.transforms.storage"
 READ = "shardwright.transforms.shards.convert:read_image"
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    return make_tree(tmp_path / "in", images=24)
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree, and a finished dataset of it in four shards."""
+    root = tmp_path_factory.mktemp("originals")
+    tree = make_tree(root / "in", images=24)
+    assert main(["convert", f"--input={tree}", f"--output={root / 'out'}", *SETTINGS]) == 0
+    return root
 
 
 @pytest.fixture
-def made(capfd: Capture, tmp_path: Path, tree: Path) -> Path:
-    """A finished dataset of the tree in four shards."""
-    assert run(capfd, "convert", "--input", tree, "--output", tmp_path / "out", *SETTINGS).code == 0
-    return tmp_path / "out"
+def tree(tmp_path: Path, originals: Path) -> Path:
+    return Path(shutil.copytree(originals / "in", tmp_path / "in"))
+
+
+@pytest.fixture
+def made(tmp_path: Path, originals: Path) -> Path:
+    """A copy of the dataset."""
+    return Path(shutil.copytree(originals / "out", tmp_path / "out"))
 
 
 def resume(capfd: Capture, tree: Path, output: Path, *options: object) -> set[str]:

@@ -118,6 +118,15 @@ def test_a_kind_that_is_not_read_is_named(head: bytes, kind: str) -> None:
     assert filtered.value.reason == "unsupported_kind"
 
 
+def test_a_tiff_whose_pixels_would_be_memory_that_nobody_wrote() -> None:
+    sound = pictures.file_of(RGB, "TIFF", compression="jpeg")
+    assert pictures.convert(sound, "a.tif")
+    planes = struct.pack("<HHIHH", 284, 3, 1, 1, 0)  # tag, type, count and value
+    assert planes in sound
+    broken = sound.replace(planes, struct.pack("<HHIHH", 284, 1, 1, 1, 0))
+    assert _reason(broken, "a.tif") == "CORRUPT"
+
+
 def test_text_that_claims_nothing_is_filtered() -> None:
     for name in ("notes.txt", "README", "jpg"):
         with pytest.raises(NotACandidate) as filtered:
@@ -140,10 +149,10 @@ def test_names_claim_by_their_extension_alone() -> None:
     [b"<!---->" * 73, b"<?xml" + b"<!-- -->" * 60, b" " * 512, b"/*" * 256, b"#define " + b"a_width " * 60],
 )
 def test_telling_the_kind_takes_no_time(head: bytes) -> None:
-    begin = time.perf_counter()
+    begin = time.thread_time()
     for _ in range(5):
         kind_of(head[:512])
-    assert time.perf_counter() - begin < 0.25
+    assert time.thread_time() - begin < 0.25
 
 
 def test_postscript_starts_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,9 +179,9 @@ def test_a_bomb_is_refused_before_it_is_decoded() -> None:
     chunks = [(b"IHDR", head), (b"IDAT", body), (b"IEND", b"")]
     bomb = b"\x89PNG\r\n\x1a\n" + b"".join(pictures.png_chunk(*chunk) for chunk in chunks)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begin = time.perf_counter()
+    begin = time.thread_time()
     assert _reason(bomb, "bomb.png") == "TOO_MANY_PIXELS"
-    assert time.perf_counter() - begin < 0.2
+    assert time.thread_time() - begin < 0.2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kB
 
 

@@ -170,9 +170,9 @@ def test_records_are_found_again_across_read_buffers() -> None:
     ids=["empty", "zeros", "random", "ones", "empty records"],
 )
 def test_degenerate_files_take_little_time(data: bytes) -> None:
-    begin = time.perf_counter()
+    begin = time.thread_time()
     found = _read(data)
-    assert time.perf_counter() - begin < 2
+    assert time.thread_time() - begin < 2
     _stretches(found, len(data))
 
 
@@ -183,9 +183,9 @@ def test_a_file_of_lying_lengths_takes_little_time() -> None:
     for position in range(0, size, 12):
         length = (size - position - 40 if position < size - 100 else 3).to_bytes(8, "little")
         headers.append(length + masked_crc32c(length).to_bytes(4, "little"))
-    begin = time.perf_counter()
+    begin = time.thread_time()
     found = _read(b"".join(headers))
-    assert time.perf_counter() - begin < 10
+    assert time.thread_time() - begin < 10
     assert not _sound(found)
 
 
