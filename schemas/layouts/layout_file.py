@@ -24,8 +24,8 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.fills import FILLS, Fill, Needs
 from shardwright.schemas.layouts.built_in import LAYOUTS
-from shardwright.schemas.layouts.plain_yaml import load_plain_yaml
 from shardwright.schemas.layouts.spec import Encoding, FeatureSpec, Layout, inline_layout
+from shardwright.schemas.plain_yaml import load_plain_yaml
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, shown, value_type
 
 _KEYS = ("name", "extends", "first_label", "needs", "pixels", "format_names", "drop", "rename", "features")

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-#: Characters; more than any layout has, and few enough for all that a parser does slowly.
+#: Characters; more than anybody writes by hand, and few enough for all that a parser does slowly.
 _LONGEST = 1 << 17
 
 
@@ -57,6 +57,37 @@ def load_plain_yaml(text: str) -> Any:
         raise ValueError(f"it is no YAML: {_sentence(str(error))}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply; make it flatter") from None
+
+
+def lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
+    """Returns the line, from 1, in which each key of a text's mappings stands, by the keys that lead to it.
+
+    Args:
+      text: one that `load_plain_yaml` takes.
+    """
+    return {path: line for path, (line, _) in places_of_keys(text).items()}
+
+
+def places_of_keys(text: str) -> dict[tuple[str, ...], tuple[int, int]]:
+    """Returns line and column, from 1, of each key of a text's mappings, by the keys that lead to it.
+
+    Args:
+      text: one that `load_plain_yaml` takes.
+    """
+    places: dict[tuple[str, ...], tuple[int, int]] = {}
+
+    def walk(node: Any, path: tuple[str, ...]) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                below = (*path, str(key.value))
+                places[below] = key.start_mark.line + 1, key.start_mark.column + 1
+                walk(value, below)
+        elif isinstance(node, yaml.SequenceNode):
+            for number, item in enumerate(node.value):
+                walk(item, (*path, str(number)))
+
+    walk(yaml.compose(text, _Loader), ())
+    return places
 
 
 def _sentence(text: str) -> str:
