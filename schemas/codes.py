@@ -66,13 +66,15 @@ class QuarantineReason(StrEnum):
     BAD_ROW = "BAD_ROW"
     UNSAFE_MEMBER = "UNSAFE_MEMBER"
     DECODE_TIMEOUT = "DECODE_TIMEOUT"
+    DAMAGED_RECORD = "DAMAGED_RECORD"  # of a dataset, and left out when the rest of it was saved
 
 
 class Severity(StrEnum):
-    """Whether a finding fails a validation or only asks to be looked at."""
+    """Whether a finding fails a validation, asks to be looked at, or is only counted and shown."""
 
     ERROR = "error"
     WARNING = "warning"
+    NOTE = "note"
 
 
 class FindingCode(StrEnum):
@@ -85,6 +87,9 @@ class FindingCode(StrEnum):
     MISSING_FEATURE = "MISSING_FEATURE"
     WRONG_TYPE = "WRONG_TYPE"
     WRONG_SHAPE = "WRONG_SHAPE"
+    NOT_UTF8 = "NOT_UTF8"
+    NOT_FINITE = "NOT_FINITE"
+    WRONG_VALUE = "WRONG_VALUE"
     UNDECODABLE = "UNDECODABLE"
     SIZE_MISMATCH = "SIZE_MISMATCH"
     FORMAT_MISMATCH = "FORMAT_MISMATCH"
@@ -92,6 +97,7 @@ class FindingCode(StrEnum):
     LABEL_TEXT = "LABEL_TEXT"
     BOX_RANGE = "BOX_RANGE"
     BOX_ORDER = "BOX_ORDER"
+    MASK_MISMATCH = "MASK_MISMATCH"
     LENGTH_MISMATCH = "LENGTH_MISMATCH"
     DUPLICATE_KEY = "DUPLICATE_KEY"
     SPLIT_LEAKAGE = "SPLIT_LEAKAGE"
@@ -100,9 +106,60 @@ class FindingCode(StrEnum):
     SHARD_CHECKSUM = "SHARD_CHECKSUM"
     COUNT_MISMATCH = "COUNT_MISMATCH"
     INDEX_MISMATCH = "INDEX_MISMATCH"
+    LEDGER_MISMATCH = "LEDGER_MISMATCH"
     SIDECAR_MISMATCH = "SIDECAR_MISMATCH"
     EMPTY_SPLIT = "EMPTY_SPLIT"
+    # Compared with the source that the dataset was made from.
+    SOURCE_MISSING = "SOURCE_MISSING"
+    RECORD_MISSING = "RECORD_MISSING"
+    SOURCE_CHANGED = "SOURCE_CHANGED"
+    SOURCE_LABEL = "SOURCE_LABEL"
+    KEPT_BYTES = "KEPT_BYTES"
+    # What the pictures and classes are like.
+    LABEL_CONFLICT = "LABEL_CONFLICT"
+    EXACT_DUPLICATE = "EXACT_DUPLICATE"
+    NEAR_DUPLICATE = "NEAR_DUPLICATE"
+    DARK = "DARK"
+    LIGHT = "LIGHT"
+    BLURRY = "BLURRY"
+    LOW_INFORMATION = "LOW_INFORMATION"
+    ODD_SIZE = "ODD_SIZE"
+    ODD_ASPECT_RATIO = "ODD_ASPECT_RATIO"
+    GRAYSCALE = "GRAYSCALE"
+    CLASS_IMBALANCE = "CLASS_IMBALANCE"
+    TINY_CLASS = "TINY_CLASS"
+    # A gate's.
+    EXPECTATION = "EXPECTATION"
 
 
+#: Findings of a comparison with the source: only sought with `--against`.
+OF_SOURCE = frozenset(
+    {
+        FindingCode.SOURCE_MISSING,
+        FindingCode.RECORD_MISSING,
+        FindingCode.SOURCE_CHANGED,
+        FindingCode.SOURCE_LABEL,
+        FindingCode.KEPT_BYTES,
+    }
+)
+#: Findings about what pictures and classes are like: only sought with `--quality`.
+QUALITY = frozenset(
+    {
+        FindingCode.LABEL_CONFLICT,
+        FindingCode.EXACT_DUPLICATE,
+        FindingCode.NEAR_DUPLICATE,
+        FindingCode.DARK,
+        FindingCode.LIGHT,
+        FindingCode.BLURRY,
+        FindingCode.LOW_INFORMATION,
+        FindingCode.ODD_SIZE,
+        FindingCode.ODD_ASPECT_RATIO,
+        FindingCode.GRAYSCALE,
+        FindingCode.CLASS_IMBALANCE,
+        FindingCode.TINY_CLASS,
+    }
+)
 #: Findings that are warnings unless a gate names them.
-WARNINGS = frozenset({FindingCode.SPLIT_LEAKAGE, FindingCode.EMPTY_SPLIT})
+WARNINGS = frozenset({FindingCode.SPLIT_LEAKAGE, FindingCode.EMPTY_SPLIT, FindingCode.LABEL_CONFLICT})
+#: Findings that are notes unless a gate names them: real pictures are never all of a kind.
+NOTES = QUALITY - WARNINGS

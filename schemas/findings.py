@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from shardwright.schemas.codes import WARNINGS, FindingCode, Severity
+from shardwright.schemas.codes import NOTES, WARNINGS, FindingCode, Severity
 
 FORMAT_VERSION = 1
 #: Findings stored one by one; beyond it a code is only counted.
 MAX_STORED_PER_CODE = 1000
+
+
+class Where(NamedTuple):
+    """The place of a record.
+
+    Attributes:
+      shard: the file.
+      record: the record's number in its shard, from 0.
+      offset: byte offset in the (uncompressed) shard.
+      key: the image's key.
+    """
+
+    shard: str | None = None
+    record: int | None = None
+    offset: int | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -25,6 +40,7 @@ class Finding:
       record: the record's number in its shard, from 0.
       offset: byte offset in the (uncompressed) shard.
       key: the image's key.
+      other: the other record, where it is about a pair.
     """
 
     code: FindingCode
@@ -33,15 +49,53 @@ class Finding:
     record: int | None = None
     offset: int | None = None
     key: str | None = None
+    other: Where | None = None
 
     def order(self) -> tuple[str, int, str, str]:
         """Sorts findings by place."""
         return self.shard or "", -1 if self.offset is None else self.offset, self.code, self.message
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns the finding as `validation.json` stores it, without its severity."""
+        value: dict[str, Any] = {
+            "code": self.code.value,
+            "message": self.message,
+            "shard": self.shard,
+            "record": self.record,
+            "offset": self.offset,
+            "key": self.key,
+        }
+        return value if self.other is None else {**value, "other": self.other._asdict()}
 
-def severity_of(code: FindingCode, fail_on: Iterable[str] = ()) -> Severity:
-    """Returns a finding's severity: a warning only if its code is one and no gate names it."""
-    return Severity.WARNING if code in WARNINGS and code not in fail_on else Severity.ERROR
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Finding:
+        """Reads a stored finding."""
+        other = value.get("other")
+        return Finding(
+            FindingCode(value["code"]), value["message"], value["shard"], value["record"],
+            value["offset"], value["key"], Where(**other) if other else None,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Which findings fail a validation, other than by default.
+
+    Attributes:
+      fail_on: codes that are errors.
+      warn_on: codes that are warnings.
+    """
+
+    fail_on: tuple[str, ...] = ()
+    warn_on: tuple[str, ...] = ()
+
+    def severity(self, code: FindingCode) -> Severity:
+        """Returns the severity of a finding."""
+        if code in self.fail_on:
+            return Severity.ERROR
+        if code in WARNINGS or code in self.warn_on:
+            return Severity.WARNING
+        return Severity.NOTE if code in NOTES else Severity.ERROR
 
 
 @dataclass(frozen=True)
@@ -50,14 +104,15 @@ class ValidationReport:
 
     Attributes:
       dataset: what was validated.
-      mode: fast (framing, CRCs, counts, checksums) or full.
+      mode: fast (no image decoded), full (all), or quality (and looked at).
       fingerprint: of the dataset, None for foreign files.
       shards: shards read.
       records: sound records read.
       bytes: bytes of the shards.
       counts: finding code -> number.
       findings: at most `MAX_STORED_PER_CODE` of each code, by place.
-      fail_on: codes that a gate made errors.
+      gates: what a gate made of the codes.
+      against: the source that it was compared with, as the user wrote it.
     """
 
     dataset: str
@@ -68,21 +123,29 @@ class ValidationReport:
     bytes: int
     counts: dict[str, int]
     findings: tuple[Finding, ...]
-    fail_on: tuple[str, ...] = ()
+    gates: Gates = field(default_factory=Gates)
+    against: tuple[str, ...] = ()
+
+    def number_of(self, severity: Severity) -> int:
+        """Number of findings of a severity."""
+        return sum(
+            count for code, count in self.counts.items() if self.gates.severity(FindingCode(code)) is severity
+        )
 
     @property
     def errors(self) -> int:
         """Number of findings that fail the validation."""
-        return sum(
-            count
-            for code, count in self.counts.items()
-            if severity_of(FindingCode(code), self.fail_on) is Severity.ERROR
-        )
+        return self.number_of(Severity.ERROR)
 
     @property
     def warnings(self) -> int:
-        """Number of findings that do not."""
-        return sum(self.counts.values()) - self.errors
+        """Number of findings that ask to be looked at."""
+        return self.number_of(Severity.WARNING)
+
+    @property
+    def notes(self) -> int:
+        """Number of findings that are only counted and shown."""
+        return self.number_of(Severity.NOTE)
 
     @property
     def sound(self) -> bool:
@@ -95,6 +158,7 @@ class ValidationReport:
             "format_version": FORMAT_VERSION,
             "dataset": self.dataset,
             "mode": self.mode,
+            "against": list(self.against),
             "sound": self.sound,
             "fingerprint": self.fingerprint,
             "shards": self.shards,
@@ -102,21 +166,72 @@ class ValidationReport:
             "bytes": self.bytes,
             "errors": self.errors,
             "warnings": self.warnings,
+            "notes": self.notes,
+            "fail_on": list(self.gates.fail_on),
+            "warn_on": list(self.gates.warn_on),
             "counts": self.counts,
             "findings": [
-                {"severity": severity_of(finding.code, self.fail_on).value, **asdict(finding)}
+                {"severity": self.gates.severity(finding.code).value, **finding.as_json()}
                 for finding in self.findings
             ],
         }
 
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> ValidationReport:
+        """Reads a stored report."""
+        names = ("dataset", "mode", "fingerprint", "shards", "records", "bytes", "counts")
+        return ValidationReport(
+            **{name: value[name] for name in names},
+            findings=tuple(map(Finding.from_json, value["findings"])),
+            gates=Gates(tuple(value.get("fail_on", ())), tuple(value.get("warn_on", ()))),
+            against=tuple(value.get("against", ())),
+        )
 
-def summarise_findings(findings: Sequence[Finding]) -> tuple[dict[str, int], tuple[Finding, ...]]:
-    """Returns the number of findings per code, and those that are stored, by place."""
-    counts: Counter[str] = Counter(finding.code.value for finding in findings)
-    stored: list[Finding] = []
-    taken: Counter[str] = Counter()
-    for finding in sorted(findings, key=Finding.order):
-        taken[finding.code] += 1
-        if taken[finding.code] <= MAX_STORED_PER_CODE:
-            stored.append(finding)
-    return dict(sorted(counts.items())), tuple(stored)
+
+@dataclass
+class FindingSummary:
+    """Findings counted, and the first of each code by place; summaries can be merged.
+
+    Attributes:
+      counts: code -> number of findings.
+      first: code -> at most `MAX_STORED_PER_CODE` findings, by place.
+    """
+
+    counts: dict[FindingCode, int] = field(default_factory=dict)
+    first: dict[FindingCode, list[Finding]] = field(default_factory=dict)
+
+    def add(self, findings: Iterable[Finding]) -> FindingSummary:
+        """Adds findings; returns the summary itself."""
+        changed = set()
+        for finding in findings:
+            self.counts[finding.code] = self.counts.get(finding.code, 0) + 1
+            kept = self.first.setdefault(finding.code, [])
+            kept.append(finding)
+            if len(kept) >= 2 * MAX_STORED_PER_CODE:
+                _keep_first(kept)
+            changed.add(finding.code)
+        for code in changed:
+            _keep_first(self.first[code])
+        return self
+
+    def merge(self, other: FindingSummary) -> FindingSummary:
+        """Adds another summary; returns the summary itself."""
+        for code, count in other.counts.items():
+            self.counts[code] = self.counts.get(code, 0) + count
+            kept = self.first.setdefault(code, [])
+            kept.extend(other.first[code])
+            _keep_first(kept)
+        return self
+
+    def by_code(self) -> dict[str, int]:
+        """Returns the number of findings of each code, by name."""
+        return {code.value: count for code, count in sorted(self.counts.items())}
+
+    def by_place(self) -> tuple[Finding, ...]:
+        """Returns the stored findings by place."""
+        return tuple(sorted((f for found in self.first.values() for f in found), key=Finding.order))
+
+
+def _keep_first(findings: list[Finding]) -> None:
+    findings.sort(key=Finding.order)
+    del findings[MAX_STORED_PER_CODE:]

@@ -1,0 +1,97 @@
+"""A validation as JUnit XML, the form in which CI systems show tests.
+
+One test case for each kind of finding that was looked for, and one for each expectation; what failed
+is an error finding. The elements are those that Jenkins, GitLab and others read:
+testsuites/testsuite/testcase with failure and system-out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from xml.etree import ElementTree
+
+from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Severity
+from shardwright.schemas.findings import Finding, ValidationReport
+
+#: Findings that stand in the text of one test case.
+_SHOWN = 50
+#: Characters that XML 1.0 cannot hold, not even escaped.
+_UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> bytes:
+    """Returns a report as JUnit XML, UTF-8.
+
+    Args:
+      report: what was found.
+      expectations: names of those that were looked at.
+    """
+    cases = [_case_of_code(report, code) for code in FindingCode if _was_sought(report, code)]
+    cases += [_case_of_expectation(report, name) for name in expectations]
+    failures = sum(case.find("failure") is not None for case in cases)
+    counts = {"tests": str(len(cases)), "failures": str(failures), "errors": "0", "skipped": "0"}
+    suites = ElementTree.Element("testsuites", {"name": "shardwright", **counts})
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": _clean(report.dataset), **counts})
+    suite.extend(cases)
+    ElementTree.indent(suites)
+    return bytes(ElementTree.tostring(suites, "utf-8", xml_declaration=True)) + b"\n"
+
+
+def _was_sought(report: ValidationReport, code: FindingCode) -> bool:
+    if code is FindingCode.EXPECTATION:
+        return False  # each has its own case
+    if code.value in report.counts:
+        return True
+    return (code not in QUALITY or report.mode == "quality") and (
+        code not in OF_SOURCE or bool(report.against)
+    )
+
+
+def _case_of_code(report: ValidationReport, code: FindingCode) -> ElementTree.Element:
+    found = [finding for finding in report.findings if finding.code is code]
+    return _case("findings", code.value, report, report.counts.get(code.value, 0), found)
+
+
+def _case_of_expectation(report: ValidationReport, name: str) -> ElementTree.Element:
+    found = [
+        finding
+        for finding in report.findings
+        if finding.code is FindingCode.EXPECTATION and finding.message.startswith(f"{name}: ")
+    ]
+    return _case("expectations", name, report, len(found), found)
+
+
+def _case(
+    group: str, name: str, report: ValidationReport, count: int, found: list[Finding]
+) -> ElementTree.Element:
+    names = {"classname": f"shardwright.{group}", "name": name, "time": "0"}
+    case = ElementTree.Element("testcase", names)
+    if not count:
+        return case
+    text = "\n".join(_line(finding) for finding in found[:_SHOWN])
+    if count > _SHOWN:
+        text += f"\nand {count - _SHOWN} more, see the report"
+    message = found[0].message if count == 1 else f"{count} findings"
+    if report.gates.severity(found[0].code) is Severity.ERROR:
+        failure = ElementTree.SubElement(case, "failure", {"message": _clean(message), "type": name})
+        failure.text = _clean(text)
+    else:
+        ElementTree.SubElement(case, "system-out").text = _clean(text)
+    return case
+
+
+def _line(finding: Finding) -> str:
+    place = [finding.shard or ""]
+    if finding.record is not None:
+        place.append(f"record {finding.record}")
+    if finding.offset is not None:
+        place.append(f"byte {finding.offset}")
+    if finding.key:
+        place.append(finding.key)
+    where = ", ".join(part for part in place if part)
+    return f"{where}: {finding.message}" if where else finding.message
+
+
+def _clean(text: str) -> str:
+    return _UNWRITABLE.sub("\ufffd", text)

@@ -1,0 +1,99 @@
+"""Expectations: what files may say, what is said of wrong ones, and which a dataset does not meet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.expectations import Expectations, Facts, parse_expectations, unmet
+
+FACTS = Facts(
+    records={"train": 80, "test": 20},
+    classes={"cat": 70, "dog": 30, "yak": 0},
+    formats={"jpeg": 90, "png": 10},
+    bad_fraction=0.02,
+    findings={"DARK": 5},
+    widths=(32, 640),
+    heights=(48, 480),
+    aspect_ratio=3.5,
+)
+
+#: One that the facts meet exactly, one that they just do not, and what is said then.
+CASES = [
+    ("min_images", 100, 101, "it has 100 images, less than 101"),
+    ("max_images", 100, 99, "it has 100 images, more than 99"),
+    ("min_images_per_split", {"test": 20}, {"test": 21}, "split 'test' has 20 images, less than 21"),
+    ("min_images_per_class", 0, 1, "class 'yak' (0) has less than 1 images"),
+    ("max_images_per_class", 70, 69, "class 'cat' (70) has more than 69 images"),
+    ("min_classes", 2, 3, "2 classes have images, less than 3"),
+    ("max_classes", 2, 1, "2 classes have images, more than 1"),
+    ("required_classes", ["cat"], ["cat", "yak"], "class 'yak' is without images"),
+    ("allowed_classes", ["cat", "dog"], ["cat"], "class 'dog' is not among those that are allowed"),
+    ("allowed_formats", ["jpeg", "png"], ["jpeg"], "10 images are stored as png"),
+    ("min_width", 32, 33, "the smallest width is 32, less than 33"),
+    ("max_width", 640, 639, "the largest width is 640, more than 639"),
+    ("min_height", 48, 49, "the smallest height is 48, less than 49"),
+    ("max_height", 480, 479, "the largest height is 480, more than 479"),
+    ("max_aspect_ratio", 3.5, 3.4, "the largest aspect ratio is 3.5, above 3.4"),
+    ("max_bad_fraction", 0.02, 0.019, "0.02 of the images are quarantined, above 0.019"),
+    ("max_fraction", {"DARK": 0.05}, {"DARK": 0.04}, "5 of 100 records are DARK, above a share of 0.04"),
+]
+
+
+def parsed(name: str, value: object) -> Expectations:
+    return parse_expectations(f"{name}: {value!r}\n".replace("'", '"'), "e.yaml")
+
+
+@pytest.mark.parametrize(("name", "met", "missed", "said"), CASES, ids=[case[0] for case in CASES])
+def test_each_expectation_is_met_up_to_its_limit_and_no_further(
+    name: str, met: object, missed: object, said: str
+) -> None:
+    assert list(unmet(parsed(name, met), FACTS)) == []
+    assert list(unmet(parsed(name, missed), FACTS)) == [(name, said)]
+    assert parsed(name, met).names == (name,)
+
+
+def test_there_is_a_case_for_each() -> None:
+    assert [case[0] for case in CASES] == list(Expectations.__dataclass_fields__)
+
+
+def test_nothing_is_said_of_what_nobody_looked_at() -> None:
+    unknown = replace(FACTS, widths=None, heights=None, aspect_ratio=None, bad_fraction=None)
+    expected = Expectations(min_width=1000, min_height=1000, max_aspect_ratio=1.0, max_bad_fraction=0.0)
+    assert list(unmet(expected, unknown)) == []
+    assert expected.names_of_looks() == ("min_width", "min_height", "max_aspect_ratio")
+    assert Expectations(max_fraction={"DATA_CRC": 0.0}).names_of_looks() == ()
+    assert Expectations(min_classes=2).names_of_looks() == ()
+    assert Expectations(min_classes=2).names_of_looks(counted=False) == ("min_classes",)
+    assert Expectations(max_fraction={"DARK": 0.0}).names_of_looks() == ("max_fraction",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("min_imagse: 3", "line 1: there is no expectation 'min_imagse'; did you mean min_images?"),
+        ("# one\n\nmin_images: many", "line 3: min_images is 'many'; write a whole number from 0 on."),
+        ("min_images: true", "min_images is True; write a whole number"),
+        ("min_images: -1", "write a whole number from 0 on"),
+        ("max_bad_fraction: 2", "max_bad_fraction is 2; write a number between 0 and 1."),
+        ("max_aspect_ratio: .nan", "write a number from 1 on"),
+        ("max_aspect_ratio: .inf", "write a number from 1 on"),
+        ("allowed_formats: [gif]", "write formats out of jpeg, png, webp, raw."),
+        ("required_classes: cat", "write a list of names"),
+        ("min_images_per_split: 5", "write a number for each split"),
+        ("max_fraction: {DRK: 0.1}", "write DARK in place of 'DRK'"),
+        ("max_fraction: {DARK: 3}", "write a number between 0 and 1"),
+        ("min_width: 9\nmax_width: 8", "min_width 9 is above max_width 8."),
+        ("min_images: 1\nmin_images: 2", "'min_images' stands twice"),
+        ("- min_images", "write one `expectation: value` on each line"),
+        ("", "write one `expectation: value` on each line"),
+        ("a: [", "it is no YAML in line"),
+    ],
+)
+def test_wrong_files_are_refused_with_the_line_and_what_to_write(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_expectations(text, "e.yaml")
+    assert str(refused.value).startswith("--expect e.yaml")
+    assert said in str(refused.value)
