@@ -102,6 +102,19 @@ def coerce(
     return _COERCIONS[type_](value, type_, names)
 
 
+def allowed_numbers(type_: ValueType, names: Sequence[str] = (), wide: bool = False) -> range:
+    """Returns the integers that a type has.
+
+    Args:
+      type_: any that is stored as integers.
+      names: of an enum, in the order of its numbers from 0.
+      wide: whether a uint64 has all its 64 bits, as inside of a serialized tensor.
+    """
+    if wide and type_ is ValueType.UINT64:
+        return range(2**64)
+    return range(len(names)) if type_ is ValueType.ENUM and names else _RANGES[type_]
+
+
 def shown(value: Any) -> str:
     """Returns a value for a message, cut off where it is long."""
     try:

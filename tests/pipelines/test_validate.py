@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
-from collections.abc import Callable
-from itertools import accumulate
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from planting import (
+    SHARD,
+    Edit,
+    records_of,
+    remove,
+    retype,
+    rewrite,
+    set_int,
+    set_text,
+    texts,
+    write_shard,
+    written_lines,
+)
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.findings import ValidationReport
-from shardwright.transforms.records.framing import Record, read_records
-
-Edit = Callable[[tf.train.Example], None]
-SHARD = "train-00001-of-00003.tfrecord"
 
 
 @pytest.fixture
@@ -27,50 +33,8 @@ def dataset(sound_dataset: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
 
 
-def records_of(path: Path) -> list[bytes]:
-    with path.open("rb") as file:
-        return [item.data for item in read_records(file) if isinstance(item, Record)]
-
-
-def rewrite(dataset: Path, edit: Edit, number: int = 2, shard: str = SHARD) -> str:
-    """Edits one record with TensorFlow and brings `dataset.json` and the index in line; returns its key."""
-    path = dataset / shard
-    records = records_of(path)
-    example = tf.train.Example.FromString(records[number])
-    key = example.features.feature["image/filename"].bytes_list.value[0].decode()
-    edit(example)
-    records[number] = example.SerializeToString(deterministic=True)
-    write_shard(dataset, shard, records)
-    return key
-
-
-def write_shard(dataset: Path, shard: str, records: list[bytes]) -> None:
-    path = dataset / shard
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for record in records:
-            writer.write(record)
-    sizes = [len(record) + 16 for record in records]
-    index = [f"{begin} {size}\n" for begin, size in zip(accumulate(sizes, initial=0), sizes)]
-    (dataset / "_index" / shard).with_suffix(".idx").write_text("".join(index))
-    document = json.loads((dataset / "dataset.json").read_text())
-    for split in document["splits"].values():
-        for entry in split["shards"]:
-            if entry["file"] == shard:
-                data = path.read_bytes()
-                entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    (dataset / "dataset.json").write_text(json.dumps(document))
-
-
 def codes(report: ValidationReport) -> dict[str, int]:
     return report.counts
-
-
-def ints(example: tf.train.Example, name: str) -> list[int]:
-    return example.features.feature[name].int64_list.value
-
-
-def texts(example: tf.train.Example, name: str) -> list[bytes]:
-    return example.features.feature[name].bytes_list.value
 
 
 def test_a_sound_dataset_has_no_findings(dataset: Path) -> None:
@@ -81,42 +45,12 @@ def test_a_sound_dataset_has_no_findings(dataset: Path) -> None:
     assert stored["sound"] and stored["findings"] == []
 
 
-def set_int(name: str, value: int) -> Edit:
-    def edit(example: tf.train.Example) -> None:
-        ints(example, name)[:] = [value]
-
-    return edit
-
-
-def set_text(name: str, value: bytes) -> Edit:
-    def edit(example: tf.train.Example) -> None:
-        texts(example, name)[:] = [value]
-
-    return edit
-
-
-def remove(name: str) -> Edit:
-    def edit(example: tf.train.Example) -> None:
-        del example.features.feature[name]
-
-    return edit
-
-
-def double(example: tf.train.Example) -> None:
-    ints(example, "image/height").append(1)
-
-
-def retype(example: tf.train.Example) -> None:
-    del example.features.feature["image/width"]
-    example.features.feature["image/width"].float_list.value.append(64.0)
-
-
 @pytest.mark.parametrize(
     ("code", "edit"),
     [
         ("MISSING_FEATURE", remove("image/class/text")),
         ("WRONG_TYPE", retype),
-        ("WRONG_SHAPE", double),
+        ("WRONG_SHAPE", set_int("image/height", 64, 1)),
         ("LABEL_RANGE", set_int("image/class/label", 5)),
         ("LABEL_TEXT", set_text("image/class/text", b"unicorns")),
         ("SIZE_MISMATCH", set_int("image/height", 65)),
@@ -138,7 +72,7 @@ def test_a_planted_defect_gives_exactly_its_finding(dataset: Path, code: str, ed
 def test_a_record_that_is_no_example(dataset: Path) -> None:
     records = records_of(dataset / SHARD)
     records[0] = b"\x0a\xff\xff"
-    write_shard(dataset, SHARD, records)
+    write_shard(dataset, SHARD, records, written_lines(dataset, SHARD))
     assert validate(str(dataset)).counts == {"UNPARSEABLE": 1}
 
 
@@ -192,7 +126,7 @@ def test_leakage_alone_is_a_warning_unless_it_is_named(dataset: Path) -> None:
     shard = "test-00000-of-00001.tfrecord"
     leaked = tf.train.Example.FromString(records_of(dataset / SHARD)[1])
     sha256 = texts(leaked, "image/key/sha256")[0]
-    rewrite(dataset, set_text("image/key/sha256", sha256), number=0, shard=shard)
+    rewrite(dataset, set_text("image/key/sha256", sha256), number=0, shard=shard, sha256=sha256.decode())
     report = validate(str(dataset))
     assert (report.counts, report.sound) == ({"SPLIT_LEAKAGE": 1}, True)
     assert not validate(str(dataset), fail_on=["SPLIT_LEAKAGE"]).sound

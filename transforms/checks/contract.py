@@ -28,6 +28,7 @@ class Contract(NamedTuple):
       pixels: height, width and channels (None for what varies) of bare pixels where all records hold
         such; None where they hold image files, or say what they hold.
       texts: what the classes are called, in id order, where their names are synset ids.
+      split: of the records at hand; empty if unknown.
     """
 
     features: tuple[FeatureSpec, ...]
@@ -36,6 +37,12 @@ class Contract(NamedTuple):
     unlabelled: bool = False
     pixels: PictureShape | None = None
     texts: tuple[str, ...] = ()
+    split: str = ""
+
+    @property
+    def own(self) -> bool:
+        """Whether the records were written by this project, and so keep all that their layout says."""
+        return self.labels is not None
 
     def spec(self, fill: Fill) -> FeatureSpec | None:
         """Returns the feature that is filled by `fill`, if there is one."""

@@ -1,4 +1,4 @@
-"""Checks what a record says of objects and pixels: boxes, their classes, masks."""
+"""Checks what a record says of objects: boxes and their classes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.example import Feature
 from shardwright.schemas.fills import OBJECT_FILLS
 from shardwright.schemas.layouts import Fill
 from shardwright.transforms.checks.contract import Contract, Problem
-from shardwright.transforms.images.decode import load, open_image
 
 #: By how much a side may leave the picture: writers reckon in floats of 32 bits.
 _TOLERANCE = 1e-6
 _SIDES = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
-#: What holds masks, and what such a mask is called.
-_MASKS: Mapping[Fill, str] = {
-    Fill.OBJECT_MASK: "the mask of object",
-    Fill.SEMANTIC_MASK: "its semantic mask",
-    Fill.PANOPTIC_CATEGORY: "its mask of categories",
-    Fill.PANOPTIC_INSTANCE: "its mask of instances",
-}
-_MAX_PIXELS = 2**31 - 1
 
 
 def check_class(number: Any, text: Any, contract: Contract) -> Iterator[Problem]:
@@ -54,8 +44,8 @@ def check_objects(features: Mapping[str, Feature], contract: Contract) -> Iterat
 
     Of each kind of problem only the first is described, with how many objects have it.
     """
-    values = _lists(features, contract, OBJECT_FILLS)
-    boxes = _lists(features, contract, (Fill.BOXES,)).get(Fill.BOXES)
+    values = lists_of(features, contract, OBJECT_FILLS)
+    boxes = lists_of(features, contract, (Fill.BOXES,)).get(Fill.BOXES)
     if boxes is not None and len(boxes) % 4:
         yield FindingCode.LENGTH_MISMATCH, f"the {len(boxes)} numbers of its boxes are no fours"
         return
@@ -80,7 +70,20 @@ def check_objects(features: Mapping[str, Feature], contract: Contract) -> Iterat
         yield code, messages[0] + more
 
 
-def _lists(
+def box_sizes(features: Mapping[str, Feature], contract: Contract) -> tuple[tuple[float, float], ...]:
+    """Returns width and height of each object's box, as shares of the picture's."""
+    boxes = lists_of(features, contract, (Fill.BOXES,)).get(Fill.BOXES)
+    if boxes is not None:
+        ymin, xmin, ymax, xmax = (boxes[side::4] for side in range(4))
+    else:
+        values = lists_of(features, contract, _SIDES)
+        if len(values) < len(_SIDES):
+            return ()
+        xmin, ymin, xmax, ymax = (values[fill] for fill in _SIDES)
+    return tuple((right - left, low - top) for left, top, right, low in zip(xmin, ymin, xmax, ymax))
+
+
+def lists_of(
     features: Mapping[str, Feature], contract: Contract, fills: Sequence[Fill]
 ) -> dict[Fill, Sequence[Any]]:
     """Returns the values of the features that are there and of the right type."""
@@ -108,47 +111,3 @@ def _object_problems(values: Mapping[Fill, Any], contract: Contract) -> Iterator
         elif xmin == xmax or ymin == ymax:
             yield FindingCode.BOX_ORDER, f"its box ({shown}) has no area"
     yield from check_class(values.get(Fill.OBJECT_LABEL), values.get(Fill.OBJECT_TEXT), contract)
-
-
-def check_masks(features: Mapping[str, Feature], contract: Contract) -> Iterator[Problem]:
-    """Decodes the masks and compares their sizes with the picture's.
-
-    Of each feature only the first problem of a kind is described.
-    """
-    size = _picture_size(features, contract)
-    for fill, masks in _lists(features, contract, tuple(_MASKS)).items():
-        of_objects = fill is Fill.OBJECT_MASK
-        seen: set[FindingCode] = set()
-        for i, mask in enumerate(masks):
-            if not mask and contract.unlabelled and not of_objects:
-                continue  # of an image that has none
-            for code, message in _mask_problems(mask, size):
-                if code not in seen:
-                    yield code, f"{_MASKS[fill]}{f' {i}' if of_objects else ''}: {message}"
-                seen.add(code)
-
-
-def _picture_size(features: Mapping[str, Feature], contract: Contract) -> tuple[int, int] | None:
-    """Returns the width and height that a record says, if it does."""
-    said = _lists(features, contract, (Fill.WIDTH, Fill.HEIGHT, Fill.SHAPE))
-    width, height, shape = (said.get(fill, ()) for fill in (Fill.WIDTH, Fill.HEIGHT, Fill.SHAPE))
-    if len(width) == len(height) == 1:
-        return width[0], height[0]
-    return (shape[1], shape[0]) if len(shape) == 3 else None
-
-
-def _mask_problems(mask: bytes, size: tuple[int, int] | None) -> Iterator[Problem]:
-    try:
-        opened = open_image(mask, "mask.png", _MAX_PIXELS)
-        width, height = opened.image.size
-        if size is not None and (width, height) != size:
-            yield (
-                FindingCode.SIZE_MISMATCH,
-                f"it has {width} x {height} pixels but the record says {size[0]} x {size[1]}",
-            )
-        else:
-            load(opened, _MAX_PIXELS)
-    except NotACandidate:
-        yield FindingCode.UNDECODABLE, "its bytes are those of no image format that can be decoded"
-    except ImageFault as fault:
-        yield FindingCode.UNDECODABLE, fault.message

@@ -4,99 +4,297 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
-from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.schemas.example import Feature, FeatureType, parse_example
+from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.fills import OBJECT_FILLS
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.pictures import Picture
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.checks.contract import Contract, Problem
-from shardwright.transforms.checks.objects import check_class, check_masks, check_objects
-from shardwright.transforms.images.convert import channels_of
-from shardwright.transforms.images.decode import load, open_image
-from shardwright.transforms.images.encode import FORMAT_NAMES
-from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+from shardwright.transforms.checks.entries import EntryReader, Signature
+from shardwright.transforms.checks.image import SIDES, Claims, Seen, check_image
+from shardwright.transforms.checks.masks import MASKS, check_masks
+from shardwright.transforms.checks.objects import box_sizes, check_class, check_objects, lists_of
+from shardwright.transforms.checks.values import presence_problems, value_problems
+from shardwright.transforms.images.convert import Reserve, channels_of, reserve_nothing
+from shardwright.transforms.images.looks import looks_of
 from shardwright.transforms.records.encodings import WrongValue, plain_feature, plain_spec
 
-#: Spellings of `image/format` in wide use, and the one that is compared.
-_SPELLINGS = {"jpeg": "jpg"}
-_SIDES = (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)
 #: What holds the class name.
 _NAMES = (Fill.LABEL_TEXT, Fill.SYNSET)
-#: A stored picture may be as large as its writer chose; only absurd headers are refused.
-_MAX_PIXELS = 2**31 - 1
+#: What many records of a dataset have alike, so that it is looked at once.
+_REPEATING = frozenset(
+    {
+        Fill.CHANNELS, Fill.HEIGHT, Fill.WIDTH, Fill.SHAPE, Fill.COLORSPACE, Fill.FORMAT, Fill.LABEL,
+        Fill.LABEL_TEXT, Fill.SYNSET, Fill.SPLIT, Fill.CONSTANT, Fill.SEMANTIC_FORMAT,
+    }
+)  # fmt: skip
+#: Combinations of repeating values that are remembered.
+_MAX_KNOWN = 10_000
 
 
-@dataclass(frozen=True)
-class CheckedRecord:
-    """What a check found, and what is needed to compare records with each other."""
+class CheckedRecord(NamedTuple):
+    """What a check found, and what is needed to compare records with each other and with their ledger.
+
+    Attributes:
+      problems: what is wrong.
+      key: the image's key, if the record says it.
+      source: sha256 of the source picture or, failing that, of the stored one.
+      picture: what the picture is, without its place; None if it was not decoded, or nobody wanted to know.
+      says_source: whether `source` is what the record says.
+      classes: names of its classes, or of those of its objects; None if the record does not say.
+      basename: the last part of the key, if the record says that.
+      features: what the record holds, as it is stored; None if nobody looked at it.
+    """
 
     problems: tuple[Problem, ...]
     key: str | None = None
     source: str | None = None
+    picture: Picture | None = None
+    says_source: bool = False
+    classes: tuple[str, ...] | None = None
+    basename: str | None = None
+    features: Mapping[str, Feature] | None = None
 
 
-def check_record(data: bytes, contract: Contract, decode: bool) -> CheckedRecord:
-    """Checks a record.
+class _Common(NamedTuple):
+    """What features that repeat say, the same for all records that have them alike."""
+
+    problems: tuple[Problem, ...]
+    claims: Claims
+    classes: tuple[str, ...] | None
+
+
+def check_record(data: bytes, contract: Contract, decode: bool, look: bool = False) -> CheckedRecord:
+    """Checks a single record as `RecordChecker` checks many, which costs less."""
+    return RecordChecker(contract, decode, look, picture=True).check(data)
+
+
+class RecordChecker:
+    """Checks records that promise the same; can be used by several threads.
 
     Args:
-      data: the serialised Example.
-      contract: what it promises.
-      decode: whether to decode the image and compare it with what the record says.
+      contract: what every record promises.
+      decode: whether to decode images and compare them with what their records say.
+      look: whether to say what the decoded pictures are like, too.
+      picture: whether to say what the pictures are, even if nobody looks at them.
+      reserve: called with the memory that a picture takes while it is looked at, in bytes.
     """
-    try:
-        features = parse_example(data)
-    except ValueError as error:
-        return CheckedRecord(((FindingCode.UNPARSEABLE, f"it is no tf.train.Example: {error}"),))
-    problems = list(_check_features(features, contract.features))
-    tensors: list[Sequence[int]] = []
-    if any(spec.encoding is not Encoding.PLAIN for spec in contract.features):
-        features, faults, tensors = _without_encodings(features, contract.features)
-        contract = contract._replace(features=tuple(map(plain_spec, contract.features)))
-        problems += faults
-    values = _values(features, contract)
-    if not problems:
-        problems += _check_labels(features, contract)
-        problems += check_objects(features, contract)
-    if decode and isinstance(values.get(Fill.ENCODED), bytes):
-        said = _sides_said(features, tensors, contract)
-        problems += _check_image(values, said, contract.pixels is not None)
-    if decode:
-        problems += check_masks(features, contract)
-    key, sha256 = values.get(Fill.KEY), values.get(Fill.SOURCE_SHA256)
-    encoded = values.get(Fill.ENCODED)
-    if isinstance(sha256, bytes):
-        source: str | None = sha256.decode("utf-8", "replace")
+
+    def __init__(
+        self,
+        contract: Contract,
+        decode: bool,
+        look: bool = False,
+        picture: bool = False,
+        reserve: Reserve | None = None,
+    ) -> None:
+        self._stored = contract.features
+        self._encoded = any(spec.encoding is not Encoding.PLAIN for spec in contract.features)
+        if self._encoded:
+            contract = contract._replace(features=tuple(map(plain_spec, contract.features)))
+        self._contract = contract
+        self._decode, self._look, self._tell = decode, look, picture or look
+        self._reserve = reserve or reserve_nothing
+        self._repeating = [
+            spec for spec in contract.features if spec.fill in _REPEATING and not self._encoded
+        ]
+        self._single = [spec for spec in contract.features if spec not in self._repeating]
+        fills = {spec.fill for spec in contract.features}
+        self._of_objects = not fills.isdisjoint((*OBJECT_FILLS, Fill.BOXES))
+        self._masked = not fills.isdisjoint(MASKS)
+        self._image, self._key, self._basename, self._sha256 = (
+            spec.name if (spec := contract.spec(fill)) else None
+            for fill in (Fill.ENCODED, Fill.KEY, Fill.FILE_BASENAME, Fill.SOURCE_SHA256)
+        )
+        self._reader = EntryReader(
+            [spec.name for spec in self._repeating], "" if self._encoded else self._image or ""
+        )
+        self._known: dict[Signature, _Common] = {}
+
+    def check(self, data: bytes) -> CheckedRecord:
+        """Checks a record.
+
+        Args:
+          data: the serialised Example.
+        """
+        try:
+            features, signature = self._reader.read(data)
+        except ValueError as error:
+            return CheckedRecord(((FindingCode.UNPARSEABLE, f"it is no tf.train.Example: {error}"),))
+        stored = features if self._look else None
+        problems: list[Problem] = []
+        tensors: list[Sequence[int]] = []
+        if self._encoded:
+            signature = None  # nothing repeats as it is stored
+            for spec in self._stored:
+                problems += presence_problems(features.get(spec.name), spec)
+            features, faults, tensors = _without_encodings(features, self._stored)
+            problems += faults
+        common = self._known.get(signature) if signature is not None else None
+        if common is None:
+            common = self._examine(features, tensors, bool(problems))
+            if signature is not None and not common.problems:
+                if len(self._known) >= _MAX_KNOWN:
+                    self._known.clear()
+                self._known[signature] = common
+        problems += common.problems
+        for spec in self._single:
+            self._check_single(features.get(spec.name), spec, problems)
+        if self._of_objects and not problems:
+            problems += check_objects(features, self._contract)
+        return self._finish(features, common, problems, stored)
+
+    def _examine(
+        self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], faulty: bool
+    ) -> _Common:
+        """Checks the features that repeat."""
+        contract, problems = self._contract, list[Problem]()
+        for spec in self._repeating:
+            problems += presence_problems(features.get(spec.name), spec)
+        if not problems and not faulty:
+            for spec in self._repeating if not self._encoded else contract.features:
+                if spec.name in features and spec.fill in _REPEATING:
+                    found = value_problems(features[spec.name], spec, contract.own, contract.split)
+                    problems += found
+            if not problems:
+                problems += _check_labels(features, contract)
+        values = _values(features, contract)
+        format_, colorspace = values.get(Fill.FORMAT), values.get(Fill.COLORSPACE)
+        claims = Claims(
+            _sides_said(features, tensors, contract),
+            format_.decode("utf-8", "replace") if isinstance(format_, bytes) else None,
+            colorspace if isinstance(colorspace, bytes) else None,
+            contract.pixels is not None,
+        )
+        return _Common(tuple(problems), claims, _class_names(features, contract))
+
+    def _check_single(self, feature: Feature | None, spec: FeatureSpec, problems: list[Problem]) -> None:
+        """Checks a feature that every record has another value of."""
+        if self._encoded:  # which was looked at as it is stored
+            if feature is None or feature.type is not spec.type or spec.fill in _REPEATING:
+                return
+        elif feature is None or feature.type is not spec.type or len(feature.values) != spec.length:
+            found = list(presence_problems(feature, spec))
+            problems += found
+            if found or feature is None:
+                return
+        if spec.fill is not Fill.ENCODED:
+            problems += value_problems(feature, spec, self._contract.own)
+
+    def _finish(
+        self,
+        features: Mapping[str, Feature],
+        common: _Common,
+        problems: list[Problem],
+        stored: dict[str, Feature] | None,
+    ) -> CheckedRecord:
+        """Looks at the picture, and puts together what is known of the record."""
+        contract = self._contract
+        key, basename, sha256 = (
+            _text_of(features, name) for name in (self._key, self._basename, self._sha256)
+        )
+        if key is not None and basename is not None and key.rpartition("/")[2] != basename and contract.own:
+            problems.append(
+                (FindingCode.WRONG_VALUE, f"its file name is {basename!r}, and its key ends otherwise")
+            )
+        encoded = _only_bytes(features, self._image)
+        picture = None
+        if self._decode:
+            with ExitStack() as held:
+                if encoded is not None:
+                    encoded = bytes(encoded)
+                    claims = common.claims
+                    seen = check_image(
+                        encoded, claims, self._look, lambda size: held.enter_context(self._reserve(size))
+                    )
+                    problems += seen.problems
+                    if self._tell:
+                        picture = self._picture(features, common, seen, encoded, sha256)
+                    del seen  # before others may take its memory
+                if self._masked:
+                    problems += check_masks(features, contract)
+        source = sha256
+        if source is None and encoded is not None:
+            source = hashlib.sha256(encoded).hexdigest()
+        classes = _object_classes(features, contract) if self._of_objects else common.classes
+        if stored is not None and self._image in stored and not self._encoded and encoded is not None:
+            stored[self._image] = Feature(FeatureType.BYTES, [bytes(encoded)])
+        return CheckedRecord(
+            tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored
+        )
+
+    def _picture(
+        self,
+        features: Mapping[str, Feature],
+        common: _Common,
+        seen: Seen,
+        encoded: bytes,
+        sha256: str | None,
+    ) -> Picture | None:
+        """Returns what a picture is, without its place; None if it could not be decoded."""
+        if seen.image is None:
+            return None
+        labels = common.classes
+        if labels is None:
+            labels = tuple(map(str, _integers(features, self._contract, Fill.LABEL)))
+        return Picture(
+            "", 0, 0, None, "",
+            labels=labels,
+            bytes=len(encoded),
+            format=seen.format,
+            width=seen.size[0],
+            height=seen.size[1],
+            channels=channels_of(seen.image),
+            boxes=box_sizes(features, self._contract),
+            source=sha256,
+            looks=looks_of(seen.image) if self._look else None,
+        )  # fmt: skip
+
+
+def _only_bytes(features: Mapping[str, Feature], name: str | None) -> bytes | None:
+    """Returns the one value of a feature of bytes; None if it has no such value."""
+    feature = features.get(name) if name is not None else None
+    if feature is None or feature.type is not FeatureType.BYTES or len(feature.values) != 1:
+        return None
+    value: bytes = feature.values[0]
+    return value
+
+
+def _text_of(features: Mapping[str, Feature], name: str | None) -> str | None:
+    value = _only_bytes(features, name)
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def _class_names(features: Mapping[str, Feature], contract: Contract) -> tuple[str, ...] | None:
+    """Returns the names of the image's classes: those of its ids or, failing that, those it says."""
+    label = contract.spec(Fill.LABEL)
+    if label is not None and contract.labels is not None:
+        places = [number - contract.first_label for number in _integers(features, contract, Fill.LABEL)]
+        return tuple(contract.labels[place] for place in places if 0 <= place < len(contract.labels))
+    for spec in (contract.spec(fill) for fill in _NAMES):
+        feature = features.get(spec.name) if spec else None
+        if feature is not None and feature.type is FeatureType.BYTES:
+            return tuple(name.decode("utf-8", "replace") for name in feature.values if name)
+    return None
+
+
+def _object_classes(features: Mapping[str, Feature], contract: Contract) -> tuple[str, ...] | None:
+    """Returns the names of the classes of an image's objects, each once; None if the record does not say."""
+    said = lists_of(features, contract, (Fill.OBJECT_LABEL, Fill.OBJECT_TEXT))
+    if Fill.OBJECT_LABEL in said and contract.labels is not None:
+        places = [number - contract.first_label for number in said[Fill.OBJECT_LABEL]]
+        names = {contract.labels[place] for place in places if 0 <= place < len(contract.labels)}
+    elif Fill.OBJECT_TEXT in said:
+        names = {name.decode("utf-8", "replace") for name in said[Fill.OBJECT_TEXT]}
     else:
-        source = hashlib.sha256(encoded).hexdigest() if isinstance(encoded, bytes) else None
-    return CheckedRecord(
-        tuple(problems),
-        key.decode("utf-8", "replace") if isinstance(key, bytes) else None,
-        source,
-    )
-
-
-def _check_features(features: Mapping[str, Feature], specs: Sequence[FeatureSpec]) -> Iterator[Problem]:
-    for spec in specs:
-        feature = features.get(spec.name)
-        if feature is None and spec.optional:
-            continue
-        if feature is None or (feature.type is None and spec.length):
-            yield FindingCode.MISSING_FEATURE, f"feature {spec.name!r} is missing"
-        elif feature.type is not None and feature.type is not spec.type:
-            yield (
-                FindingCode.WRONG_TYPE,
-                f"feature {spec.name!r} is {feature.type.value}, not {spec.type.value}",
-            )
-        elif spec.length is not None and len(feature.values) != spec.length:
-            yield (
-                FindingCode.WRONG_SHAPE,
-                f"feature {spec.name!r} has {len(feature.values)} values, not {spec.length}",
-            )
+        return None
+    return tuple(sorted(names))
 
 
 def _without_encodings(
@@ -191,9 +389,9 @@ def _sides_said(
     said = [contract.pixels] if contract.pixels else []
     said += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]
     shape = _integers(features, contract, Fill.SHAPE)
-    if len(shape) == len(_SIDES):
+    if len(shape) == len(SIDES):
         said.append((shape[0], shape[1], shape[2]))
-    height, width, channels = (_integers(features, contract, fill) for fill in _SIDES)
+    height, width, channels = (_integers(features, contract, fill) for fill in SIDES)
     said.append((_only(height), _only(width), _only(channels)))
     return said
 
@@ -206,60 +404,3 @@ def _integers(features: Mapping[str, Feature], contract: Contract, fill: Fill) -
 
 def _only(values: Sequence[int]) -> int | None:
     return values[0] if len(values) == 1 else None
-
-
-def _check_image(values: Mapping[Fill, Any], said: Sequence[PictureShape], pixels: bool) -> Iterator[Problem]:
-    """Checks the image.
-
-    Args:
-      values: what the record says.
-      said: height, width and channels, each time that somebody says some of them.
-      pixels: whether it is promised to be bare pixels.
-    """
-    encoded, stored = values[Fill.ENCODED], values.get(Fill.FORMAT)
-    claimed = stored.decode("utf-8", "replace") if isinstance(stored, bytes) else None
-    if claimed == "raw" or (pixels and claimed is None):
-        yield from _check_pixels(len(encoded), said)
-        return
-    kind = kind_of(encoded[:HEAD_BYTES])
-    if claimed is not None and kind is not None:
-        name = FORMAT_NAMES.get(kind, kind)
-        if _SPELLINGS.get(claimed.lower(), claimed.lower()) != name:
-            yield (
-                FindingCode.FORMAT_MISMATCH,
-                f"the image is {name} but the record says {claimed}",
-            )
-    try:
-        opened = open_image(encoded, "image", _MAX_PIXELS)
-        image = load(opened, _MAX_PIXELS)
-    except NotACandidate:
-        yield FindingCode.UNDECODABLE, "its bytes are those of no image format that can be decoded"
-        return
-    except ImageFault as fault:
-        yield FindingCode.UNDECODABLE, fault.message
-        return
-    truth = (image.height, image.width, channels_of(image))
-    for fill, true, claims in zip(_SIDES, truth, zip(*said)):
-        for claim in dict.fromkeys(claims):
-            if claim is not None and claim != true:
-                yield (
-                    FindingCode.SIZE_MISMATCH,
-                    f"the image's {fill.value} is {true} but the record says {claim}",
-                )
-
-
-def _check_pixels(size: int, said: Sequence[PictureShape]) -> Iterator[Problem]:
-    """Checks that bare pixels can be of the sides that are said of them."""
-    sides: list[int | None] = []
-    for fill, claims in zip(_SIDES, zip(*said)):
-        known = list(dict.fromkeys(claim for claim in claims if claim is not None))
-        if len(known) > 1:
-            yield FindingCode.SIZE_MISMATCH, f"its {fill.value} is {known[0]} and {known[1]}"
-            return
-        sides.append(known[0] if known else None)
-    height, width, channels = sides
-    if height is None or width is None:
-        return
-    if size not in [height * width * count for count in ((1, 2, 3, 4) if channels is None else (channels,))]:
-        shown = " x ".join("any" if side is None else str(side) for side in sides)
-        yield FindingCode.SIZE_MISMATCH, f"{size} raw bytes are not {shown}"

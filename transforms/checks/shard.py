@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import zip_longest
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
+from shardwright.schemas.feature_statistics import RecordStatistics
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import index_line
-from shardwright.schemas.plan import index_file, is_compressed
+from shardwright.schemas.pictures import Picture
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract
-from shardwright.transforms.checks.record import CheckedRecord, check_record
+from shardwright.transforms.checks.hashing import HashedFile
+from shardwright.transforms.checks.ledger import LedgerCheck
+from shardwright.transforms.checks.record import CheckedRecord, RecordChecker
 from shardwright.transforms.records.framing import (
     FRAME_BYTES,
     Damage,
@@ -28,12 +32,14 @@ from shardwright.transforms.records.framing import (
     decompress,
     read_records,
 )
-from shardwright.transforms.shards.pool import map_ordered
+from shardwright.transforms.shards.pool import map_ordered, working_budget
 from shardwright.transforms.workers import worker_threads
 
 #: Notes a finding: code, message, record number, offset, key.
 Find = Callable[..., None]
 
+#: After which a shard lacks what its ledger has.
+_DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
 _WAITING_PER_THREAD = 32
 _SHOWN_BYTES = 60
 
@@ -44,6 +50,7 @@ class Depth(IntEnum):
     FRAMES = 0  # framing, CRCs, counts, checksums
     EXAMPLES = 1  # every Example and its features
     PIXELS = 2  # every image decoded and compared with its record
+    LOOKS = 3  # what every image is like
 
 
 class ShardTask(NamedTuple):
@@ -56,6 +63,7 @@ class ShardTask(NamedTuple):
       expected: what `dataset.json` says of it; None for foreign files.
       index_path: where its index would be; empty for a shard that has none. That it is missing is not found
         here, but where the directory is looked at as a whole.
+      ledger_path: where its ledger is; empty for a shard that has none.
     """
 
     path: str
@@ -63,6 +71,7 @@ class ShardTask(NamedTuple):
     split: str
     expected: Shard | None
     index_path: str = ""
+    ledger_path: str = ""
 
 
 def shard_task(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> ShardTask:
@@ -75,10 +84,15 @@ def shard_task(directory: str, split: str, number: int, num_shards: int, shard: 
       num_shards: shards in the split.
       shard: what `dataset.json` says of it.
     """
-    index = (
-        "" if is_compressed(shard.file) else storage.join(directory, index_file(split, number, num_shards))
+    place = split, number, num_shards
+    return ShardTask(
+        storage.join(directory, shard.file),
+        shard.file,
+        split,
+        shard,
+        "" if is_compressed(shard.file) else storage.join(directory, index_file(*place)),
+        storage.join(directory, ledger_file(*place)),
     )
-    return ShardTask(storage.join(directory, shard.file), shard.file, split, shard, index)
 
 
 class Row(NamedTuple):
@@ -94,7 +108,18 @@ class Row(NamedTuple):
 
 @dataclass
 class ShardCheck:
-    """What the check of one shard showed."""
+    """What the check of one shard showed.
+
+    Attributes:
+      file: the shard's name.
+      split: its split.
+      records: sound records.
+      bytes: size of the file.
+      findings: what is wrong.
+      rows: the records' identities.
+      pictures: the records' pictures, as far as they were decoded, where looks were taken.
+      features: what the records' features hold, where looks were taken.
+    """
 
     file: str
     split: str
@@ -102,6 +127,8 @@ class ShardCheck:
     bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    features: RecordStatistics = field(default_factory=RecordStatistics)
 
 
 def check_shard(
@@ -121,29 +148,24 @@ def check_shard(
              offset: int | None = None, key: str | None = None) -> None:  # fmt: skip
         check.findings.append(Finding(code, message, task.file, number, offset, key))
 
+    index = bytearray()
     try:
-        with storage.open_local(task.path) as file:
-            check.bytes = os.fstat(file.fileno()).st_size
-            if task.expected:
-                _check_file(file, task.expected, check.bytes, find)
-            index = bytearray()
-            for record, result in _check_records(file, task, contract, depth, executor, find):
-                check.records += 1
-                index += index_line(record.offset, len(record.data) + FRAME_BYTES)
-                if result is None:
-                    continue
-                for code, message in result.problems:
-                    find(code, message, record.number, record.offset, result.key)
-                check.rows.append(
-                    Row(
-                        result.key,
-                        result.source,
-                        task.split,
-                        task.file,
-                        record.number,
-                        record.offset,
-                    )
+        with storage.open_local(task.path) as opened:
+            check.bytes = os.fstat(opened.fileno()).st_size
+            if task.expected and check.bytes < task.expected.bytes:
+                find(
+                    FindingCode.SHARD_TRUNCATED,
+                    f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
                 )
+            file = HashedFile(opened, aside=depth <= Depth.EXAMPLES) if task.expected else opened
+            _check_all(cast("IO[bytes]", file), task, contract, depth, executor, check, index, find)
+            if isinstance(file, HashedFile) and task.expected:
+                sha256 = file.hexdigest()
+                if sha256 != task.expected.sha256:
+                    find(
+                        FindingCode.SHARD_CHECKSUM,
+                        f"its sha256 begins {sha256[:12]}, dataset.json says {task.expected.sha256[:12]}",
+                    )
     except FileNotFoundError:
         find(FindingCode.SHARD_MISSING, "the file is missing")
         return check
@@ -159,6 +181,67 @@ def check_shard(
     return check
 
 
+def _check_all(
+    file: IO[bytes],
+    task: ShardTask,
+    contract: Contract,
+    depth: Depth,
+    executor: ThreadPoolExecutor | None,
+    check: ShardCheck,
+    index: bytearray,
+    find: Find,
+) -> None:
+    """Checks all records of a shard, and their ledger with them."""
+    ledger = _open_ledger(task, find) if depth >= Depth.EXAMPLES else None
+    specs = {spec.name: spec for spec in contract.features}
+    rows, split, name = check.rows, task.split, task.file
+    differing = 0
+    for record, result in _check_records(file, task, contract, depth, executor, find):
+        check.records += 1
+        if task.index_path:
+            index += index_line(record.offset, len(record.data) + FRAME_BYTES)
+        if result is None:
+            continue
+        for code, message in result.problems:
+            find(code, message, record.number, record.offset, result.key)
+        if ledger is not None:
+            difference = ledger.compare(record, result)
+            if difference:
+                differing += 1
+                find(FindingCode.LEDGER_MISMATCH, difference, record.number, record.offset, result.key)
+        rows.append(Row(result.key, result.source, split, name, record.number, record.offset))
+        if result.features is not None:
+            check.features.add(result.features, specs)
+        if result.picture is not None:
+            check.pictures.append(
+                result.picture._replace(
+                    file=name, number=record.number, offset=record.offset, key=result.key, split=split
+                )
+            )
+    if ledger is not None:
+        whole = task.expected is not None and check.records == task.expected.records
+        damaged = any(finding.code in _DAMAGES for finding in check.findings)
+        for code, message in ledger.finish(sound=whole and not damaged and not differing):
+            find(code, message)
+
+
+def _open_ledger(task: ShardTask, find: Find) -> LedgerCheck | None:
+    """Opens a shard's ledger, if it should have one."""
+    if not task.ledger_path or task.expected is None:
+        return None
+    try:
+        return LedgerCheck(storage.read_bytes(task.ledger_path), task.expected.sha256)
+    except FileNotFoundError:
+        find(FindingCode.LEDGER_MISMATCH, f"its ledger {_name_of(task.ledger_path)} is missing")
+    except OSError as error:
+        raise storage.fault(error, "read", task.ledger_path) from error
+    return None
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
     """Compares a shard's index, if it has one, with the one that its records make."""
     try:
@@ -169,7 +252,7 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
         raise storage.fault(error, "read", task.index_path) from error
     if stored == true:
         return
-    name = task.index_path.rpartition("/")[2]
+    name = _name_of(task.index_path)
     pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
     number, lines = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
     says, wanted = (
@@ -177,21 +260,6 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
         for line in lines
     )
     find(FindingCode.INDEX_MISMATCH, f"line {number + 1} of its index {name} is {says}, not {wanted}")
-
-
-def _check_file(file: IO[bytes], expected: Shard, size: int, find: Find) -> None:
-    if size < expected.bytes:
-        find(
-            FindingCode.SHARD_TRUNCATED,
-            f"it has {size} bytes, dataset.json says {expected.bytes}",
-        )
-    sha256 = storage.sha256_of(file)
-    file.seek(0)
-    if sha256 != expected.sha256:
-        find(
-            FindingCode.SHARD_CHECKSUM,
-            f"its sha256 begins {sha256[:12]}, dataset.json says {expected.sha256[:12]}",
-        )
 
 
 def _check_records(
@@ -208,7 +276,7 @@ def _check_records(
     error = None
     if compression != "none":
         file, error = decompress(file, compression)
-    with closing(file):
+    with closing(file) if compression != "none" else nullcontext():
 
         def sound() -> Iterator[Record]:
             for item in read_records(file):
@@ -217,15 +285,24 @@ def _check_records(
                 else:
                     yield item
 
+        checker = RecordChecker(
+            contract._replace(split=task.split),
+            decode=depth >= Depth.PIXELS,
+            look=depth >= Depth.LOOKS,
+            reserve=working_budget().reserve,
+        )
+
+        def checked(record: Record) -> tuple[Record, CheckedRecord]:
+            return record, checker.check(record.data)
+
         if depth is Depth.FRAMES:
             for record in sound():
                 yield record, None
         elif executor is None or depth is Depth.EXAMPLES:
-            for record in sound():
-                yield record, check_record(record.data, contract, depth is Depth.PIXELS)
+            yield from map(checked, sound())
         else:
             yield from map_ordered(
-                lambda record: (record, check_record(record.data, contract, True)),
+                checked,
                 sound(),
                 executor,
                 weigh=lambda record: len(record.data),

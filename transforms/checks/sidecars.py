@@ -15,14 +15,17 @@ def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
     """Yields the sidecars that are missing or not as they were written.
 
     Raises:
-      OSError: if the storage failed.
+      EngineError: if the storage failed.
     """
     for file, sha256 in dataset.sidecars.items():
+        path = storage.join(directory, file)
         try:
-            found = hashlib.sha256(storage.read_bytes(storage.join(directory, file))).hexdigest()
+            found = hashlib.sha256(storage.read_bytes(path)).hexdigest()
         except FileNotFoundError:
             yield Finding(FindingCode.SIDECAR_MISMATCH, "the file is missing; convert wrote it", file)
             continue
+        except OSError as error:
+            raise storage.fault(error, "read", path) from error
         if found != sha256:
             yield Finding(
                 FindingCode.SIDECAR_MISMATCH,

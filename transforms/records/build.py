@@ -17,7 +17,7 @@ from shardwright.transforms.images.convert import ConvertedImage
 from shardwright.transforms.records.encodings import encoded_values
 
 #: ImageNet's names of colour spaces.
-_RGB, _GREY = b"RGB", b"Grayscale"
+RGB, GREY = b"RGB", b"Grayscale"
 
 
 def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
@@ -103,7 +103,7 @@ def _values(
         Fill.WIDTH: [image.width],
         Fill.CHANNELS: [image.channels],
         Fill.SHAPE: [image.height, image.width, image.channels],
-        Fill.COLORSPACE: [_GREY if image.channels < 3 else _RGB],
+        Fill.COLORSPACE: [GREY if image.channels < 3 else RGB],
         Fill.LABEL: [ids[name] for name in names if name in ids],
         Fill.LABEL_TEXT: texts,
         Fill.SYNSET: texts,

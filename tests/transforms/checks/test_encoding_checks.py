@@ -232,7 +232,7 @@ BOX_VALUES: Mapping[Fill, Any] = {
         ({**BOX_VALUES, Fill.BOXES: ()}, "LENGTH_MISMATCH: its objects' features have unequal numbers"),
         ({**BOX_VALUES, Fill.BOXES: [0, 0, 0.5, 1, 0.25, 0.5, 1.5, 1]}, "BOX_RANGE: object 1"),
         ({**BOX_VALUES, Fill.OBJECT_LABEL: [0, 3]}, "LABEL_RANGE: object 1"),
-        ({**BOX_VALUES, Fill.OBJECT_MASK: [png(), png(3, 5)]}, "SIZE_MISMATCH: the mask of object 1"),
+        ({**BOX_VALUES, Fill.OBJECT_MASK: [png(), png(3, 5)]}, "MASK_MISMATCH: the mask of object 1"),
         ({**BOX_VALUES, Fill.OBJECT_MASK: [png(), b"x"]}, "UNDECODABLE: the mask of object 1"),
     ],
 )

@@ -90,7 +90,7 @@ def test_sound_objects_are_sound() -> None:
         ("bbox/xmin", [0.0], "LENGTH_MISMATCH", "'image/object/bbox/xmin' 1, 'image/object/bbox/xmax' 2"),
         ("difficult", [0], "LENGTH_MISMATCH", "'image/object/difficult' 1"),
         ("mask", [png()], "LENGTH_MISMATCH", "'image/object/mask' 1"),
-        ("mask", [png(), png(9, 12)], "SIZE_MISMATCH", "the mask of object 1: it has 9 x 12 pixels"),
+        ("mask", [png(), png(9, 12)], "MASK_MISMATCH", "the mask of object 1: it has 9 x 12 pixels"),
         ("mask", [png()[:40], png()], "UNDECODABLE", "the mask of object 0: begins like png"),
         ("mask", [b"", b""], "UNDECODABLE", "the mask of object 0: the file has no bytes"),
         ("bbox/xmin", None, "MISSING_FEATURE", "'image/object/bbox/xmin' is missing"),
@@ -112,7 +112,7 @@ MASK, FORMAT = "image/segmentation/class/encoded", "image/segmentation/class/for
 def test_masks_are_decoded_and_measured() -> None:
     assert found_in("segmentation", {MASK: [png()], FORMAT: [b"png"]}) == []
     wrong = found_in("segmentation", {MASK: [png(11)], FORMAT: [b"png"]})
-    assert wrong == [("SIZE_MISMATCH", "its semantic mask: it has 11 x 9 pixels but the record says 12 x 9")]
+    assert wrong == [("MASK_MISMATCH", "its semantic mask: it has 11 x 9 pixels but the record says 12 x 9")]
     torn = found_in("segmentation", {MASK: [b"no mask"], FORMAT: [b"png"]})
     assert [code for code, _ in torn] == ["UNDECODABLE"]
     masks = {"image/panoptic/category_mask": [png()], "image/panoptic/instance_mask": [png(12, 10)]}
@@ -177,6 +177,35 @@ def test_tensorflow_reads_the_masks_that_are_found_sound() -> None:
     tf = pytest.importorskip("tensorflow")
     assert tf.io.decode_png(png()).shape == (*SIZE[::-1], 1)
     out = io.BytesIO()
-    Image.fromarray(np.full(SIZE[::-1], 300, np.uint16)).save(out, "PNG")
+    Image.fromarray(np.full(SIZE[::-1], 65535, np.uint16)).save(out, "PNG")
     assert found_in("segmentation", {MASK: [out.getvalue()], FORMAT: [b"png"]}) == []
-    assert (tf.io.decode_png(out.getvalue(), dtype=tf.uint16).numpy() == 300).all()
+    assert (tf.io.decode_png(out.getvalue(), dtype=tf.uint16).numpy() == 65535).all()
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "value", "message"),
+    [
+        ("segmentation", MASK, 3, "its semantic mask: it holds 3, and classes are 0 to 2"),
+        ("segmentation", MASK, 255, ""),
+        (
+            "panoptic",
+            "image/panoptic/category_mask",
+            4,
+            "its mask of categories: it holds 4, and classes are",
+        ),
+        ("panoptic", "image/panoptic/category_mask", 0, ""),
+        ("panoptic", "image/panoptic/instance_mask", 77, ""),
+    ],
+)
+def test_ids_that_are_no_class_are_found(layout: str, name: str, value: int, message: str) -> None:
+    out = io.BytesIO()
+    Image.new("L", SIZE, value).save(out, "PNG")
+    sound = {MASK: [png()], "image/panoptic/category_mask": [png()], "image/panoptic/instance_mask": [png()]}
+    found = found_in(layout, {**sound, FORMAT: [b"png"], name: [out.getvalue()]})
+    assert [code for code, _ in found] == ["MASK_MISMATCH"] * bool(message)
+    assert all(said.startswith(message) for _, said in found)
+
+
+def test_the_format_that_is_said_of_a_mask_is_compared_with_its_bytes() -> None:
+    wrong = found_in("segmentation", {MASK: [png()], FORMAT: [b"jpeg"]})
+    assert wrong == [("FORMAT_MISMATCH", "its semantic mask is png but the record says 'jpeg'")]

@@ -1,0 +1,320 @@
+"""Every code that a validation can find: planted in a finished dataset, found as that and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from PIL import Image
+from planting import (
+    describe,
+    ledger_path,
+    records_of,
+    remove,
+    retype,
+    rewrite,
+    set_float,
+    set_int,
+    set_text,
+    write_ledger,
+    write_shard,
+    written_lines,
+)
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.codes import QUALITY, FindingCode
+
+#: Codes that are planted where the pipelines that find them are tested: code -> test modules.
+#: A module has to name the code.
+ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
+    FindingCode.SOURCE_MISSING: ("pipelines/test_against.py",),
+    FindingCode.RECORD_MISSING: ("pipelines/test_against.py",),
+    FindingCode.SOURCE_CHANGED: ("pipelines/test_against.py",),
+    FindingCode.SOURCE_LABEL: ("pipelines/test_against.py",),
+    FindingCode.KEPT_BYTES: ("pipelines/test_against.py",),
+    FindingCode.EXPECTATION: ("pipelines/test_gates.py",),
+    **dict.fromkeys(
+        QUALITY,
+        ("pipelines/test_quality.py", "transforms/images/test_looks.py", "transforms/checks/test_balance.py"),
+    ),
+}
+
+Place = tuple[str | None, int | None]
+TRAIN0, TRAIN1, TRAIN2 = (f"train-{i:05d}-of-00003.tfrecord" for i in range(3))
+TEST, OTHER = "test-00000-of-00001.tfrecord", "validation-00000-of-00001.tfrecord"
+PHOTO, OWN, OBJECTS = "photos", "own layout", "objects"
+
+
+class Plant(NamedTuple):
+    """A defect: what it is found as, in which dataset it is planted, how, and where it is found then.
+
+    Those of one dataset and `turn` are planted together, in different records or shards.
+    """
+
+    code: FindingCode
+    dataset: str
+    turn: int
+    plant: Callable[[Path], object]
+    place: Place
+
+
+def edited(
+    code: str, dataset: str, shard: str, number: int, edit: Any, turn: int = 0, **ledger: str
+) -> Plant:
+    """A record that another program changed, as all that stands beside it says."""
+    return Plant(
+        FindingCode(code), dataset, turn,
+        lambda path: rewrite(path, edit, number, shard, **ledger), (shard, number),
+    )  # fmt: skip
+
+
+def in_file(
+    code: str, shard: str | None, plant: Callable[[Path], object], turn: int, number: int | None = None
+) -> Plant:
+    return Plant(FindingCode(code), PHOTO, turn, plant, (shard, number))
+
+
+def not_an_example(dataset: Path) -> None:
+    records = records_of(dataset / TRAIN0)
+    records[9] = b"\x0a\xff\xff"
+    write_shard(dataset, TRAIN0, records, written_lines(dataset, TRAIN0))
+
+
+def same_key(dataset: Path) -> None:
+    key = written_lines(dataset, TRAIN0)[0]["key"]
+    rewrite(dataset, set_text("image/filename", key.encode()), 1, OTHER, key=key)
+
+
+def same_source(dataset: Path) -> None:
+    sha256 = written_lines(dataset, TRAIN0)[0]["sha256"]
+    rewrite(dataset, set_text("image/key/sha256", sha256.encode()), 2, OTHER, sha256=sha256)
+
+
+def damaged(shard: str, number: int, change: Callable[[bytearray, int], None]) -> Callable[[Path], None]:
+    """A shard with a damaged frame that `dataset.json` describes as it is: it was written so."""
+
+    def plant(dataset: Path) -> None:
+        lines = written_lines(dataset, shard)
+        data = bytearray((dataset / shard).read_bytes())
+        change(data, lines[number]["offset"])
+        (dataset / shard).write_bytes(data)
+        write_ledger(dataset, shard, lines)
+        describe(dataset, shard, records=len(lines) - 1)
+        in_document(lambda it: it["ledger"].update({k: it["ledger"][k] - 1 for k in ("listed", "written")}))(
+            dataset
+        )
+
+    return plant
+
+
+def flip(at: int) -> Callable[[bytearray, int], None]:
+    def change(data: bytearray, offset: int) -> None:
+        data[offset + at] ^= 1
+
+    return change
+
+
+def cut(data: bytearray, _: int) -> None:
+    del data[-7:]
+
+
+def in_document(change: Callable[[Any], object]) -> Callable[[Path], None]:
+    def plant(dataset: Path) -> None:
+        document = json.loads((dataset / "dataset.json").read_text())
+        change(document)
+        (dataset / "dataset.json").write_text(json.dumps(document))
+
+    return plant
+
+
+def other_checksum(document: Any) -> None:
+    # The ledger names the same one, for it is that shard's.
+    document["splits"]["validation"]["shards"][0]["sha256"] = "0" * 64
+
+
+def checksum(dataset: Path) -> None:
+    in_document(other_checksum)(dataset)
+    path = ledger_path(dataset, OTHER)
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    head = json.dumps({**json.loads(lines[0]), "sha256": "0" * 64})
+    path.write_bytes(gzip.compress("\n".join([head, *lines[1:]]).encode() + b"\n"))
+
+
+def empty_split(document: Any) -> None:
+    document["splits"]["more"] = {"records": 0, "bytes": 0, "shards": []}
+
+
+def other_label(dataset: Path) -> None:
+    lines = written_lines(dataset, TRAIN2)
+    lines[4]["label"] = "elsewhere"
+    write_ledger(dataset, TRAIN2, lines)
+
+
+def append(name: str) -> Callable[[Path], None]:
+    def plant(dataset: Path) -> None:
+        with (dataset / name).open("ab") as file:
+            file.write(b"0 1\n")
+
+    return plant
+
+
+def png(width: int, height: int, value: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("L", (width, height), value).save(out, "PNG")
+    return out.getvalue()
+
+
+def set_objects(example: Any) -> None:
+    """Makes dogs of all cats, as the record itself says throughout."""
+    set_int("image/object/class/label", 2, 2)(example)
+    set_text("image/object/class/text", b"dog", b"dog")(example)
+
+
+FIRST = "train-00000-of-00001.tfrecord"
+PLANTS = [
+    edited("MISSING_FEATURE", PHOTO, TRAIN0, 1, remove("image/class/text")),
+    edited("WRONG_TYPE", PHOTO, TRAIN0, 2, retype),
+    edited("WRONG_SHAPE", PHOTO, TRAIN0, 3, set_int("image/height", 64, 64)),
+    edited("NOT_UTF8", PHOTO, TRAIN0, 4, set_text("image/class/text", b"b\xffrds")),
+    edited("UNDECODABLE", PHOTO, TRAIN0, 5, set_text("image/encoded", b"\xff\xd8\xff\xe0 no picture")),
+    edited("SIZE_MISMATCH", PHOTO, TRAIN0, 6, set_int("image/width", 65)),
+    edited("FORMAT_MISMATCH", PHOTO, TRAIN0, 7, set_text("image/format", b"png")),
+    edited("LABEL_RANGE", PHOTO, TRAIN0, 8, set_int("image/class/label", 99)),
+    Plant(FindingCode.UNPARSEABLE, PHOTO, 0, not_an_example, (TRAIN0, 9)),
+    edited("LABEL_TEXT", PHOTO, TRAIN1, 0, set_text("image/class/text", b"unicorns")),
+    edited("WRONG_VALUE", PHOTO, TRAIN1, 1, set_text("image/key/sha256", b"F" * 64)),
+    edited("LEDGER_MISMATCH", PHOTO, TRAIN1, 2, set_text("image/filename", b"another.jpg")),
+    edited("LEDGER_MISMATCH", PHOTO, TRAIN1, 3, set_text("image/key/sha256", b"1" * 64)),
+    Plant(FindingCode.DUPLICATE_KEY, PHOTO, 0, same_key, (OTHER, 1)),
+    Plant(FindingCode.SPLIT_LEAKAGE, PHOTO, 0, same_source, (OTHER, 2)),
+    in_file("LENGTH_CRC", TRAIN0, damaged(TRAIN0, 2, flip(1)), 1, 2),
+    in_file("DATA_CRC", TRAIN1, damaged(TRAIN1, 3, flip(40)), 1, 3),
+    in_file("SHARD_TRUNCATED", TEST, damaged(TEST, -1, cut), 1, -1),
+    in_file("LEDGER_MISMATCH", TRAIN2, other_label, 1, 4),
+    in_file("SHARD_CHECKSUM", OTHER, checksum, 1),
+    in_file("EMPTY_SPLIT", None, in_document(empty_split), 1),
+    in_file("SHARD_MISSING", TRAIN0, lambda path: (path / TRAIN0).unlink(), 2),
+    in_file("SHARD_UNEXPECTED", "train-00000-of-00004.tfrecord", append("train-00000-of-00004.tfrecord"), 2),
+    in_file("COUNT_MISMATCH", None, in_document(lambda it: it["ledger"].update(filtered=1)), 2),
+    in_file("INDEX_MISMATCH", TRAIN1, append("_index/train-00001-of-00003.idx"), 2),
+    in_file("LEDGER_MISMATCH", TRAIN2, lambda path: ledger_path(path, TRAIN2).unlink(), 2),
+    in_file("LEDGER_MISMATCH", TEST, lambda path: ledger_path(path, TEST).write_bytes(b"?"), 2),
+    in_file("SIDECAR_MISMATCH", "labels.txt", append("labels.txt"), 2),
+    edited("NOT_UTF8", OWN, FIRST, 0, set_text("note", b"\xfe")),
+    edited("NOT_FINITE", OWN, FIRST, 1, set_float("price", float("nan"))),
+    edited("WRONG_VALUE", OWN, FIRST, 2, set_text("maker", b"you")),
+    edited("WRONG_VALUE", OWN, FIRST, 3, set_text("split", b"test")),
+    edited("WRONG_VALUE", OWN, FIRST, 4, set_int("kind", 2)),
+    edited("LEDGER_MISMATCH", OWN, FIRST, 5, set_text("file", b"another.png")),
+    edited("FORMAT_MISMATCH", OWN, FIRST, 6, set_text("colors", b"Grayscale")),
+    edited("SIZE_MISMATCH", OWN, FIRST, 7, set_int("shape", 7, 8, 3)),
+    edited("LEDGER_MISMATCH", OWN, FIRST, 8, set_int("label", 1)),
+    edited("BOX_RANGE", OBJECTS, FIRST, 0, set_float("image/object/bbox/xmax", 0.5, 1.5)),
+    edited("BOX_ORDER", OBJECTS, FIRST, 1, set_float("image/object/bbox/ymax", 0.1, 0.5)),
+    edited("LENGTH_MISMATCH", OBJECTS, FIRST, 2, set_float("image/object/area", 9.0)),
+    edited("NOT_FINITE", OBJECTS, FIRST, 3, set_float("image/object/area", 9.0, float("inf"))),
+    edited("LABEL_RANGE", OBJECTS, FIRST, 4, set_int("image/object/class/label", 1, 9)),
+    edited("LABEL_TEXT", OBJECTS, FIRST, 5, set_text("image/object/class/text", b"cat", b"cat")),
+    edited("MASK_MISMATCH", OBJECTS, FIRST, 6, set_text("image/object/mask", png(8, 6, 1), png(6, 8, 1))),
+    edited("MASK_MISMATCH", OBJECTS, FIRST, 7, set_text("image/object/mask", png(8, 6, 1), png(8, 6, 2))),
+    edited("UNDECODABLE", OBJECTS, FIRST, 8, set_text("image/object/mask", png(8, 6, 1), b"no mask")),
+    edited("LEDGER_MISMATCH", OBJECTS, FIRST, 9, set_objects),
+]  # fmt: skip
+
+LAYOUT = """
+name: mine
+needs: label
+features:
+  image: {fill: encoded}
+  shape: {fill: shape}
+  colors: {fill: colorspace}
+  file: {fill: file_basename}
+  split: {fill: split}
+  label: {fill: label}
+  price: {column: price, type: float}
+  note: {column: note, type: string}
+  kind: {column: kind, type: enum, values: [a, b]}
+  maker: {constant: me, type: string}
+"""
+IMAGES = 11
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory, sound_dataset: Path) -> dict[str, Path]:
+    """Sound datasets: of photos with classes, of rows with columns, and of objects with boxes and masks."""
+    root = tmp_path_factory.mktemp("planted")
+    pictures = root / "pictures"
+    pictures.mkdir()
+    for i in range(IMAGES):
+        Image.new("RGB", (8, 6), (20 * i, 0, 255 - i)).save(pictures / f"{i}.png")
+    (root / "mine.yaml").write_text(LAYOUT)
+    rows = [
+        {"image": f"{i}.png", "label": "cat", "price": i / 2, "note": "ü", "kind": "ab"[i % 2]}
+        for i in range(IMAGES)
+    ]
+    rows[-1]["label"] = "dog"
+    (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    objects = [
+        {"id": 2 * i + k, "image_id": i, "category_id": k + 1, "bbox": [2, 2, 4, 3], "area": 12, "iscrowd": 0,
+         "segmentation": [[2, 2, 6, 2, 6, 5, 2, 5]]}
+        for i in range(IMAGES) for k in range(2)
+    ]  # fmt: skip
+    coco = {
+        "images": [{"id": i, "file_name": f"{i}.png", "width": 8, "height": 6} for i in range(IMAGES)],
+        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+        "annotations": objects,
+    }
+    (root / "instances.json").write_text(json.dumps(coco))
+    shared = {"image_root": str(pictures), "shards": 1}
+    own, boxes = str(root / "own"), str(root / "objects")
+    convert(input=str(root / "rows.jsonl"), output=own, layout=str(root / "mine.yaml"), **shared)
+    convert(input=str(root / "instances.json"), output=boxes, layout="detection", **shared)
+    return {PHOTO: sound_dataset, OWN: Path(own), OBJECTS: Path(boxes)}
+
+
+TURNS = sorted({(plant.dataset, plant.turn) for plant in PLANTS})
+
+
+@pytest.mark.parametrize(("name", "turn"), TURNS)
+def test_what_is_planted_is_found_and_nothing_else(
+    datasets: dict[str, Path], tmp_path: Path, name: str, turn: int
+) -> None:
+    dataset = Path(shutil.copytree(datasets[name], tmp_path / "dataset"))
+    planted = [plant for plant in PLANTS if (plant.dataset, plant.turn) == (name, turn)]
+    counts = {TEST: len(written_lines(dataset, TEST))} if name == PHOTO else {}
+    expected: Counter[tuple[FindingCode, str | None, int | None]] = Counter()
+    for plant in planted:
+        plant.plant(dataset)
+        shard, number = plant.place
+        expected[plant.code, shard, number if number != -1 else counts[TEST] - 1] += 1
+    found = validate(str(dataset)).findings
+    assert Counter((finding.code, finding.shard, finding.record) for finding in found) == expected
+    for finding in found:
+        assert (finding.record is None) == (finding.offset is None)
+
+
+@pytest.mark.parametrize("name", [PHOTO, OWN, OBJECTS])
+@pytest.mark.parametrize("mode", ["fast", "full"])
+def test_nothing_is_found_in_a_sound_dataset(
+    datasets: dict[str, Path], tmp_path: Path, name: str, mode: str
+) -> None:
+    dataset = Path(shutil.copytree(datasets[name], tmp_path / "dataset"))
+    report = validate(str(dataset), mode=mode)
+    assert (report.findings, report.sound) == ((), True)
+
+
+def test_every_code_is_planted_somewhere() -> None:
+    here = {plant.code for plant in PLANTS}
+    assert here.isdisjoint(ELSEWHERE)
+    assert here | ELSEWHERE.keys() == set(FindingCode)
+    root = Path(__file__).parent.parent
+    for code, modules in ELSEWHERE.items():
+        assert any(code.value in (root / module).read_text() for module in modules), code
