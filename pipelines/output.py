@@ -35,7 +35,7 @@ def prepare_output(settings: ConvertSettings, described: bool = False) -> str:
     remote = storage.is_remote(output)
     if not remote:
         repair_swap(output)
-        _check_place(output)
+        check_place(output)
     with storage.faults("list", output):
         files = storage.list_files(output)
     staging = staging_path(output)
@@ -86,7 +86,7 @@ def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> 
     )
 
 
-def _check_place(output: str) -> None:
+def check_place(output: str) -> None:
     """Checks that a local output is a directory that can be written to, or could be made."""
     shown = printable(output)
     try:
@@ -114,7 +114,7 @@ def _check_replaceable(output: str, staging: str) -> None:
             f"--output {shown} is where this command runs, and --overwrite would replace it; run "
             "from another directory."
         )
-    _check_place(staging)
+    check_place(staging)
 
 
 def _check_writable(output: str) -> None:

@@ -63,7 +63,7 @@ class Entry(NamedTuple):
         return {
             name: value
             for name, value in zip(self._fields, self, strict=True)
-            if value != "" and value is not None and value is not False
+            if name == "key" or (value != "" and value is not None and value is not False)
         }
 
     def quarantine_line(self) -> dict[str, str]:

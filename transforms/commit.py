@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,11 +11,11 @@ from typing import Any
 
 import apache_beam as beam
 
-from shardwright.schemas import __version__, dataset
+from shardwright.schemas import dataset
 from shardwright.schemas.codes import ExitCode, Outcome
 from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused, EngineError
-from shardwright.schemas.findings import Finding, ValidationReport
+from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.ledger import Books, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
@@ -26,10 +23,20 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory, unexpected_indexes, unexpected_shards
+from shardwright.transforms.checks.results import make_report
 from shardwright.transforms.checks.shard import ShardCheck
-from shardwright.transforms.checks.validate import make_report
+from shardwright.transforms.checks.summary import SummariseFindings
+from shardwright.transforms.dataset_files import (
+    check_shards,
+    dataset_name,
+    machine_facts,
+    missing_shards,
+    publish_files,
+    utc,
+    write_lines,
+    write_text,
+)
 from shardwright.transforms.publish import swap
-from shardwright.transforms.sources.spool import Spool
 
 _SHOWN = 3
 
@@ -57,20 +64,7 @@ class Job:
     @property
     def name(self) -> str:
         """The dataset's name: that of its directory."""
-        output = self.output if storage.is_remote(self.output) else os.path.abspath(self.output)
-        return printable(output.rstrip("/").rpartition("/")[2]) or "dataset"
-
-
-def machine_facts() -> dict[str, Any]:
-    """Returns what `run.json` says of this machine."""
-    return {
-        "host": platform.node(),
-        "system": platform.platform(),
-        "processor": platform.machine(),
-        "cpus": os.cpu_count(),
-        "python": sys.version.split()[0],
-        "shardwright": __version__,
-    }
+        return dataset_name(self.output)
 
 
 def describe(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
@@ -143,7 +137,7 @@ def commit(
     forecast: Forecast,
     results: Sequence[ShardResult],
     checks: Sequence[ShardCheck] = (),
-    findings: Sequence[Finding] = (),
+    findings: FindingSummary | None = None,
 ) -> dict[str, Any]:
     """Publishes a dataset, or refuses to.
 
@@ -178,30 +172,25 @@ def commit(
         if _was_swapped(job, result):
             storage.remove_tree(job.directory)
             return outcome
-        _check_shards(job, result)
+        check_shards(job.directory, result)
         result, sidecars = with_sidecars(result)
         quarantine = _write_quarantine(job, results)
         _remove_stale(job, result, results)
+        whole = FindingSummary().add(check_directory(result, storage.list_files(job.directory)))
         report = make_report(
             checks,
-            [*findings, *check_directory(result, storage.list_files(job.directory))],
+            whole.merge(findings) if findings else whole,
             printable(job.output),
             job.settings.verify,
             result.fingerprint,
         )
-        _write(job, dataset.VALIDATION_JSON, pretty_json(report.as_json()))
+        write_text(job.directory, dataset.VALIDATION_JSON, pretty_json(report.as_json()))
         refusal = _refusal(job, books, report, quarantine)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
-            _write(job, dataset.OUTCOME_JSON, pretty_json(outcome))
+            write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome))
             raise DataRefused(refusal)
-        for name, content in sidecars.items():
-            storage.write_bytes(storage.join(job.directory, name), content)
-        _write(job, dataset.RUN_JSON, pretty_json(_run(job, results)))
-        _write(job, dataset.OUTCOME_JSON, pretty_json(outcome))
-        _remove_temporary(job)
-        Spool(job.directory).remove()
-        _write(job, dataset.DATASET_JSON, pretty_json(result.as_json()))
+        publish_files(job.directory, result, sidecars, _run(job, results), outcome)
         if job.directory != job.output:
             swap(job.output)
         return outcome
@@ -222,7 +211,7 @@ def _was_swapped(job: Job, result: Dataset) -> bool:
 
     Its successor's files are removed last, so where they are all there the swap is begun anew.
     """
-    if job.directory == job.output or _missing_shards(job, result) == []:
+    if job.directory == job.output or missing_shards(job.directory, result) == []:
         return False
     try:
         document = json.loads(storage.read_bytes(storage.join(job.output, dataset.DATASET_JSON)))
@@ -231,34 +220,13 @@ def _was_swapped(job: Job, result: Dataset) -> bool:
         return False
 
 
-def _missing_shards(job: Job, result: Dataset) -> list[str]:
-    present = set(storage.list_files(job.directory))
-    files = [shard.file for shards in result.splits.values() for shard in shards]
-    return [file for file in files if file not in present]
-
-
-def _check_shards(job: Job, result: Dataset) -> None:
-    """Checks that every shard to be published is where it was written."""
-    missing = _missing_shards(job, result)
-    if missing:
-        raise EngineError(
-            f"{len(missing)} shards have gone from {printable(job.directory)}, the first is {missing[0]}: "
-            "nothing was published; run again with --resume."
-        )
-
-
-def _write(job: Job, name: str, text: str) -> None:
-    storage.write_bytes(storage.join(job.directory, name), text.encode())
-
-
 def _write_quarantine(job: Job, results: Iterable[ShardResult]) -> str:
     """Writes `quarantine.jsonl`, by key; returns its path."""
     entries = sorted(
         (entry for result in results for entry in result.quarantine),
         key=lambda entry: entry.key,
     )
-    lines = [json.dumps(entry.quarantine_line(), ensure_ascii=False) + "\n" for entry in entries]
-    _write(job, dataset.QUARANTINE_JSONL, "".join(lines))
+    write_lines(job.directory, dataset.QUARANTINE_JSONL, (entry.quarantine_line() for entry in entries))
     return storage.join(job.directory, dataset.QUARANTINE_JSONL)
 
 
@@ -294,17 +262,13 @@ def _run(job: Job, results: Sequence[ShardResult]) -> dict[str, Any]:
     return {
         **job.run,
         "output": printable(job.output),
-        "started": _utc(job.started),
-        "finished": _utc(finished),
+        "started": utc(job.started),
+        "finished": utc(finished),
         "seconds": round(finished - job.started, 3),
         "convert_seconds": round(max(ended) - min(begun), 3) if begun else 0.0,
         "reused_shards": sum(result.reused for result in results),
         "machine": machine_facts(),
     }
-
-
-def _utc(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _remove_stale(job: Job, result: Dataset, results: Iterable[ShardResult]) -> None:
@@ -324,13 +288,6 @@ def _remove_stale(job: Job, result: Dataset, results: Iterable[ShardResult]) -> 
         storage.remove(storage.join(job.directory, file))
 
 
-def _remove_temporary(job: Job) -> None:
-    """Removes the unfinished files that killed workers left."""
-    for file in storage.list_files(job.directory):
-        if storage.is_temporary(file):
-            storage.remove(storage.join(job.directory, file))
-
-
 class CommitDataset(beam.PTransform):
     """Commits. `PCollection[ShardResult] -> PCollection[outcome]`.
 
@@ -338,7 +295,7 @@ class CommitDataset(beam.PTransform):
       job: what to commit.
       forecast: of one Forecast.
       checks: what reading back showed, of ShardCheck; None when nothing was verified.
-      findings: what the records showed together, of Finding; None likewise.
+      findings: what is wrong, of FindingSummary; None likewise.
     """
 
     def __init__(
@@ -356,11 +313,20 @@ class CommitDataset(beam.PTransform):
 
     def expand(self, results: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        sides = [[] if side is None else beam.pvalue.AsList(side) for side in (self._checks, self._findings)]
+        checks: Any = []
+        findings: Any = None
+        if self._checks is not None and self._findings is not None:
+            checks = beam.pvalue.AsList(self._checks)
+            findings = beam.pvalue.AsSingleton(
+                self._findings
+                | "SummariseFindings"
+                >> beam.CombineGlobally(SummariseFindings()).with_output_types(FindingSummary)
+            )  # FindingSummary
         return (
             results
             | "GatherShards" >> beam.combiners.ToList()  # [ShardResult]
-            | "Commit" >> beam.Map(_commit, self._job, beam.pvalue.AsSingleton(self._forecast), *sides)
+            | "Commit"
+            >> beam.Map(_commit, self._job, beam.pvalue.AsSingleton(self._forecast), checks, findings)
         )  # outcome
 
 
@@ -369,6 +335,6 @@ def _commit(
     job: Job,
     forecast: Forecast,
     checks: Sequence[ShardCheck],
-    findings: Sequence[Finding],
+    findings: FindingSummary | None,
 ) -> dict[str, Any]:
     return commit(job, forecast, results, checks, findings)

@@ -11,12 +11,13 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Iterator
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import google_crc32c
 import numpy as np
 
 from shardwright.schemas.codes import FindingCode
+from shardwright.transforms.records.range_checksums import STRIDE, RangeChecksums
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -24,17 +25,34 @@ FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _READ_BYTES = 1 << 20
+#: Bytes of a window: few enough to stay in a processor's own memory.
+_WINDOW_BYTES = 1 << 18
+#: Bytes in which a sound record is first looked for; twice as many each time.
+_FIRST_STEP = 1 << 10
+#: Times the file's size that may be read for lengths that turn out to be none.
+_MOST_SPENT = 4
+#: A record beyond this size is read only once its checksum is known to be right.
+_LARGE_BYTES = 1 << 26
 _MASK_DELTA = 0xA282EAD8
 
 
 def masked_crc32c(data: bytes) -> int:
     """Returns the masked CRC-32C that frames store."""
-    crc: int = google_crc32c.value(data)
+    return _masked(google_crc32c.value(data))
+
+
+def _masked(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 class Record(NamedTuple):
-    """A sound record: its number among all records seen, frame offset and data."""
+    """A sound record: its number among all records seen, frame offset and data.
+
+    Attributes:
+      number: from 0; every sound record and every damage before it counts as one.
+      offset: where its frame begins.
+      data: without the frame.
+    """
 
     number: int
     offset: int
@@ -47,8 +65,8 @@ class Damage(NamedTuple):
     Attributes:
       number: the number the damaged record would have.
       offset: where it begins.
-      end: where reading goes on.
-      code: SHARD_TRUNCATED, LENGTH_CRC or DATA_CRC.
+      end: where reading goes on: at the next sound record, or the end of the file.
+      code: SHARD_TRUNCATED, LENGTH_CRC or DATA_CRC: what is wrong with the frame at `offset`.
       message: one sentence.
     """
 
@@ -64,7 +82,6 @@ class _Window:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self.size = os.fstat(file.fileno()).st_size
         self._start = 0
         self._buffer = b""
 
@@ -73,9 +90,20 @@ class _Window:
         begin = offset - self._start
         if begin < 0 or begin + size > len(self._buffer):
             self._file.seek(offset)
-            self._buffer = self._file.read(max(size, _READ_BYTES))
+            # With the header of what follows a large record, which is not read twice then.
+            self._buffer = self._file.read(max(size + HEADER_BYTES, _WINDOW_BYTES))
             self._start, begin = offset, 0
         return self._buffer[begin : begin + size]
+
+    def read_two(self, offset: int, first: int, second: int) -> tuple[bytes, bytes]:
+        """Returns `first` bytes at `offset` and `second` bytes behind them; a large record is copied once."""
+        begin = offset - self._start
+        if begin < 0 or begin + first + second > len(self._buffer):
+            self._file.seek(offset)
+            self._buffer = self._file.read(max(first + second + HEADER_BYTES, _WINDOW_BYTES))
+            self._start, begin = offset, 0
+        end = begin + first
+        return self._buffer[begin:end], self._buffer[end : end + second]
 
 
 def _crc_tables() -> list[np.ndarray]:
@@ -127,81 +155,100 @@ def _header_candidates(chunk: bytes, limit: int) -> list[int]:
     return [int(place) for place in places[masked == stored]]
 
 
-def _data_at(window: _Window, offset: int) -> bytes | None:
-    """Returns the data of the sound record at an offset, or None if there is none."""
-    header = window.read(offset, HEADER_BYTES)
-    if len(header) < HEADER_BYTES:
-        return None
-    length, crc = _HEADER.unpack(header)
-    if length > window.size - offset - FRAME_BYTES or masked_crc32c(header[:8]) != crc:
-        return None
-    body = window.read(offset + HEADER_BYTES, length + FOOTER_BYTES)
-    data = body[:length]
-    return data if masked_crc32c(data) == _FOOTER.unpack_from(body, length)[0] else None
+class _Frames:
+    """Tells the sound frames of a file, with an amount of work that no lying length can drive up.
 
+    Each of two windows only moves on, and by turns less than once for each damage. A length that passes
+    its own checksum costs the reading of as many bytes; when such lengths have cost several times the
+    file, one more pass over it makes each further one cheap.
+    """
 
-def _next_sound(window: _Window, start: int) -> int:
-    """Returns the offset of the next sound record at or after `start`, or the file's size."""
-    position = start
-    while position < window.size:
-        chunk = window.read(position, _READ_BYTES + HEADER_BYTES - 1)
-        for place in _header_candidates(chunk, window.size):
-            if _data_at(window, position + place) is not None:
-                return position + place
-        position += _READ_BYTES
-    return window.size
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size = os.fstat(file.fileno()).st_size
+        self._frames = _Window(file)
+        self._search = _Window(file)
+        self._spent = 0
+        self._checksums: RangeChecksums | None = None
+
+    def data_at(self, offset: int) -> bytes | tuple[FindingCode, str]:
+        """Returns the data of the sound record at an offset, or what is wrong with what stands there."""
+        header = self._frames.read(offset, HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            return FindingCode.SHARD_TRUNCATED, "the file ends inside a record's header"
+        length, crc = _HEADER.unpack(header)
+        if masked_crc32c(header[:8]) != crc:
+            return FindingCode.LENGTH_CRC, "the checksum of the record's length is wrong"
+        if length > self.size - offset - FRAME_BYTES:
+            return FindingCode.SHARD_TRUNCATED, f"the file ends inside a record of {length} bytes"
+        if self._may_be_sound(offset, length):
+            data, footer = self._frames.read_two(offset + HEADER_BYTES, length, FOOTER_BYTES)
+            if masked_crc32c(data) == int.from_bytes(footer, "little"):
+                return data
+            self._spent += length
+        return FindingCode.DATA_CRC, f"the checksum of the record's {length} bytes is wrong"
+
+    def _may_be_sound(self, offset: int, length: int) -> bool:
+        """Whether it is worth while to read a frame's data, which may cost more than the frame is worth."""
+        if length <= 2 * STRIDE or (length <= _LARGE_BYTES and self._spent <= _MOST_SPENT * self.size):
+            return True
+        if self._checksums is None:
+            self._checksums = RangeChecksums(self._file)
+        end = offset + HEADER_BYTES + length
+        self._file.seek(end)
+        footer = self._file.read(FOOTER_BYTES)
+        true = _masked(self._checksums.value(offset + HEADER_BYTES, end))
+        return len(footer) == FOOTER_BYTES and true == _FOOTER.unpack(footer)[0]
+
+    def next_sound(self, start: int) -> int:
+        """Returns the offset of the next sound record at or after `start`, or the file's size."""
+        position, step = start, _FIRST_STEP
+        while position < self.size:
+            chunk = self._search.read(position, step + HEADER_BYTES - 1)
+            for place in _header_candidates(chunk, self.size):
+                if isinstance(self.data_at(position + place), bytes):
+                    return position + place
+            position += step
+            step = min(2 * step, _READ_BYTES)
+        return self.size
 
 
 def read_records(file: IO[bytes]) -> Iterator[Record | Damage]:
     """Yields every sound record of an uncompressed TFRecord file, and each damage between them.
 
-    After damage it goes on at the next offset where length, checksums and data agree, looking
-    from the damaged record's own first byte on, so that no sound record is missed when bytes were
-    inserted or removed.
+    Records and damages follow one another from the first byte to the last. After damage it goes on at the
+    next offset where length, checksums and data agree, looking from the damaged record's own second byte on,
+    so that no record that is whole is missed, wherever it has come to lie.
+
+    A damage counts as one record, for how many it has destroyed its bytes do not say: numbers behind it
+    are true if it was one, and offsets if no byte was inserted or removed. The shard's ledger or index
+    says more.
 
     Args:
       file: a real file, opened for reading in binary mode.
     """
-    window = _Window(file)
+    frames = _Frames(file)
     offset = number = 0
-    while offset < window.size:
-        header = window.read(offset, HEADER_BYTES)
-        damage: tuple[FindingCode, str] | None = None
-        length = 0
-        if len(header) < HEADER_BYTES:
-            damage = FindingCode.SHARD_TRUNCATED, "the file ends inside a record's header"
+    while offset < frames.size:
+        found = frames.data_at(offset)
+        if isinstance(found, bytes):
+            yield Record(number, offset, found)
+            offset += len(found) + FRAME_BYTES
         else:
-            length, crc = _HEADER.unpack(header)
-            if masked_crc32c(header[:8]) != crc:
-                damage = FindingCode.LENGTH_CRC, "the checksum of the record's length is wrong"
-            elif length > window.size - offset - FRAME_BYTES:
-                damage = (
-                    FindingCode.SHARD_TRUNCATED,
-                    f"the file ends inside a record of {length} bytes",
-                )
-        if damage is None:
-            body = window.read(offset + HEADER_BYTES, length + FOOTER_BYTES)
-            data = body[:length]
-            if masked_crc32c(data) == _FOOTER.unpack_from(body, length)[0]:
-                yield Record(number, offset, data)
-                offset += length + FRAME_BYTES
-                number += 1
-                continue
-            damage = FindingCode.DATA_CRC, f"the checksum of the record's {length} bytes is wrong"
-            follower = offset + length + FRAME_BYTES
-            if follower == window.size or _data_at(window, follower) is not None:
-                yield Damage(number, offset, follower, *damage)
-                offset = follower
-                number += 1
-                continue
-        end = _next_sound(window, offset + 1)
-        yield Damage(number, offset, end, *damage)
-        offset = end
+            end = frames.next_sound(offset + 1)
+            yield Damage(number, offset, end, *found)
+            offset = end
         number += 1
 
 
 #: Window bits of zlib per compression.
 _WBITS = {"gzip": 31, "zlib": 15}
+#: With which every gzip stream begins: two bytes of magic, and the one method there is.
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+#: Bytes of a supposed stream that have to make sense.
+_TRIAL_BYTES = 1 << 12
+#: How far damage may be noticed behind the place where the next stream begins.
+_LOOK_BACK = 1 << 16
 
 
 def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | None]:
@@ -222,33 +269,101 @@ def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | No
 
 
 def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> str | None:
-    """Unpacks a compressed shard into a file, as far as it can be; returns what went wrong, if so."""
-    error: str | None = None
-    decompressor = zlib.decompressobj(_WBITS[compression])
-    read = 0
+    """Unpacks a compressed shard into a file, as far as it can be; returns what went wrong, if so.
+
+    Before damage all comes out. Behind it nothing of the same stream can be had, for every byte of it is
+    told by those before; but a gzip file may have several, one after another, and where the source can
+    be read at random the next one that stands sound on its own feet is gone on with.
+    """
+    faults: list[str] = []
+    start = spent = 0
+    while fault := _unpack_streams(target, source, _WBITS[compression], start):
+        faults.append(fault.message)
+        if compression != "gzip" or not hasattr(source, "seek"):
+            break
+        spent += fault.offset - fault.begin
+        # Damage may show only when the next stream has been entered; one that lies ever again is left.
+        behind = 0 if spent > _MOST_SPENT * source.seek(0, os.SEEK_END) else _LOOK_BACK
+        found = _next_stream(source, max(fault.begin + 1, fault.offset - behind))
+        if found is None:
+            break
+        faults[-1] += f"; it goes on with the stream at byte {found}"
+        source.seek(found)
+        start = found
+    more = f" (and {len(faults) - 1} more like this)" if len(faults) > 1 else ""
+    return faults[0] + more if faults else None
+
+
+class _StreamFault(NamedTuple):
+    """Where a compressed stream begins that is damaged, where that shows, and what to say."""
+
+    begin: int
+    offset: int
+    message: str
+
+
+def _unpack_streams(target: IO[bytes], source: IO[bytes], wbits: int, start: int) -> _StreamFault | None:
+    """Unpacks the streams that follow one another from `start`, where the source stands, on."""
+    begin = position = start
+    inflater = zlib.decompressobj(wbits)
+    fresh = True
+    while chunk := source.read(_READ_BYTES):
+        while chunk:
+            before = inflater.copy()
+            try:
+                target.write(inflater.decompress(chunk, 8 * _READ_BYTES))
+            except zlib.error:
+                return _unpack_to_fault(target, before, chunk, begin, position)
+            fresh = inflater.eof
+            rest = inflater.unused_data if fresh else inflater.unconsumed_tail
+            position += len(chunk) - len(rest)
+            chunk = rest
+            if fresh:  # a further one may follow
+                inflater, begin = zlib.decompressobj(wbits), position
+    if fresh:
+        return None
+    target.write(inflater.flush())
+    return _StreamFault(begin, position, f"the compressed stream ends early, after {position} bytes")
+
+
+def _unpack_to_fault(
+    target: IO[bytes], inflater: Any, chunk: bytes, begin: int, position: int
+) -> _StreamFault:
+    """Unpacks byte by byte all that comes before the damage in a chunk."""
+    message = "it cannot be unpacked"
+    for byte in chunk:
+        try:
+            target.write(inflater.decompress(bytes((byte,))))
+        except zlib.error as problem:
+            message = str(problem)
+            break
+        position += 1
+    return _StreamFault(begin, position, f"the compressed stream is damaged near byte {position}: {message}")
+
+
+def _next_stream(source: IO[bytes], start: int) -> int | None:
+    """Returns where the next gzip stream begins whose first bytes can be unpacked; None if none does."""
+    source.seek(start)
+    position, window = start, source.read(_READ_BYTES)
+    while window:
+        more = source.read(_READ_BYTES)
+        window_and_more = window + more
+        place = window_and_more.find(_GZIP_MAGIC)
+        while 0 <= place < len(window):
+            if _begins_stream(window_and_more[place : place + _TRIAL_BYTES]):
+                return position + place
+            place = window_and_more.find(_GZIP_MAGIC, place + 1)
+        position += len(window)
+        window = more
+    return None
+
+
+def _begins_stream(head: bytes) -> bool:
+    inflater = zlib.decompressobj(_WBITS["gzip"])
     try:
-        while chunk := source.read(_READ_BYTES):
-            read += len(chunk)
-            while chunk:
-                before = decompressor.copy()
-                try:
-                    target.write(decompressor.decompress(chunk, 8 * _READ_BYTES))
-                except zlib.error:
-                    for byte in chunk:  # all that comes before the damage, raises at it
-                        target.write(before.decompress(bytes((byte,))))
-                chunk = decompressor.unconsumed_tail
-                if decompressor.eof:
-                    chunk = decompressor.unused_data
-                    decompressor = zlib.decompressobj(_WBITS[compression])  # a further member
-                    fresh = True
-                    continue
-                fresh = False
-        if read and not fresh:
-            target.write(decompressor.flush())
-            error = f"the compressed stream ends early, after {read} bytes"
-    except zlib.error as problem:
-        error = f"the compressed stream is damaged near byte {read}: {problem}"
-    return error
+        return bool(inflater.decompress(head, _READ_BYTES)) or inflater.eof
+    except zlib.error:
+        return False
 
 
 def compression_of(path: str, head: bytes) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import apache_beam as beam
@@ -27,14 +24,12 @@ from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, decode_refs
 from shardwright.schemas.ledger import (
     Entry,
     ShardResult,
-    dump_index,
     dump_ledger,
     load_ledger,
     plan_digest,
-    tally,
 )
 from shardwright.schemas.metrics import NAMESPACE
-from shardwright.schemas.plan import Forecast, index_file, ledger_file, shard_file
+from shardwright.schemas.plan import Forecast, ledger_file, shard_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import limit_pixels
@@ -45,6 +40,7 @@ from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.records.framing import FRAME_BYTES
 from shardwright.transforms.shards.convert import Converted, ShardRecipe, convert_ref, convert_refs
+from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, result_of, write_index
 from shardwright.transforms.shards.pool import converting_executor, working_budget
 from shardwright.transforms.workers import worker_threads
 
@@ -53,8 +49,6 @@ _COMPRESSION_TYPES = {
     "gzip": CompressionTypes.GZIP,
     "zlib": CompressionTypes.DEFLATE,
 }
-#: Images of which a shard tells why boxes were dropped.
-_SHOWN = 3
 #: Settings that decide the bytes inside a shard, given its references.
 _SHARD_SETTINGS = (
     "layout", "seed", "compression", "resize", "fit", "resample", "image_format", "quality",
@@ -190,7 +184,7 @@ class _WriteShard(beam.DoFn):
     def _book(self, planned: PlannedShard, refs: list[ImageRef], recipe: ShardRecipe) -> ShardResult:
         """Writes the ledger of what has no key of its own, and so no record and no shard."""
         entries = [convert_ref(ref, recipe).entry for ref in refs]
-        result = _result_of(planned, entries)
+        result = result_of(ShardPlace(*planned[:3]), entries)
         with self._faults():
             ledger = storage.join(self._directory, ledger_file(*planned[:3]))
             storage.write_bytes(ledger, dump_ledger(result, entries))
@@ -231,19 +225,8 @@ class _WriteShard(beam.DoFn):
         except (OSError, ValueError, TypeError):
             return None
         with self._faults():
-            self._write_index(planned, entries, keep=True)
+            write_index(self._directory, ShardPlace(*planned[:3]), result.file, entries, keep=True)
         return dataclasses.replace(result, quarantine=bad, reused=True)
-
-    def _write_index(self, planned: PlannedShard, entries: Sequence[Entry], keep: bool = False) -> None:
-        """Writes the index of an uncompressed shard; what is there already can be kept if it is right."""
-        if self._settings.compression != "none":
-            return
-        path, index = storage.join(self._directory, index_file(*planned[:3])), dump_index(entries)
-        if keep:
-            with contextlib.suppress(FileNotFoundError):
-                if storage.read_bytes(path) == index:
-                    return
-        storage.write_bytes(path, index)
 
     def _write_records(
         self, planned: PlannedShard, refs: list[ImageRef], recipe: ShardRecipe
@@ -269,7 +252,7 @@ class _WriteShard(beam.DoFn):
             finally:
                 self._sink.close(handle)
         except BaseException:
-            _discard(temporary)
+            discard(temporary)
             raise
         return temporary, work
 
@@ -281,64 +264,11 @@ class _WriteShard(beam.DoFn):
         work: _Work,
         started: float,
     ) -> tuple[ShardResult, _Work]:
-        """Hashes a written shard, moves it to its place and writes its ledger."""
-        name = shard_file(*planned[:3], self._settings.suffix)
-        try:
-            with open(temporary, "rb") as file:
-                sha256 = storage.sha256_of(file)
-                size = os.fstat(file.fileno()).st_size
-            storage.publish(temporary, storage.join(self._directory, name))
-        except BaseException:
-            _discard(temporary)
-            raise
-        entries = work.entries
-        result = dataclasses.replace(
-            _result_of(planned, entries),
-            file=name,
-            plan_digest=digest,
-            bytes=size,
-            sha256=sha256,
-            started=started,
-            finished=time.time(),
-        )
-        self._write_index(planned, entries)
-        ledger = storage.join(self._directory, ledger_file(*planned[:3]))
-        storage.write_bytes(ledger, dump_ledger(result, entries))
+        """Moves a written shard to its place, and books it."""
+        place = ShardPlace(*planned[:3])
+        name = shard_file(*place, self._settings.suffix)
+        result = finish_shard(self._directory, place, name, temporary, work.entries, digest, started)
         return result, work
-
-
-def _result_of(planned: PlannedShard, entries: Sequence[Entry]) -> ShardResult:
-    """Returns what a shard's entries come to, without what only its file says."""
-    counts, reasons, classes = tally(entries)
-    boxes: Counter[str] = Counter()
-    for entry in entries:
-        boxes.update(entry.boxes or {})
-    return ShardResult(
-        file="",
-        split=planned.split,
-        shard=planned.shard,
-        num_shards=planned.num_shards,
-        plan_digest="",
-        records=counts[Outcome.WRITTEN],
-        bytes=0,
-        sha256="",
-        counts=dict(counts),
-        reasons=reasons,
-        class_counts=dict(sorted(classes.items())),
-        kept=sum(entry.stored == "kept" for entry in entries),
-        animated=sum(entry.animated for entry in entries),
-        boxes=dict(sorted(boxes.items())),
-        formats=dict(sorted(Counter(entry.format for entry in entries if entry.format).items())),
-        bad_boxes=tuple(islice(_told(entries), _SHOWN)),
-        quarantine=tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED),
-    )
-
-
-def _told(entries: Iterable[Entry]) -> Iterator[str]:
-    """Yields the images of which boxes were dropped, and why."""
-    for entry in entries:
-        if entry.outcome == Outcome.WRITTEN and entry.message:
-            yield f"{entry.key} ({entry.message})"
 
 
 def _check_codec(recorded: Mapping[str, str]) -> None:
@@ -353,11 +283,6 @@ def _check_codec(recorded: Mapping[str, str]) -> None:
                 f"A worker has {name} {here}, the launcher {recorded[name]}: give both the same image or "
                 "packages, then run again with --resume."
             )
-
-
-def _discard(temporary: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(temporary)
 
 
 def shard_digest(

@@ -1,0 +1,311 @@
+"""`shardwright salvage`: makes a sound dataset of what is left of a damaged one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.datasets import Target, contract_of, foreign_files, read_dataset, resolve_target
+from shardwright.pipelines.output import check_place
+from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
+from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.run import description_of, exit_code_of, quiet_engine, run_pipeline
+from shardwright.pipelines.summary import quoted
+from shardwright.pipelines.tables import console
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, SHARDS_DIR, WORK_DIR, Dataset, pretty_json
+from shardwright.schemas.errors import DataRefused, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.lost import LOST_JSONL
+from shardwright.schemas.plan import shard_file
+from shardwright.transforms import storage
+from shardwright.transforms.salvage.commit import SalvageJob
+from shardwright.transforms.salvage.shard import SalvageTask
+from shardwright.transforms.shards.finish import ShardPlace
+
+EXAMPLE = "shardwright salvage damaged/ --output saved/"
+#: Says that a directory holds a salvage that was not finished, and of what.
+_MARK = f"{WORK_DIR}/salvage.json"
+_SUFFIXES = (".tfrecord", ".tfrecord.gz", ".tfrecord.zlib")
+
+
+@dataclass(frozen=True)
+class SalvageResult:
+    """What a salvage made.
+
+    Attributes:
+      path: the directory with what was saved.
+      dataset: its `dataset.json`; None where foreign files were saved.
+      outcome: counts of shards, copied shards, records, lost and unnamed ones.
+    """
+
+    path: str
+    dataset: Dataset | None
+    outcome: Mapping[str, Any]
+
+    @property
+    def records(self) -> int:
+        """Records that were saved."""
+        return int(self.outcome["records"])
+
+    @property
+    def lost(self) -> int:
+        """Records that were not; `lost.jsonl` names them."""
+        return int(self.outcome["lost"])
+
+
+def list_tasks(target: Target, output: str) -> Iterator[SalvageTask]:
+    """Yields the shards to save."""
+    if target.directory is None:
+        for path in foreign_files(target.pattern or ""):
+            yield SalvageTask(path, output, os.path.basename(path))
+        return
+    for split, number, count, shard in read_dataset(target.directory).placed_shards():
+        yield SalvageTask(
+            storage.join(target.directory, shard.file),
+            output,
+            shard.file,
+            target.directory,
+            ShardPlace(split, number, count),
+            shard,
+        )
+
+
+def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
+    """Builds the salvage: one element per shard, then the commit.
+
+    Args:
+      pipeline: a Beam pipeline.
+      target: what to save.
+      job: how, and where to.
+
+    Returns:
+      The PCollection of the one outcome.
+    """
+    import apache_beam as beam
+
+    from shardwright.transforms.salvage.transforms import SalvageDataset
+
+    dataset = read_dataset(target.directory) if target.directory else None
+    begin = pipeline | "Begin" >> beam.Create([target], reshuffle=False)  # Target
+    contract = begin | "ReadContract" >> beam.Map(contract_of)  # Contract
+    tasks = begin | "ListShards" >> beam.FlatMap(list_tasks, job.output).with_output_types(
+        SalvageTask
+    )  # SalvageTask
+    return tasks | "SalvageDataset" >> SalvageDataset(job, contract, dataset)  # outcome
+
+
+def salvage(
+    dataset: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    fast: bool = False,
+    beam_options: Any = None,
+    progress: bool = False,
+) -> SalvageResult:
+    """Saves what is sound of a dataset: the same as `shardwright salvage`, as a function.
+
+    Args:
+      dataset: a dataset directory, or a pattern of TFRecord files.
+      output: an empty directory, or one that does not exist.
+      fast: decode no image.
+      beam_options: Beam's PipelineOptions, or a list of its command-line options.
+      progress: whether to show progress on stderr.
+
+    Returns:
+      What was saved.
+
+    Raises:
+      UsageError: there is nothing to save, or the output is not empty; nothing was written.
+      DataRefused: nothing could be saved; nothing was published.
+      NotRun: Beam's options have the job described only.
+      EngineError: the engine, the storage or the machine failed.
+    """
+    started = time.time()
+    dataset, output = os.fspath(dataset), os.fspath(output)
+    beam_options = as_beam_options(beam_options)
+    if not output:
+        raise UsageError("--output is missing; name an empty directory for what is saved.")
+    storage.require_known("--output", output)
+    target = _target(dataset)
+    check_reachable(beam_options, dataset=target.name, output=output)
+    _check_output(target, output)
+    if not description_of(beam_options):
+        with storage.faults("write to", output):
+            storage.make_dirs(output)
+            mark = pretty_json({"dataset": printable(target.name)})
+            storage.write_bytes(storage.join(output, _MARK), mark.encode())
+    job = SalvageJob(target.name, target.directory or "", output, not fast, _run_facts(beam_options), started)
+    try:
+        with show_progress(progress):
+            run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), beam_options)
+    except DataRefused:
+        storage.remove_tree(output)  # it was empty, and holds nothing worth keeping
+        raise
+    outcome = json.loads(fetch_result(storage.join(output, OUTCOME_JSON), "--output"))
+    if target.directory is None:
+        with storage.faults("write to", output):
+            storage.remove_tree(storage.join(output, WORK_DIR))
+    return SalvageResult(output, read_dataset(output) if target.directory else None, outcome)
+
+
+def _target(name: str) -> Target:
+    """Returns what is to be saved.
+
+    Raises:
+      UsageError: if there is nothing, or no `dataset.json` that says what it should be.
+    """
+    shown = printable(name)
+    if name and not storage.exists(storage.join(name, DATASET_JSON)) and _has_ledgers(name):
+        raise UsageError(
+            f"--dataset {shown} has lost its dataset.json, but not its ledgers; {_advice(shown)}"
+        )
+    target = resolve_target(name, "salvage")
+    if target.directory is None:
+        by_name: dict[str, str] = {}
+        for path in foreign_files(target.pattern or ""):
+            other = by_name.setdefault(os.path.basename(path), path)
+            if other != path:
+                raise UsageError(
+                    f"--dataset {shown} names two files that would have one name, {printable(other)} and "
+                    f"{printable(path)}; salvage one directory at a time."
+                )
+        return target
+    try:
+        dataset = read_dataset(target.directory)
+    except UsageError as error:
+        raise UsageError(f"{error.message.partition(';')[0]}; {_advice(shown)}") from None
+    for split, number, count, shard in dataset.placed_shards():
+        if shard.file not in [shard_file(split, number, count, suffix) for suffix in _SUFFIXES]:
+            raise UsageError(
+                f"--dataset {shown}: its dataset.json lists a shard {printable(shard.file)!r}, a name "
+                f"that convert never gives; {_advice(shown)}"
+            )
+    return target
+
+
+def _has_ledgers(name: str) -> bool:
+    storage.require_known("--dataset", name)
+    if not storage.is_remote(name):
+        return os.path.isdir(name) and bool(storage.list_files(storage.join(name, SHARDS_DIR)))
+    with storage.faults("look for", name):
+        return "*" not in name and bool(storage.list_files(storage.join(name, SHARDS_DIR)))
+
+
+def _advice(shown: str) -> str:
+    return (
+        "restore it, or give the same convert command again with --resume, which takes over every sound "
+        f"shard; without the images, save the bare records with --dataset '{shown.rstrip('/')}/*.tfrecord*'."
+    )
+
+
+def _check_output(target: Target, output: str) -> None:
+    """Checks that what is saved would not be mixed with anything.
+
+    Raises:
+      UsageError: if the output is not empty, or inside the dataset.
+      EngineError: if it cannot be written to.
+    """
+    shown = printable(output)
+    if not storage.is_remote(output):
+        check_place(output)
+    if target.directory and _lies_in(output, target.directory):
+        raise UsageError(f"--output {shown} lies in the dataset itself; choose another place.")
+    with storage.faults("list", output):
+        files = storage.list_files(output)
+    if not files or _is_unfinished(target, output, files):
+        return
+    raise UsageError(f"--output {shown} is not empty; choose another place.")
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    if storage.is_remote(path) != storage.is_remote(directory):
+        return False
+    if storage.is_remote(path):
+        return f"{path.rstrip('/')}/".startswith(f"{directory.rstrip('/')}/")
+    inner, outer = os.path.realpath(path), os.path.realpath(directory)
+    return os.path.commonpath((inner, outer)) == outer
+
+
+def _is_unfinished(target: Target, output: str, files: Sequence[str]) -> bool:
+    """Whether an output holds a salvage of the same dataset that was cut off; it is done again."""
+    if _MARK not in files or DATASET_JSON in files:
+        return False
+    with storage.faults("read", storage.join(output, _MARK)):
+        try:
+            mark = json.loads(storage.read_bytes(storage.join(output, _MARK)))
+        except ValueError:
+            return False
+    return bool(mark == {"dataset": printable(target.name)})
+
+
+def _run_facts(beam_options: Any) -> dict[str, Any]:
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    return {
+        "command": [printable(argument) for argument in sys.argv],
+        "runner": beam_options.view_as(StandardOptions).runner,
+    }
+
+
+def print_salvage_summary(result: SalvageResult) -> None:
+    """Prints what was saved, and the command to run next."""
+    out = console()
+    outcome, shown = result.outcome, printable(result.path)
+    rewritten = outcome["shards"] - outcome["copied_shards"]
+    out.print(
+        f"  {result.records} records saved in {outcome['shards']} shards: {outcome['copied_shards']} copied "
+        f"as they are, {rewritten} written anew"
+    )
+    if result.lost:
+        codes = ", ".join(f"{count} {code}" for code, count in outcome["lost_codes"].items())
+        unnamed = f"; {outcome['unnamed']} of them cannot be named" if outcome["unnamed"] else ""
+        what = "records" if result.dataset else "stretches or records"
+        out.print(f"  {result.lost} {what} lost ({codes}){unnamed}: see {shown}/{LOST_JSONL}")
+    if outcome["strangers"]:
+        out.print(f"  {outcome['strangers']} records left out that belong to no shard or stood twice")
+    if result.dataset:
+        out.print(f"  fingerprint {result.dataset.fingerprint}")
+        out.print(f"next: shardwright validate --dataset {quoted(result.path)}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright salvage`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser(
+            "shardwright salvage", "Makes a sound dataset of what is left of a damaged one.", EXAMPLE
+        )
+        cli_options.add_dataset(parser, "a damaged dataset directory, or 'dir/*.tfrecord'")
+        parser.add_argument("--output", default="", metavar="DIR", help="an empty directory to save it in")
+        parser.add_argument(
+            "--fast", action="store_true", help="decode no image: keep every record that is a sound Example"
+        )
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        place = cli_options.dataset_of(namespace)
+        with quiet_engine(verbose):
+            result = salvage(
+                place,
+                namespace.output,
+                fast=namespace.fast,
+                beam_options=cli_options.beam_options(rest, cli_options.names_of(namespace)),
+                progress=True,
+            )
+        print_salvage_summary(result)
+        return int(ExitCode.DONE)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

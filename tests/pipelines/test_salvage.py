@@ -1,0 +1,372 @@
+"""Damaged datasets, what is saved of them, and what is said of the rest."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.pipelines.cli import main
+from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.salvage import SalvageResult, salvage
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import DataRefused, UsageError
+from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
+
+SHARD = "train-00001-of-00003.tfrecord"
+LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
+INDEX = "_index/train-00001-of-00003.idx"
+
+
+@pytest.fixture
+def damaged(sound_dataset: Path, tmp_path: Path) -> Path:
+    """A copy of a sound dataset, to be damaged."""
+    return Path(shutil.copytree(sound_dataset, tmp_path / "damaged"))
+
+
+def _entries(dataset: Path, ledger: str = LEDGER) -> list[Entry]:
+    return [entry for entry in load_ledger((dataset / ledger).read_bytes())[1] if entry.outcome == "written"]
+
+
+def _flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 255
+    path.write_bytes(data)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _records(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        return [item.data for item in read_records(file) if isinstance(item, Record)]
+
+
+def _check(result: SalvageResult, before: Path, lost: int) -> Path:
+    """Asserts that what was saved is a sound dataset that accounts for what was lost; returns where it is."""
+    path = Path(result.path)
+    report = validate(str(path))
+    assert not report.findings
+    old = json.loads((before / "dataset.json").read_text())
+    new = json.loads((path / "dataset.json").read_text())
+    assert new["plan"] == old["plan"]
+    assert result.lost == lost == len(_lines(path / "lost.jsonl"))
+    assert result.records == report.records == old["ledger"]["written"] - lost
+    assert new["ledger"]["listed"] == old["ledger"]["listed"]
+    assert new["ledger"]["quarantined"] == old["ledger"]["quarantined"] + lost
+    assert new["ledger"]["reasons"].get("quarantined", {}).get("DAMAGED_RECORD", 0) == lost
+    assert len(_lines(path / "quarantine.jsonl")) == new["ledger"]["quarantined"]
+    assert {split: sum(counts.values()) for split, counts in new["class_counts"].items()} == {
+        split: content["records"] for split, content in new["splits"].items()
+    }
+    assert sum(sum(counts.values()) for counts in new["formats"].values()) == result.records
+    for split, content in new["splits"].items():
+        counts = [
+            load_ledger((path / _ledger_of(shard)).read_bytes())[0].counts for shard in content["shards"]
+        ]
+        for outcome in ("written", "quarantined"):
+            assert sum(count.get(outcome, 0) for count in counts) == new["ledger"]["splits"][split][outcome]
+    return path
+
+
+def _ledger_of(shard: dict[str, Any]) -> str:
+    return f"_shards/{shard['file'].partition('.')[0]}.jsonl.gz"
+
+
+def test_a_sound_dataset_comes_out_as_it_is(sound_dataset: Path, tmp_path: Path) -> None:
+    result = salvage(str(sound_dataset), str(tmp_path / "saved"))
+    path = _check(result, sound_dataset, 0)
+    old = json.loads((sound_dataset / "dataset.json").read_text())
+    assert result.dataset is not None
+    assert result.dataset.fingerprint == old["fingerprint"]
+    for folder, pattern in ((".", "*.tfrecord"), ("_shards", "*"), ("_index", "*")):
+        names = sorted(item.name for item in (sound_dataset / folder).glob(pattern))
+        assert names == sorted(item.name for item in (path / folder).glob(pattern))
+        for name in names:
+            assert (path / folder / name).read_bytes() == (sound_dataset / folder / name).read_bytes()
+
+
+def test_what_is_lost_is_named_and_all_else_is_kept(damaged: Path, tmp_path: Path) -> None:
+    entries = _entries(damaged)
+    whole = _records(damaged / SHARD)
+    first, second = entries[1], entries[4]
+    assert first.offset is not None
+    assert second.offset is not None
+    _flip(damaged / SHARD, second.offset + 3)
+    _flip(damaged / SHARD, first.offset + 50)
+    path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, 2)
+    assert _records(path / SHARD) == [data for number, data in enumerate(whole) if number not in (1, 4)]
+    lost = _lines(path / "lost.jsonl")
+    assert [
+        {name: line[name] for name in ("key", "shard", "record", "offset", "length", "code")}
+        for line in lost
+    ] == [
+        {"key": entry.key, "shard": SHARD, "record": number, "offset": entry.offset,
+         "length": entry.length, "code": code}
+        for number, entry, code in ((1, first, "DATA_CRC"), (4, second, "LENGTH_CRC"))
+    ]  # fmt: skip
+    quarantined = {line["key"]: line for line in _lines(path / "quarantine.jsonl")}
+    assert quarantined[first.key]["reason"] == "DAMAGED_RECORD"
+    assert [entry.key for entry in _entries(path)] == [
+        entry.key for entry in entries if entry not in (first, second)
+    ]
+    others = [item.name for item in damaged.glob("*.tfrecord") if item.name != SHARD]
+    assert all((path / name).read_bytes() == (damaged / name).read_bytes() for name in others)
+    digests = [load_ledger((item / LEDGER).read_bytes())[0].plan_digest for item in (damaged, path)]
+    assert digests[0] != digests[1], "a rebuild would take the shard over and never redo what is lost"
+
+
+def test_a_cut_shard_keeps_its_beginning(damaged: Path, tmp_path: Path) -> None:
+    entries = _entries(damaged)
+    cut = entries[3].offset
+    assert cut is not None
+    (damaged / SHARD).write_bytes((damaged / SHARD).read_bytes()[:cut])  # at a record's end: no frame is hurt
+    path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, len(entries) - 3)
+    assert [line["key"] for line in _lines(path / "lost.jsonl")] == [entry.key for entry in entries[3:]]
+
+
+def test_bytes_too_many_and_too_few_lose_only_what_they_hit(damaged: Path, tmp_path: Path) -> None:
+    entries = _entries(damaged)
+    data = (damaged / SHARD).read_bytes()
+    a, b, c = (entry.offset for entry in (entries[1], entries[3], entries[5]))
+    assert a is not None
+    assert b is not None
+    assert c is not None
+    # junk between two records, two records' halves gone, and a record twice
+    double = data[c : entries[6].offset]
+    (damaged / SHARD).write_bytes(
+        data[:a] + b"junk" * 99 + data[a : b - 40] + data[b + 40 : c] + double + data[c:]
+    )
+    result = salvage(str(damaged), str(tmp_path / "saved"))
+    path = _check(result, damaged, 2)
+    assert [line["record"] for line in _lines(path / "lost.jsonl")] == [2, 3]
+    assert result.outcome["strangers"] == 1
+
+
+def test_stretches_that_changed_places_go_back(damaged: Path, tmp_path: Path) -> None:
+    sound = (damaged / SHARD).read_bytes()
+    a = _entries(damaged)[3].offset
+    assert a is not None
+    (damaged / SHARD).write_bytes(sound[a:] + sound[:a])
+    result = salvage(str(damaged), str(tmp_path / "saved"))
+    path = _check(result, damaged, 0)
+    assert (path / SHARD).read_bytes() == sound
+
+
+def test_a_missing_shard_is_lost_by_its_keys(damaged: Path, tmp_path: Path) -> None:
+    keys = [entry.key for entry in _entries(damaged)]
+    (damaged / SHARD).unlink()
+    path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, len(keys))
+    lost = _lines(path / "lost.jsonl")
+    assert [(line["key"], line["code"]) for line in lost] == [(key, "SHARD_MISSING") for key in keys]
+    assert (path / SHARD).read_bytes() == b""
+
+
+@pytest.mark.parametrize("state", ["missing", "damaged", "of another build"])
+@pytest.mark.parametrize("hit", [False, True])
+def test_without_a_ledger_the_records_speak_for_themselves(
+    damaged: Path, tmp_path: Path, state: str, hit: bool
+) -> None:
+    entries = _entries(damaged)
+    if hit:
+        assert entries[2].offset is not None
+        _flip(damaged / SHARD, entries[2].offset + 50)
+    other = (damaged / LEDGER.replace("1-of", "0-of")).read_bytes()
+    ledger = damaged / LEDGER
+    if state == "missing":
+        ledger.unlink()
+    else:
+        ledger.write_bytes(other if state == "of another build" else ledger.read_bytes()[:-20])
+    result = salvage(str(damaged), str(tmp_path / "saved"), fast=True)
+    path = _check(result, damaged, int(hit))
+    kept = [entry for number, entry in enumerate(entries) if not (hit and number == 2)]
+    assert [(e.key, e.label, e.format) for e in _entries(path)] == [(e.key, e.label, e.format) for e in kept]
+    if hit:  # the index still knows where it was
+        (lost,) = _lines(path / "lost.jsonl")
+        assert (lost["key"], lost["record"], lost["offset"]) == (None, 2, entries[2].offset)
+        assert result.outcome["unnamed"] == 1
+
+
+def test_without_ledger_and_index_lost_records_are_counted(damaged: Path, tmp_path: Path) -> None:
+    entries = _entries(damaged)
+    begin, end = entries[2].offset, entries[4].offset
+    assert begin is not None
+    assert end is not None
+    data = (damaged / SHARD).read_bytes()
+    (damaged / SHARD).write_bytes(data[: begin + 20] + bytes(end - begin - 20) + data[end:])
+    (damaged / LEDGER).unlink()
+    (damaged / INDEX).unlink()
+    path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, 2)
+    assert [(line["key"], line["record"]) for line in _lines(path / "lost.jsonl")] == [(None, None)] * 2
+
+
+def _reframe(path: Path, number: int, change: Callable[[bytes], bytes]) -> None:
+    """Changes a record and gives it a sound frame."""
+    records = _records(path)
+    records[number] = change(records[number])
+    frames = []
+    for data in records:
+        length = len(data).to_bytes(8, "little")
+        frames += [length, masked_crc32c(length).to_bytes(4, "little")]
+        frames += [data, masked_crc32c(data).to_bytes(4, "little")]
+    path.write_bytes(b"".join(frames))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_sound_frames_with_unsound_contents_are_left_out(damaged: Path, tmp_path: Path, fast: bool) -> None:
+    _reframe(damaged / SHARD, 0, lambda data: b"no Example" * 9)
+    picture = damaged / "test-00000-of-00001.tfrecord"
+    _reframe(picture, 0, lambda data: data.replace(b"\xff\xd8\xff", b"\0\0\0"))
+    result = salvage(str(damaged), str(tmp_path / "saved"), fast=fast)
+    codes = [line["code"] for line in _lines(tmp_path / "saved" / "lost.jsonl")]
+    assert "UNPARSEABLE" in codes
+    assert ("UNDECODABLE" in codes) is not fast
+    if not fast:
+        _check(result, damaged, 2)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+def test_of_a_compressed_shard_all_before_the_damage_is_saved(
+    convert_photos: Callable[..., ConvertResult], tmp_path: Path, compression: str
+) -> None:
+    made = convert_photos(resize=64, shards=2, compression=compression)
+    directory = Path(made.path)
+    shard = made.dataset.splits["train"][0]
+    sound = (directory / shard.file).read_bytes()
+    (directory / shard.file).write_bytes(sound[: len(sound) // 2] + b"\xff" * (len(sound) // 2))
+    result = salvage(made.path, str(tmp_path / "saved"))
+    assert 0 < result.lost < shard.records
+    path = _check(result, directory, result.lost)
+    keys = [entry.key for entry in _entries(directory, "_shards/train-00000-of-00002.jsonl.gz")]
+    assert [line["key"] for line in _lines(path / "lost.jsonl")] == keys[-result.lost :]
+    if compression == "gzip":  # the same bytes come of the same records, whoever unpacked them
+        (directory / shard.file).write_bytes(gzip.compress(gzip.decompress(sound), 1))
+        again = salvage(made.path, str(tmp_path / "again"))
+        assert again.dataset is not None
+        assert again.dataset.fingerprint == made.dataset.fingerprint
+
+
+def test_records_without_keys_are_told_by_their_places(tmp_path: Path, photos: Path) -> None:
+    made = convert(input=str(photos), output=str(tmp_path / "made"), resize=32, layout="raw")
+    directory = Path(made.path)
+    entries = _entries(directory, "_shards/train-00000-of-00001.jsonl.gz")
+    shard = directory / "train-00000-of-00001.tfrecord"
+    assert entries[5].offset is not None
+    _flip(shard, entries[5].offset + 90)
+    path = _check(salvage(made.path, str(tmp_path / "saved")), directory, 1)
+    assert [line["key"] for line in _lines(path / "lost.jsonl")] == [entries[5].key]
+
+
+def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for item in damaged.glob("train*.tfrecord"):
+        shutil.copy(item, files / item.name)
+    whole = _records(files / SHARD)
+    _flip(files / SHARD, len(whole[0]) + FRAME_BYTES + 20)
+    packed = gzip.compress((files / SHARD).read_bytes())
+    (files / "packed.tfrecord.gz").write_bytes(packed)
+    result = salvage(f"{files}/*.tfrecord*", str(tmp_path / "saved"))
+    saved = tmp_path / "saved"
+    assert result.dataset is None
+    assert sorted(item.name for item in saved.iterdir()) == sorted(
+        [*(item.name for item in files.iterdir()), "lost.jsonl"]
+    )
+    assert _records(saved / SHARD) == whole[:1] + whole[2:]
+    plain = gzip.decompress((saved / "packed.tfrecord.gz").read_bytes())
+    assert plain == (saved / SHARD).read_bytes()
+    assert [(line["shard"], line["code"]) for line in _lines(saved / "lost.jsonl")] == [
+        ("packed.tfrecord.gz", "DATA_CRC"), (SHARD, "DATA_CRC"),
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_tensorflow_reads_what_was_saved(damaged: Path, tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    tfds = pytest.importorskip("tensorflow_datasets")
+    _flip(damaged / SHARD, 70)
+    result = salvage(str(damaged), str(tmp_path / "saved"))
+    files = sorted(map(str, Path(result.path).glob("*.tfrecord")))
+    assert sum(1 for _ in tf.data.TFRecordDataset(files)) == result.records
+    builder = tfds.builder_from_directory(result.path)
+    assert sum(len(builder.as_dataset(split=split)) for split in builder.info.splits) == result.records
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+def test_nothing_to_save_is_refused_and_leaves_nothing(
+    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for item in damaged.glob("*.tfrecord"):
+        item.unlink()
+    assert main(["salvage", "--dataset", str(damaged), "--output", str(tmp_path / "saved")]) == 1
+    assert "SHARD_MISSING" in capsys.readouterr().err
+    assert not (tmp_path / "saved").exists()
+
+
+def test_the_output_must_be_empty(damaged: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    for output in (str(tmp_path / "full"), str(damaged), str(damaged / "saved"), ""):
+        with pytest.raises(UsageError):
+            salvage(str(damaged), output)
+    assert (tmp_path / "full" / "mine").read_text() == "mine"
+    assert not (damaged / "saved").exists()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"{}"])
+def test_without_its_document_it_is_said_what_to_do(
+    damaged: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    (damaged / "dataset.json").unlink()
+    if content is not None:
+        (damaged / "dataset.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"--resume.*\*\.tfrecord"):
+        salvage(str(damaged), str(tmp_path / "saved"))
+    assert not (tmp_path / "saved").exists()
+    assert salvage(f"{damaged}/*.tfrecord", str(tmp_path / "saved")).lost == 0
+
+
+def test_a_shard_name_that_leads_elsewhere_is_refused(damaged: Path, tmp_path: Path) -> None:
+    text = (damaged / "dataset.json").read_text()
+    (damaged / "dataset.json").write_text(text.replace(f'"{SHARD}"', '"../outside.tfrecord"'))
+    with pytest.raises(UsageError, match="outside"):
+        salvage(str(damaged), str(tmp_path / "saved"))
+
+
+def test_a_salvage_that_was_cut_off_is_done_again(
+    damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shardwright.transforms import storage
+
+    publish = storage.publish
+    left = [2]
+
+    def die(temporary: str, path: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        publish(temporary, path)
+
+    _flip(damaged / SHARD, 70)
+    output = tmp_path / "saved"
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "publish", die)
+        with pytest.raises(KeyboardInterrupt):
+            salvage(str(damaged), str(output))
+    assert not (output / "dataset.json").exists()
+    _check(salvage(str(damaged), str(output)), damaged, 1)
+    with pytest.raises(UsageError, match="not empty"):
+        salvage(str(damaged), str(output))
+    with pytest.raises(DataRefused):
+        for item in damaged.glob("*.tfrecord"):
+            item.write_bytes(b"junk")
+        salvage(str(damaged), str(tmp_path / "nothing"))

@@ -1,0 +1,97 @@
+"""Damages the bytes of a shard at random, and remembers where each of them was written."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+
+class DamagedShard:
+    """A shard of which every byte knows where it was written, -1 for those that came later."""
+
+    def __init__(self, data: bytes) -> None:
+        self.bytes = np.frombuffer(data, np.uint8).copy()
+        self.origin = np.arange(len(data))
+
+    def put(self, begin: int, end: int, data: bytes) -> None:
+        """Replaces a stretch by bytes from nowhere."""
+        new = np.frombuffer(data, np.uint8)
+        self.bytes = np.concatenate((self.bytes[:begin], new, self.bytes[end:]))
+        self.origin = np.concatenate((self.origin[:begin], np.full(len(new), -1), self.origin[end:]))
+
+    def reorder(self, *stretches: tuple[int, int]) -> None:
+        """Makes the shard of stretches of itself."""
+        self.bytes = np.concatenate([self.bytes[a:b] for a, b in stretches])
+        self.origin = np.concatenate([self.origin[a:b] for a, b in stretches])
+
+    def survivors(self, bounds: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yields (offset, number) of each frame that stands somewhere with all its bytes in a row."""
+        for number, (begin, end) in enumerate(bounds):
+            for place in np.flatnonzero(self.origin == begin):
+                if np.array_equal(self.origin[place : place + end - begin], np.arange(begin, end)):
+                    yield int(place), number
+
+
+def _flip(shard: DamagedShard, rng: random.Random) -> None:
+    for place in rng.sample(range(len(shard.bytes)), min(len(shard.bytes), rng.choice((1, 1, 2, 9)))):
+        value = int(shard.bytes[place]) ^ (1 << rng.randrange(8))
+        shard.put(place, place + 1, bytes((value,)))
+
+
+def _cut_off(shard: DamagedShard, rng: random.Random) -> None:
+    shard.reorder((0, rng.randrange(len(shard.bytes) + 1)))
+
+
+def _insert(shard: DamagedShard, rng: random.Random) -> None:
+    place = rng.randrange(len(shard.bytes) + 1)
+    size = rng.choice((1, 2, 13, 64, 512, 2000))
+    shard.put(place, place, bytes(size) if rng.random() < 0.3 else rng.randbytes(size))
+
+
+def _delete(shard: DamagedShard, rng: random.Random) -> None:
+    place = rng.randrange(len(shard.bytes) + 1)
+    shard.put(place, min(place + rng.choice((1, 2, 13, 80, 700)), len(shard.bytes)), b"")
+
+
+def _stretches(shard: DamagedShard, rng: random.Random, count: int) -> list[int]:
+    return sorted(rng.randrange(len(shard.bytes) + 1) for _ in range(count))
+
+
+def _swap(shard: DamagedShard, rng: random.Random) -> None:
+    a, b, c, d = _stretches(shard, rng, 4)
+    shard.reorder((0, a), (c, d), (b, c), (a, b), (d, len(shard.bytes)))
+
+
+def _double(shard: DamagedShard, rng: random.Random) -> None:
+    a, b, c = _stretches(shard, rng, 3)
+    shard.reorder((0, c), (a, b), (c, len(shard.bytes)))
+
+
+def _overwrite(shard: DamagedShard, rng: random.Random) -> None:
+    """A stretch is written again over another of the same length, as by a wrong sector."""
+    a, b, c = _stretches(shard, rng, 3)
+    end = min(c + b - a, len(shard.bytes))
+    shard.reorder((0, c), (a, a + end - c), (end, len(shard.bytes)))
+
+
+def _zero_sector(shard: DamagedShard, rng: random.Random) -> None:
+    size = rng.choice((512, 512, 4096))
+    begin = rng.randrange(len(shard.bytes) // size + 1) * size
+    end = min(begin + size, len(shard.bytes))
+    shard.put(begin, end, bytes(end - begin))
+
+
+DAMAGES: tuple[Callable[[DamagedShard, random.Random], None], ...] = (
+    _flip, _cut_off, _insert, _delete, _swap, _double, _overwrite, _zero_sector,
+)  # fmt: skip
+
+
+def damage_shard(data: bytes, rng: random.Random) -> DamagedShard:
+    """Damages a shard, mostly once."""
+    shard = DamagedShard(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
+        if len(shard.bytes):
+            rng.choice(DAMAGES)(shard, rng)
+    return shard

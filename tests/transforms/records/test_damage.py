@@ -1,0 +1,265 @@
+"""Shards damaged in thousands of random ways, against a list of which bytes of which record survived."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import tempfile
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+from shard_damage import damage_shard
+
+from shardwright.transforms.records import framing, range_checksums
+from shardwright.transforms.records.framing import (
+    FRAME_BYTES,
+    Damage,
+    Record,
+    decompress,
+    masked_crc32c,
+    read_records,
+)
+from shardwright.transforms.records.range_checksums import RangeChecksums
+
+MEGABYTE = 1 << 20
+
+
+def _header(length: int) -> bytes:
+    packed = length.to_bytes(8, "little")
+    return packed + masked_crc32c(packed).to_bytes(4, "little")
+
+
+def _frame(data: bytes) -> bytes:
+    return _header(len(data)) + data + masked_crc32c(data).to_bytes(4, "little")
+
+
+class _Counted(io.FileIO):
+    """A file that counts the bytes that are read from it."""
+
+    total = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Reads, and counts."""
+        data = super().read(-1 if size is None else size) or b""
+        self.total += len(data)
+        return data
+
+
+def _read(data: bytes) -> tuple[list[Record | Damage], int]:
+    """Returns what is found in a file, and the bytes read for it."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        with _Counted(file.name) as counted:
+            return list(read_records(counted)), counted.total
+
+
+def _sound(found: list[Record | Damage]) -> list[bytes]:
+    return [item.data for item in found if isinstance(item, Record)]
+
+
+# --- random damage -------------------------------------------------------------------------------
+
+
+def _records(rng: random.Random) -> list[bytes]:
+    """Returns the records of a shard: of all sizes, all of one, or with many zeros."""
+    count = rng.randint(1, 12)
+    kind = rng.random()
+    if kind < 0.3:
+        size = rng.choice((0, 8, 64, 500, 4096))
+        return [rng.randbytes(size) for _ in range(count)]
+    if kind < 0.4:
+        return [bytes(rng.choice((0, 12, 16, 700))) for _ in range(count)]
+    return [rng.randbytes(rng.choice((0, 1, 5, 20, 100, 600, 3000))) for _ in range(count)]
+
+
+def _assert_complete(found: list[Record | Damage], size: int) -> None:
+    """Asserts that records and damages follow one another from the first byte to the last."""
+    position = 0
+    for number, item in enumerate(found):
+        assert (item.number, item.offset) == (number, position)
+        position = item.end if isinstance(item, Damage) else position + len(item.data) + FRAME_BYTES
+        assert position > item.offset
+    assert position == size
+
+
+def _bounds(records: list[bytes]) -> list[tuple[int, int]]:
+    ends = np.cumsum([len(record) + FRAME_BYTES for record in records]).tolist()
+    return list(zip([0, *ends[:-1]], ends))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_damage_neither_passes_nor_costs_a_sound_record(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(250):
+        records = _records(rng)
+        shard = damage_shard(b"".join(map(_frame, records)), rng)
+        data = shard.bytes.tobytes()
+        found, read = _read(data)
+        _assert_complete(found, len(data))
+        assert all(record in records for record in _sound(found)), "a damaged record passed as sound"
+        here = {item.offset: item.data for item in found if isinstance(item, Record)}
+        for offset, number in shard.survivors(_bounds(records)):
+            assert here.get(offset) == records[number], "a sound record was lost"
+        damages = sum(isinstance(item, Damage) for item in found)
+        assert read <= (2 + 3 * damages) * len(data)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zlib"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_damaged_stream_gives_nothing_that_was_not_in_it(seed: int, compression: str) -> None:
+    pack = {"gzip": gzip.compress, "zlib": zlib.compress}[compression]
+    rng = random.Random(seed)
+    for _ in range(100):
+        records = [*_records(rng), rng.randbytes(3000)]
+        packed = damage_shard(pack(b"".join(map(_frame, records))), rng)
+        unpacked, error = decompress(io.BytesIO(packed.bytes.tobytes()), compression)
+        with unpacked:
+            sound = _sound(list(read_records(unpacked)))
+        assert all(record in records for record in sound)
+        if not error and packed.origin.tolist() == sorted(packed.origin):  # all of it, or nothing at all
+            assert sound in (records, [])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gzip_members_behind_a_damaged_one_are_read(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(60):
+        groups = [[rng.randbytes(rng.choice((0, 9, 700, 5000))) for _ in range(3)] for _ in range(5)]
+        members = [bytearray(gzip.compress(b"".join(map(_frame, group)))) for group in groups]
+        hurt = sorted(rng.sample(range(5), rng.choice((1, 1, 2))))
+        for number in hurt:
+            place = rng.randrange(len(members[number]))
+            if rng.random() < 0.5:
+                members[number][place] ^= 1 << rng.randrange(8)
+            else:
+                del members[number][place : place + rng.choice((1, 9, 100))]
+        unpacked, _ = decompress(io.BytesIO(b"".join(members)), "gzip")
+        with unpacked:
+            sound = _sound(list(read_records(unpacked)))
+        kept = [record for number, group in enumerate(groups) if number not in hurt for record in group]
+        remaining = iter(sound)
+        assert all(record in remaining for record in kept), "a whole member was lost"
+        assert all(any(record in group for group in groups) for record in sound)
+
+
+def test_what_the_rest_of_a_stream_costs_is_said() -> None:
+    records = [random.Random(number).randbytes(5000) for number in range(40)]
+    packed = bytearray(zlib.compress(b"".join(map(_frame, records))))
+    packed[len(packed) // 2] ^= 255
+    packed[len(packed) // 2 + 1 :] = bytes(len(packed) // 2)
+    unpacked, error = decompress(io.BytesIO(packed), "zlib")
+    with unpacked:
+        sound = _sound(list(read_records(unpacked)))
+    assert error
+    assert "damaged near byte" in error
+    assert sound == records[: len(sound)]
+    assert len(sound) >= 10
+
+
+# --- bounded work --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def summed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of bytes whose checksum is made, as the one item of a list."""
+    total = [0]
+
+    class Counting:
+        @staticmethod
+        def value(data: bytes) -> Any:
+            total[0] += len(data)
+            return google_crc32c.value(data)
+
+        @staticmethod
+        def extend(crc: int, data: bytes) -> Any:
+            total[0] += len(data)
+            return google_crc32c.extend(crc, data)
+
+    for module in (framing, range_checksums):
+        monkeypatch.setattr(module, "google_crc32c", Counting)
+    return total
+
+
+def _lies_to_the_end(size: int) -> bytes:
+    """Every 12 bytes a header with a sound checksum whose record would reach nearly to the end."""
+    return b"".join(_header(max(3, size - place - 40)) for place in range(0, size, 12))
+
+
+def _lies_among_empty_records(size: int) -> bytes:
+    """Sound empty records, and before each of them a header that speaks of much more."""
+    empty = _frame(b"")
+    pieces = [_header(max(1, (size - place) // 2)) + empty for place in range(0, size, 28)]
+    return b"".join(pieces)
+
+
+def _every_other_length_is_damaged(size: int) -> bytes:
+    sound = _frame(b"0123456789")
+    return (sound + b"\1" + sound[1:]) * (size // 52)
+
+
+def _lies_of_two_kilobytes(size: int) -> bytes:
+    return _header(2040) * (size // 12)
+
+
+@pytest.mark.parametrize(
+    "craft",
+    [_lies_to_the_end, _lies_among_empty_records, _every_other_length_is_damaged, _lies_of_two_kilobytes],
+)
+def test_crafted_lengths_cost_work_in_proportion_to_the_size(
+    craft: Callable[[int], bytes], summed: list[int]
+) -> None:
+    work = []
+    for size in (120_000, 240_000):
+        summed[0] = 0
+        data = craft(size)
+        summed[0] = 0
+        found, read = _read(data)
+        _assert_complete(found, len(data))
+        work.append((summed[0], read))
+        assert summed[0] <= 200 * len(data)
+        assert read <= 200 * len(data)
+    (first, first_read), (second, second_read) = work
+    assert second <= 2.5 * first
+    assert second_read <= 2.5 * first_read + 4 * MEGABYTE
+
+
+def test_sound_records_among_lies_are_still_found() -> None:
+    # The lies use up what may be spent on them long before the large records come.
+    large = [random.Random(number).randbytes(100_000) for number in range(5)]
+    lies = b"".join(_header(450_000 + number) for number in range(2000))
+    data = b"".join(lies + _frame(record) for record in large)
+    found, _ = _read(data)
+    assert _sound(found) == large
+
+
+def test_a_sound_record_inside_the_damaged_one_is_found() -> None:
+    # 66 bytes of the first are gone: with the second it is just as long as it should be.
+    first, second, third = bytes(range(200)), b"s" * 50, b"third"
+    frame = _frame(first)
+    found, _ = _read(frame[:40] + frame[106:] + _frame(second) + _frame(third))
+    assert _sound(found) == [second, third]
+
+
+def test_range_checksums_are_those_of_the_stretches() -> None:
+    rng = random.Random(5)
+    data = rng.randbytes(300_000)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        sums = RangeChecksums(file)
+        for _ in range(300):
+            begin = rng.randrange(len(data) + 1)
+            end = rng.choice((begin, len(data), rng.randint(begin, len(data))))
+            assert sums.value(begin, end) == google_crc32c.value(data[begin:end])
+        assert sums.value(0, 0) == google_crc32c.value(b"")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_more_random_damage(seed: int) -> None:
+    test_random_damage_neither_passes_nor_costs_a_sound_record(seed)

@@ -1,0 +1,104 @@
+"""Writes the files of a dataset that stand beside its shards; `dataset.json` last, for it is the commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shardwright.schemas import __version__, dataset
+from shardwright.schemas.dataset import Dataset, pretty_json
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms import storage
+from shardwright.transforms.sources.spool import Spool
+
+
+def dataset_name(output: str) -> str:
+    """Returns the name of the dataset in a directory: that of the directory."""
+    path = output if storage.is_remote(output) else os.path.abspath(output)
+    return printable(path.rstrip("/").rpartition("/")[2]) or "dataset"
+
+
+def machine_facts() -> dict[str, Any]:
+    """Returns what `run.json` says of this machine."""
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cpus": os.cpu_count(),
+        "python": sys.version.split()[0],
+        "shardwright": __version__,
+    }
+
+
+def utc(seconds: float) -> str:
+    """Returns a time as `run.json` writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def write_text(directory: str, name: str, text: str) -> None:
+    """Writes a file of a dataset."""
+    storage.write_bytes(storage.join(directory, name), text.encode())
+
+
+def write_lines(directory: str, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Writes a file of a dataset with a JSON document on each line."""
+    write_text(directory, name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def missing_shards(directory: str, made: Dataset) -> list[str]:
+    """Returns the shards of a dataset that are not in a directory."""
+    present = set(storage.list_files(directory))
+    files = [shard.file for shards in made.splits.values() for shard in shards]
+    return [file for file in files if file not in present]
+
+
+def check_shards(directory: str, made: Dataset) -> None:
+    """Checks that every shard to be published is where it was written.
+
+    Raises:
+      EngineError: if one is not.
+    """
+    missing = missing_shards(directory, made)
+    if missing:
+        raise EngineError(
+            f"{len(missing)} shards have gone from {printable(directory)}, the first is {missing[0]}: "
+            "nothing was published; run again with --resume."
+        )
+
+
+def publish_files(
+    directory: str,
+    made: Dataset,
+    sidecars: Mapping[str, bytes],
+    run: Mapping[str, Any],
+    outcome: Mapping[str, Any],
+) -> None:
+    """Writes all that was not written with the shards, and makes them a dataset.
+
+    Args:
+      directory: where the shards are.
+      made: what they make, with its sidecars.
+      sidecars: file name -> content.
+      run: what `run.json` says.
+      outcome: what `_work/outcome.json` says.
+    """
+    for name, content in sidecars.items():
+        storage.write_bytes(storage.join(directory, name), content)
+    write_text(directory, dataset.RUN_JSON, pretty_json(run))
+    write_text(directory, dataset.OUTCOME_JSON, pretty_json(outcome))
+    remove_temporary(directory)
+    Spool(directory).remove()
+    write_text(directory, dataset.DATASET_JSON, pretty_json(made.as_json()))
+
+
+def remove_temporary(directory: str) -> None:
+    """Removes the unfinished files that killed workers left."""
+    for file in storage.list_files(directory):
+        if storage.is_temporary(file):
+            storage.remove(storage.join(directory, file))

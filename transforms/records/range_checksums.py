@@ -1,0 +1,90 @@
+"""CRC-32C of any stretch of a file, at a cost that does not depend on the stretch's length."""
+
+from __future__ import annotations
+
+from array import array
+from typing import IO
+
+import google_crc32c
+
+#: Bytes between two remembered sums: 4 bytes of memory each.
+STRIDE = 1024
+_READ_BYTES = 1 << 20
+_BITS = 32
+_BYTES = 4
+
+
+def _zero_byte_columns() -> list[int]:
+    """Returns what each bit of a CRC becomes when a zero byte follows.
+
+    A CRC is affine in its input; taking away what zeros alone come to leaves the linear part.
+    """
+    alone = google_crc32c.value(b"\0")
+    return [google_crc32c.extend(1 << bit, b"\0") ^ alone for bit in range(_BITS)]
+
+
+def _tables(columns: list[int]) -> list[list[int]]:
+    """Returns a linear map of 32 bits as a table for each of its four bytes."""
+    tables = []
+    for byte in range(_BYTES):
+        table = [0]
+        for column in columns[8 * byte : 8 * byte + 8]:
+            table += [value ^ column for value in table]
+        tables.append(table)
+    return tables
+
+
+def _apply(tables: list[list[int]], crc: int) -> int:
+    a, b, c, d = tables
+    return a[crc & 255] ^ b[crc >> 8 & 255] ^ c[crc >> 16 & 255] ^ d[crc >> 24]
+
+
+class RangeChecksums:
+    """Reads a file once, then tells the CRC-32C of any stretch of it from two short reads.
+
+    The CRC of a stretch is the CRC of all that comes before its end, without that of all that comes before
+    its beginning, moved on by the length (as zlib's `crc32_combine` does it the other way round).
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._shifts: list[list[list[int]]] = []
+        self._sums = array("I")
+        crc = position = 0
+        file.seek(0)
+        while chunk := file.read(_READ_BYTES):
+            for begin in range(0, len(chunk), STRIDE):
+                self._sums.append(crc)
+                crc = google_crc32c.extend(crc, chunk[begin : begin + STRIDE])
+            position += len(chunk)
+        self._sums.append(crc)
+
+    def value(self, begin: int, end: int) -> int:
+        """Returns the CRC-32C of the bytes from `begin` up to `end`."""
+        return self._until(end) ^ self._moved(self._until(begin), end - begin)
+
+    def _until(self, position: int) -> int:
+        number, rest = divmod(position, STRIDE)
+        if not rest:
+            return self._sums[number]
+        self._file.seek(position - rest)
+        crc: int = google_crc32c.extend(self._sums[number], self._file.read(rest))
+        return crc
+
+    def _moved(self, crc: int, count: int) -> int:
+        """Returns what a CRC becomes when `count` zero bytes follow, less what these come to alone."""
+        power = 0
+        while count:
+            if power == len(self._shifts):
+                self._shifts.append(self._next_shift())
+            if count & 1:
+                crc = _apply(self._shifts[power], crc)
+            count >>= 1
+            power += 1
+        return crc
+
+    def _next_shift(self) -> list[list[int]]:
+        if not self._shifts:
+            return _tables(_zero_byte_columns())
+        last = self._shifts[-1]
+        return _tables([_apply(last, _apply(last, 1 << bit)) for bit in range(_BITS)])

@@ -1,0 +1,255 @@
+"""The last step of a salvage: the books moved on, the side files, `lost.jsonl`, and `dataset.json`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardwright.schemas import dataset as files
+from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason
+from shardwright.schemas.dataset import Dataset, pretty_json
+from shardwright.schemas.errors import DataRefused
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, printable
+from shardwright.schemas.lost import LOST_JSONL
+from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.sidecars import with_sidecars
+from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import (
+    check_shards,
+    dataset_name,
+    machine_facts,
+    publish_files,
+    remove_temporary,
+    utc,
+    write_lines,
+    write_text,
+)
+from shardwright.transforms.salvage.shard import SavedShard
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class SalvageJob:
+    """What is saved, and where.
+
+    Attributes:
+      dataset: what the user named.
+      directory: the dataset's; empty for foreign files.
+      output: the directory to save it in.
+      decode: whether records whose picture cannot be decoded are left out, too.
+      run: what `run.json` says of the run (command, runner).
+      started: seconds since the epoch.
+    """
+
+    dataset: str
+    directory: str
+    output: str
+    decode: bool
+    run: Mapping[str, Any] = field(default_factory=dict)
+    started: float = 0.0
+
+
+def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard]) -> dict[str, Any]:
+    """Makes the saved shards a dataset.
+
+    Returns:
+      The outcome, as `_work/outcome.json` stores it.
+
+    Raises:
+      DataRefused: if nothing could be saved.
+      EngineError: if the storage failed.
+    """
+    with storage.faults("write to", job.output):
+        outcome = _outcome(job, saved)
+        made = describe_saved(job, damaged, {item.file: item for item in saved})
+        check_shards(job.output, made)
+        made, sidecars = with_sidecars(made)
+        outcome |= {"fingerprint": made.fingerprint, "ledger": made.ledger}
+        _copy_other_ledgers(job, damaged)
+        write_lines(job.output, files.QUARANTINE_JSONL, _quarantine(job, saved))
+        _write_lost(job, saved)
+        publish_files(job.output, made, sidecars, _run(job), outcome)
+        return outcome
+
+
+def commit_files(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
+    """Ends a salvage of foreign files: `lost.jsonl` says that it is done.
+
+    Raises:
+      DataRefused: if nothing could be saved.
+      EngineError: if the storage failed.
+    """
+    with storage.faults("write to", job.output):
+        outcome = _outcome(job, saved)
+        remove_temporary(job.output)
+        write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome))
+        _write_lost(job, saved)
+        return outcome
+
+
+def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
+    kept, lost = sum(item.records for item in saved), sum(len(item.lost) for item in saved)
+    codes = Counter(lost.code for item in saved for lost in item.lost)
+    if lost and not kept:
+        shown = ", ".join(f"{count} {code}" for code, count in codes.most_common(_SHOWN))
+        raise DataRefused(
+            f"No record of {printable(job.dataset)} could be saved ({shown}), so nothing was published; "
+            "restore its files, or convert the images again."
+        )
+    return {
+        "run": job.started,
+        "exit_code": int(ExitCode.DONE),
+        "message": "",
+        "shards": len(saved),
+        "copied_shards": sum(item.copied for item in saved),
+        "records": kept,
+        "lost": lost,
+        "lost_codes": dict(codes.most_common()),
+        "unnamed": sum(lost.key is None for item in saved for lost in item.lost),
+        "strangers": sum(item.strangers for item in saved),
+    }
+
+
+def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedShard]) -> Dataset:
+    """Returns the dataset that the saved shards make: the same, less the lost records."""
+    splits = {
+        split: tuple(
+            result.as_shard() for shard in shards if (result := saved[shard.file].result) is not None
+        )
+        for split, shards in damaged.splits.items()
+    }
+    of_split = {split: [saved[shard.file] for shard in shards] for split, shards in damaged.splits.items()}
+    return replace(
+        damaged,
+        name=dataset_name(job.output),
+        splits=splits,
+        ledger=_moved(damaged.ledger, of_split),
+        class_counts={
+            split: _less(
+                counts,
+                [item.lost_labels for item in of_split.get(split, ())],
+                [item.result.class_counts for item in of_split.get(split, ()) if item.result],
+            )
+            for split, counts in damaged.class_counts.items()
+        },
+        formats={
+            split: _less(
+                counts,
+                [item.lost_formats for item in of_split.get(split, ())],
+                [item.result.formats for item in of_split.get(split, ()) if item.result],
+            )
+            for split, counts in damaged.formats.items()
+        },
+        sidecars={},
+    )
+
+
+def _less(
+    counts: Mapping[str, int],
+    lost: Sequence[tuple[str, ...] | None],
+    kept: Sequence[Mapping[str, int]],
+) -> dict[str, int]:
+    """Returns counts of names without the lost ones; where these are not known, those that were kept."""
+    left: Counter[str] = Counter()
+    if any(texts is None for texts in lost):
+        for item in kept:
+            left.update(item)
+    else:
+        left.update(counts)
+        left.subtract(
+            name for texts in lost for text in texts or () if text for name in text.split(LABEL_SEPARATOR)
+        )
+    return {name: left[name] for name in sorted(left, key=str.encode) if left[name] > 0}
+
+
+def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:
+    """Returns the books in which lost records are quarantined instead of written."""
+
+    def row(counts: Mapping[str, Any], written: int, lost: int) -> dict[str, int]:
+        values = {outcome.value: int(counts.get(outcome.value, 0)) for outcome in Outcome}
+        values[Outcome.WRITTEN] = written
+        values[Outcome.QUARANTINED] += lost
+        return {"listed": sum(values.values()), **values}
+
+    written = {split: sum(item.records for item in items) for split, items in saved.items()}
+    lost = {split: sum(len(item.lost) for item in items) for split, items in saved.items()}
+    old = ledger.get("splits", {})
+    reasons = {name: dict(counts) for name, counts in ledger.get("reasons", {}).items()}
+    if sum(lost.values()):
+        quarantined = Counter(reasons.get(Outcome.QUARANTINED.value, {}))
+        quarantined[QuarantineReason.DAMAGED_RECORD.value] += sum(lost.values())
+        reasons[Outcome.QUARANTINED.value] = dict(sorted(quarantined.items()))
+    return {
+        **row(ledger, sum(written.values()), sum(lost.values())),
+        "splits": {
+            split: row(old.get(split, {}), written.get(split, 0), lost.get(split, 0))
+            for split in sorted({*old, *saved})
+        },
+        "reasons": dict(sorted(reasons.items())),
+    }
+
+
+def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> None:
+    """Copies the ledgers of what has no shard: files without a key of their own."""
+    own = {ledger_file(split, number, count) for split, number, count, _ in damaged.placed_shards()}
+    for file in storage.list_files(job.directory):
+        if file.startswith(f"{files.SHARDS_DIR}/{NO_SPLIT}-") and file not in own:
+            data = storage.read_bytes(storage.join(job.directory, file))
+            storage.write_bytes(storage.join(job.output, file), data)
+
+
+def _quarantine(job: SalvageJob, saved: Iterable[SavedShard]) -> list[dict[str, Any]]:
+    """Returns the lines of `quarantine.jsonl` by key: the old ones, and one for each lost record."""
+    lines = {
+        json.dumps(line, sort_keys=True, ensure_ascii=False): line
+        for line in [*_old_quarantine(job), *_booked(saved)]
+    }
+    unnamed = [line for line in _booked(saved) if not line["key"]]
+    named = [line for line in lines.values() if line["key"]]
+    return sorted([*named, *unnamed], key=lambda line: str(line["key"]))
+
+
+def _booked(saved: Iterable[SavedShard]) -> Iterator[dict[str, str]]:
+    for item in saved:
+        if item.result:
+            yield from (entry.quarantine_line() for entry in item.result.quarantine)
+
+
+def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
+    """Yields what can be read of the dataset's own quarantine."""
+    try:
+        text = storage.read_bytes(storage.join(job.directory, files.QUARANTINE_JSONL))
+    except FileNotFoundError:
+        return
+    for line in text.decode("utf-8", "replace").split("\n"):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and isinstance(value.get("key"), str):
+            yield value
+
+
+def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> None:
+    shards = sorted(saved, key=lambda item: item.file)
+    write_lines(job.output, LOST_JSONL, (lost.as_json() for item in shards for lost in item.lost))
+
+
+def _run(job: SalvageJob) -> dict[str, Any]:
+    finished = time.time()
+    return {
+        **job.run,
+        "salvaged": printable(job.dataset),
+        "output": printable(job.output),
+        "started": utc(job.started),
+        "finished": utc(finished),
+        "seconds": round(finished - job.started, 3),
+        "convert_seconds": 0.0,
+        "reused_shards": 0,
+        "machine": machine_facts(),
+    }

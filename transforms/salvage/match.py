@@ -1,0 +1,169 @@
+"""Tells which of a shard's records those are that were found in it after damage. Needs no Beam."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+#: Frames that are compared to tell a stretch of records by their lengths.
+_RUN = 16
+
+
+class Found(NamedTuple):
+    """A record that was found: where its frame is and how long, its key, its source's sha256."""
+
+    offset: int
+    length: int
+    key: str | None = None
+    source: str | None = None
+
+
+class Written(NamedTuple):
+    """A record that was written, as its shard's ledger or index knows it."""
+
+    offset: int
+    length: int
+    key: str | None = None
+    source: str | None = None
+
+
+class Match(Enum):
+    """What a record can be besides a known one."""
+
+    UNKNOWN = "unknown"  # one of those that were written, but nothing says which
+    STRANGER = "stranger"  # none of those that were written, or a second copy of one
+
+
+def match_records(found: Sequence[Found], written: Sequence[Written], size: int) -> list[int | Match]:
+    """Returns the number of each record that was found among those that were written.
+
+    By its key, where records have one; else by its source picture, where that tells one; else by its
+    place. A place is a guess where all records are of one length and stretches of them may have moved.
+
+    Args:
+      found: by offset.
+      written: in order.
+      size: of the file in which they were found.
+    """
+    numbers: list[int | Match | None] = [None] * len(found)
+    taken: set[int] = set()
+    _by_name([item.key for item in found], [item.key for item in written], found, written, numbers, taken)
+    if any(isinstance(number, int) for number in numbers):
+        # Keys can be compared: who has one that is not known does not belong here.
+        for i, item in enumerate(found):
+            if numbers[i] is None and item.key is not None:
+                numbers[i] = Match.STRANGER
+    _by_name(
+        [item.source for item in found], [item.source for item in written], found, written, numbers, taken
+    )
+    _by_place(found, written, size, numbers, taken)
+    return _without_copies(found, numbers)
+
+
+def _without_copies(found: Sequence[Found], numbers: Sequence[int | Match | None]) -> list[int | Match]:
+    """Tells records that nothing else tells from second copies of others, which damage can leave, too."""
+    known = {item.source for item, number in zip(found, numbers) if isinstance(number, int)}
+    told: list[int | Match] = []
+    for item, number in zip(found, numbers, strict=True):
+        if number is None:
+            number = Match.STRANGER if item.source and item.source in known else Match.UNKNOWN
+            known.add(item.source)
+        told.append(number)
+    return told
+
+
+def _by_name(
+    names: Sequence[str | None],
+    known: Sequence[str | None],
+    found: Sequence[Found],
+    written: Sequence[Written],
+    numbers: list[int | Match | None],
+    taken: set[int],
+) -> None:
+    """Matches what has a name that no other has, and the length that it should have."""
+    often = Counter(name for name in known if name)
+    index = {name: number for number, name in enumerate(known) if name and often[name] == 1}
+    for i, name in enumerate(names):
+        number = index.get(name) if name else None
+        if numbers[i] is None and number is not None and written[number].length == found[i].length:
+            numbers[i] = Match.STRANGER if number in taken else number
+            taken.add(number)
+
+
+def _by_place(
+    found: Sequence[Found],
+    written: Sequence[Written],
+    size: int,
+    numbers: list[int | Match | None],
+    taken: set[int],
+) -> None:
+    """Matches what stands where it was written, follows a known record, or begins a row of known lengths."""
+    at = {item.offset: number for number, item in enumerate(written)}
+    of_length: dict[int, list[int]] = {}
+    for number, frame in enumerate(written):
+        of_length.setdefault(frame.length, []).append(number)
+    shifts = {0, size - (written[-1].offset + written[-1].length) if written else 0}
+    same = {
+        item.source: written[number]
+        for item, number in zip(found, numbers, strict=True)
+        if isinstance(number, int) and item.source
+    }
+    undamaged_to = 0
+    for i, item in enumerate(found):
+        certain = item.offset == undamaged_to
+        if certain:
+            undamaged_to += item.length
+        if numbers[i] is not None:
+            continue
+        before = found[i - 1] if i else None
+        follows = before is not None and before.offset + before.length == item.offset
+        last = numbers[i - 1] if follows else None
+        if certain:
+            possible = {at.get(item.offset, -1)}
+        elif isinstance(last, int):
+            possible = {last + 1}
+        elif follows:
+            continue  # the row it is in could not be told
+        else:
+            possible = {at.get(item.offset - shift, -1) for shift in shifts}
+            if not any(number >= 0 and written[number].length == item.length for number in possible):
+                possible = _by_lengths(found, i, written, of_length)
+        possible = {
+            number
+            for number in possible - taken
+            if 0 <= number < len(written)
+            and written[number].length == item.length
+            and (certain or _may_equal(written[number], same.get(item.source or "")))
+        }
+        if len(possible) == 1:
+            number = possible.pop()
+            numbers[i] = number
+            taken.add(number)
+            if item.source:
+                same.setdefault(item.source, written[number])
+
+
+def _may_equal(written: Written, other: Written | None) -> bool:
+    """Whether a record may hold the picture that another does; a ledger knows the sources of both."""
+    return other is None or (bool(written.source) and written.source == other.source)
+
+
+def _by_lengths(
+    found: Sequence[Found], start: int, written: Sequence[Written], of_length: dict[int, list[int]]
+) -> set[int]:
+    """Returns the numbers from which records follow one another with the lengths of those found."""
+    lengths = [found[start].length]
+    end = found[start].offset + found[start].length
+    for item in found[start + 1 : start + _RUN]:
+        if item.offset != end:
+            break
+        lengths.append(item.length)
+        end += item.length
+    return {
+        number
+        for number in of_length.get(lengths[0], ())
+        if number + len(lengths) <= len(written)
+        and all(written[number + i].length == length for i, length in enumerate(lengths))
+    }

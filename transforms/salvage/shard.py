@@ -1,0 +1,307 @@
+"""Saves one shard: copies it if it is sound, else writes its sound records anew. Needs no Beam."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import IO, NamedTuple
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.example import parse_example
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.layouts import Fill
+from shardwright.schemas.ledger import Entry, ShardResult, load_index, load_ledger
+from shardwright.schemas.lost import LostRecord
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.transforms import storage
+from shardwright.transforms.checks.contract import Contract
+from shardwright.transforms.checks.record import check_record
+from shardwright.transforms.records.framing import (
+    FRAME_BYTES,
+    Damage,
+    Record,
+    compression_of,
+    decompress,
+    read_records,
+)
+from shardwright.transforms.salvage.books import Books, Content, FoundRecord, reckon
+from shardwright.transforms.salvage.match import Found, Written
+from shardwright.transforms.salvage.write import write_frames
+from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard
+from shardwright.transforms.shards.pool import map_ordered
+from shardwright.transforms.workers import worker_threads
+
+_WAITING_PER_THREAD = 32
+_COPY_BYTES = 1 << 20
+
+
+class SalvageTask(NamedTuple):
+    """A shard to save.
+
+    Attributes:
+      path: where it is.
+      output: the directory to save it in.
+      file: its name there.
+      directory: the dataset's; empty for foreign files.
+      place: which shard it is; None for foreign files.
+      expected: what `dataset.json` says of it; likewise.
+    """
+
+    path: str
+    output: str
+    file: str
+    directory: str = ""
+    place: ShardPlace | None = None
+    expected: Shard | None = None
+
+
+@dataclass(frozen=True)
+class SavedShard:
+    """What became of one shard.
+
+    Attributes:
+      file: its name.
+      records: that were saved.
+      copied: whether it was sound and copied as it is.
+      strangers: records left out that are none of the shard's, or a second time there.
+      lost: those that could not be saved.
+      result: what the dataset's books say of it; None for foreign files.
+      lost_labels: classes of the lost ones, None if they are not all known.
+      lost_formats: likewise of the formats of their pictures.
+    """
+
+    file: str
+    records: int
+    copied: bool
+    strangers: int
+    lost: tuple[LostRecord, ...]
+    result: ShardResult | None = None
+    lost_labels: tuple[str, ...] | None = ()
+    lost_formats: tuple[str, ...] | None = ()
+
+
+def save_shard(
+    task: SalvageTask, contract: Contract, decode: bool, executor: ThreadPoolExecutor
+) -> SavedShard:
+    """Saves a shard.
+
+    Args:
+      task: the shard.
+      contract: what its records promise.
+      decode: whether records whose picture cannot be decoded are left out, too.
+      executor: checks records in parallel.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    started = time.time()
+    ledger = _read_ledger(task)
+    with ExitStack() as stack, storage.faults("save", task.path):
+        try:
+            file = stack.enter_context(storage.open_local(task.path))
+        except FileNotFoundError:
+            return _book_missing(task, ledger, started)
+        intact = _is_intact(file, task.expected)
+        compression = compression_of(task.file, file.read(2))
+        file.seek(0)
+        plain, error = file, None
+        if compression != "none":
+            plain, error = decompress(file, compression)
+            stack.enter_context(closing(plain))
+        # Without a ledger the classes and formats have to come from the pictures.
+        content = _read(plain, contract, decode or (ledger is None and task.place is not None), executor)
+        if error:
+            content.damages.append(Damage(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error))
+        if task.place is None:
+            unusable = _UNUSABLE if contract.features else ()  # else they are no Examples on purpose
+            return _save_foreign(task, file, plain, compression, content, unusable)
+        books = _reckon(task, ledger, content, intact)
+        if intact and not books.lost and len(books.kept) == len(content.records):
+            temporary = _copy(file, task)
+        else:
+            frames = [content.records[i].found[:2] for i in books.kept]
+            temporary = write_frames(plain, frames, task.output, task.file, compression)
+        digest = ledger[0].plan_digest if ledger and not books.lost else ""
+        result = finish_shard(task.output, task.place, task.file, temporary, books.entries, digest, started)
+    return SavedShard(
+        task.file,
+        len(books.kept),
+        intact and not books.lost,
+        books.strangers,
+        tuple(books.lost),
+        result,
+        books.lost_labels,
+        books.lost_formats,
+    )
+
+
+def _reckon(
+    task: SalvageTask, ledger: tuple[ShardResult, list[Entry]] | None, content: Content, intact: bool
+) -> Books:
+    index = _read_index(task) if ledger is None else None
+    records = task.expected.records if task.expected else 0
+    entries = ledger[1] if ledger else None
+    return reckon(task.file, task.path, content, entries, index, records, intact)
+
+
+def _is_intact(file: IO[bytes], expected: Shard | None) -> bool:
+    if expected is None or os.fstat(file.fileno()).st_size != expected.bytes:
+        return False
+    sha256 = storage.sha256_of(file)
+    file.seek(0)
+    return sha256 == expected.sha256
+
+
+def _read_ledger(task: SalvageTask) -> tuple[ShardResult, list[Entry]] | None:
+    """Returns what a shard's ledger says, None if there is none that can be trusted."""
+    if task.place is None or task.expected is None:
+        return None
+    path = storage.join(task.directory, ledger_file(*task.place))
+    try:
+        with storage.faults("read", path):
+            result, lines = load_ledger(storage.read_bytes(path))
+        entries = list(lines)
+        if result.sha256 != task.expected.sha256:
+            return None  # that of another build
+        sum((entry.offset or 0) + (entry.length or 0) for entry in entries)
+        return result, entries
+    except EngineError as fault:
+        if isinstance(fault.__cause__, FileNotFoundError):
+            return None
+        raise
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _read_index(task: SalvageTask) -> list[Written] | None:
+    """Returns the frames that a shard's index knows, None if there is none that can be true."""
+    if task.place is None or task.expected is None or is_compressed(task.file):
+        return None
+    path = storage.join(task.directory, index_file(*task.place))
+    try:
+        with storage.faults("read", path):
+            frames = load_index(storage.read_bytes(path))
+    except EngineError as fault:
+        if isinstance(fault.__cause__, FileNotFoundError):
+            return None
+        raise
+    except ValueError:
+        return None
+    end = 0
+    for offset, length in frames:
+        if offset != end or length < FRAME_BYTES:
+            return None
+        end += length
+    if len(frames) != task.expected.records or end != task.expected.bytes:
+        return None
+    return [Written(*frame) for frame in frames]
+
+
+def _read(file: IO[bytes], contract: Contract, decode: bool, executor: ThreadPoolExecutor) -> Content:
+    damages: list[Damage] = []
+
+    def sound() -> Iterator[Record]:
+        for item in read_records(file):
+            if isinstance(item, Damage):
+                damages.append(item)
+            else:
+                yield item
+
+    def check(record: Record) -> FoundRecord:
+        checked = check_record(record.data, contract, decode)
+        found = Found(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
+        problem = checked.problems[0] if checked.problems else None
+        picture = checked.picture
+        label = _label(record.data, contract, picture.labels) if picture and not problem else ""
+        return FoundRecord(found, problem, label, picture.format if picture else "")
+
+    records = list(
+        map_ordered(
+            check,
+            sound(),
+            executor,
+            weigh=lambda record: len(record.data),
+            max_items=_WAITING_PER_THREAD * worker_threads(),
+        )
+    )
+    return Content(records, damages, os.fstat(file.fileno()).st_size)
+
+
+def _label(data: bytes, contract: Contract, labels: Sequence[str]) -> str:
+    """Returns the classes of a record as a ledger has them: the image's, else those of its objects."""
+    objects = contract.spec(Fill.OBJECT_TEXT)
+    if not labels and objects:
+        feature = parse_example(data).get(objects.name)
+        values = feature.values if feature else ()
+        labels = sorted({v.decode("utf-8", "replace") for v in values if isinstance(v, bytes)})
+    return LABEL_SEPARATOR.join(labels)
+
+
+def _copy(file: IO[bytes], task: SalvageTask) -> str:
+    """Copies a sound shard to a temporary file; returns its path."""
+    temporary = storage.temporary_path(task.output, task.file)
+    file.seek(0)
+    try:
+        with open(temporary, "wb") as target:
+            shutil.copyfileobj(file, target, _COPY_BYTES)
+    except BaseException:
+        discard(temporary)
+        raise
+    return temporary
+
+
+def _save_foreign(
+    task: SalvageTask,
+    file: IO[bytes],
+    plain: IO[bytes],
+    compression: str,
+    content: Content,
+    unusable: Sequence[FindingCode],
+) -> SavedShard:
+    """Saves the records of a file of which only its bytes are known."""
+    lost = []
+    for damage in content.damages:
+        number = damage.number if damage.number >= 0 else None
+        size = damage.end - damage.offset
+        lost.append(
+            LostRecord(None, task.file, number, damage.offset, size, damage.code.value, damage.message)
+        )
+    kept = []
+    for record in content.records:
+        if record.problem is None or record.problem[0] not in unusable:
+            kept.append(record.found[:2])
+            continue
+        code, message = record.problem
+        offset, length = record.found[:2]
+        lost.append(LostRecord(record.found.key, task.file, None, offset, length, code.value, message))
+    lost.sort(key=lambda item: item.offset or 0)
+    temporary = write_frames(plain, kept, task.output, task.file, compression) if lost else _copy(file, task)
+    storage.publish(temporary, storage.join(task.output, task.file))
+    return SavedShard(task.file, len(kept), not lost, 0, tuple(lost))
+
+
+#: What makes a record useless whoever wrote it; all else is only what most records of the file have.
+_UNUSABLE = (FindingCode.UNPARSEABLE, FindingCode.UNDECODABLE)
+
+
+def _book_missing(
+    task: SalvageTask, ledger: tuple[ShardResult, list[Entry]] | None, started: float
+) -> SavedShard:
+    """Books a shard that is not there: all its records are lost, and an empty one takes its place."""
+    if task.place is None:
+        raise EngineError(f"{printable(task.path)} has gone while it was to be saved; run again.")
+    damage = Damage(0, 0, 0, FindingCode.SHARD_MISSING, "its shard is missing")
+    books = _reckon(task, ledger, Content([], [damage], 0), False)
+    compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")
+    temporary = write_frames(None, [], task.output, task.file, compression)
+    result = finish_shard(task.output, task.place, task.file, temporary, books.entries, "", started)
+    return SavedShard(
+        task.file, 0, False, 0, tuple(books.lost), result, books.lost_labels, books.lost_formats
+    )

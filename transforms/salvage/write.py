@@ -1,0 +1,86 @@
+"""Writes the sound records of a damaged shard to a new file, and reads it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import IO, Any
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms import storage
+from shardwright.transforms.records.framing import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    Record,
+    decompress,
+    read_records,
+)
+from shardwright.transforms.shards.finish import discard
+
+_COMPRESSION_TYPES = {
+    "none": CompressionTypes.UNCOMPRESSED,
+    "gzip": CompressionTypes.GZIP,
+    "zlib": CompressionTypes.DEFLATE,
+}
+
+
+def write_frames(
+    source: IO[bytes] | None, frames: Sequence[tuple[int, int]], directory: str, file: str, compression: str
+) -> str:
+    """Writes the records of some frames of a file to a temporary file; returns its path.
+
+    It is written by the sink that wrote the dataset, so that equal records make equal bytes.
+
+    Args:
+      source: where they are, unpacked; None where there are none.
+      frames: offset and length of each frame, in the order in which they are to stand.
+      directory: into which the file shall be published.
+      file: its name there.
+      compression: none, gzip or zlib.
+
+    Raises:
+      EngineError: if what was written cannot be read back.
+    """
+    sink: Any = beam.io.WriteToTFRecord(
+        directory, beam.coders.BytesCoder(), compression_type=_COMPRESSION_TYPES[compression]
+    )._sink
+    temporary = storage.temporary_path(directory, file)
+    try:
+        handle = sink.open(temporary)
+        try:
+            for data in _records(source, frames):
+                sink.write_record(handle, data)
+        finally:
+            sink.close(handle)
+        _read_back(temporary, source, frames, compression, printable(storage.join(directory, file)))
+    except BaseException:
+        discard(temporary)
+        raise
+    return temporary
+
+
+def _records(source: IO[bytes] | None, frames: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    for offset, length in frames if source else ():
+        source.seek(offset + HEADER_BYTES)  # type: ignore[union-attr]
+        yield source.read(length - HEADER_BYTES - FOOTER_BYTES)  # type: ignore[union-attr]
+
+
+def _read_back(
+    temporary: str, source: IO[bytes] | None, frames: Sequence[tuple[int, int]], compression: str, shown: str
+) -> None:
+    """Compares what was written with what it was written from."""
+    with open(temporary, "rb") as written:
+        plain, error = decompress(written, compression) if compression != "none" else (written, None)
+        with closing(plain):
+            wanted = _records(source, frames)
+            same = error is None and all(
+                isinstance(item, Record) and item.data == next(wanted, None) for item in read_records(plain)
+            )
+            if not same or next(wanted, None) is not None:
+                raise EngineError(
+                    f"What was written to {shown} is not what is read back; check the disk, then run again."
+                )
