@@ -1,22 +1,54 @@
-"""`ValidateShards`: shards in, a validation report out."""
+"""`ValidateShards`: shards in; checks, findings and statistics out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-from shardwright.schemas.findings import Finding, ValidationReport, summarise_findings
+from shardwright.schemas.findings import FindingSummary
+from shardwright.schemas.statistics import Statistics
 from shardwright.transforms.checks.across import bucket_count, bucket_rows, compare_bucket
+from shardwright.transforms.checks.balance import ClassCounts
 from shardwright.transforms.checks.contract import Contract
-from shardwright.transforms.checks.shard import Depth, ShardCheck, ShardTask, check_shard
+from shardwright.transforms.checks.duplicates import Bucket
+from shardwright.transforms.checks.outliers import ShardSizes, sizes_of
+from shardwright.transforms.checks.quality import CompareLooks, SeenPictures, odd_pictures
+from shardwright.transforms.checks.shard import Depth, Row, ShardCheck, ShardTask, check_shard
+from shardwright.transforms.checks.shared_prints import pictures_by_place, prints_of
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.shards.pool import converting_executor
 
-_ROWS = "rows"
+_FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
+_PRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
 #: Stored pictures were accepted by their writer; Pillow's own limit is lifted.
 _NO_LIMIT = 2**31 - 1
+#: What is yielded besides the checks themselves.
+_TYPES = {
+    _FINDINGS: FindingSummary,
+    _ROWS: tuple[Bucket, bytes],
+    _STATISTICS: Statistics,
+    _PRINTS: tuple[int, bytes],
+    _PLACES: tuple[int, bytes],
+    _SIZES: ShardSizes,
+    _CLASSES: ClassCounts,
+}
+
+
+class Validated(NamedTuple):
+    """What a validation yields.
+
+    Attributes:
+      checks: of ShardCheck, each without what is in the others.
+      findings: of FindingSummary, of a shard each or of records among each other.
+      statistics: of Statistics, of a shard each; None where no picture was looked at.
+    """
+
+    checks: beam.PCollection
+    findings: beam.PCollection
+    statistics: beam.PCollection | None = None
 
 
 class _CheckShard(beam.DoFn):
@@ -26,23 +58,33 @@ class _CheckShard(beam.DoFn):
     def setup(self) -> None:
         limit_pixels(_NO_LIMIT)
 
-    def process(
-        self, task: ShardTask, contract: Contract, shards: int
-    ) -> Iterator[ShardCheck | beam.pvalue.TaggedOutput]:
+    def process(self, task: ShardTask, contract: Contract, shards: int) -> Iterator[Any]:
         check = check_shard(task, contract, self._depth, converting_executor())
-        for bucket in bucket_rows(check.rows, bucket_count(shards)):
-            yield beam.pvalue.TaggedOutput(_ROWS, bucket)
+        buckets = bucket_count(shards)
+        if self._depth >= Depth.EXAMPLES:
+            for bucket in bucket_rows(_rows(check, self._depth), buckets):
+                yield beam.pvalue.TaggedOutput(_ROWS, bucket)
+        if self._depth >= Depth.LOOKS:
+            for prints in prints_of(check.pictures, buckets):
+                yield beam.pvalue.TaggedOutput(_PRINTS, prints)
+            for pictures in pictures_by_place(check.pictures, buckets):
+                yield beam.pvalue.TaggedOutput(_PLACES, pictures)
+            yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
+            yield beam.pvalue.TaggedOutput(_CLASSES, ClassCounts().add(check.pictures))
+            check.findings += odd_pictures(check.pictures)
+            statistics = Statistics.of_shard(check.split, check.pictures, check.features)
+            yield beam.pvalue.TaggedOutput(_STATISTICS, statistics)
+        if check.findings:
+            yield beam.pvalue.TaggedOutput(_FINDINGS, FindingSummary().add(check.findings))
         PROGRESS.add(checked_records=check.records, checked_shards=1, findings=len(check.findings))
-        check.rows = []
-        yield check
+        yield ShardCheck(check.file, check.split, check.records, check.bytes)
 
 
 class ValidateShards(beam.PTransform):
     """Checks every shard and the records among each other.
 
-    `PCollection[ShardTask] -> PCollection[ShardCheck], PCollection[Finding] | None`: what each
-    shard showed, and what the records show together (None where only frames are looked at, right
-    where the tasks are, since they say nothing about records among each other).
+    `PCollection[ShardTask] -> Validated`. Where only frames are looked at, that is done right where
+    the tasks are, since they say nothing about records among each other.
 
     Args:
       contract: side input, what every record promises.
@@ -54,51 +96,40 @@ class ValidateShards(beam.PTransform):
         self._contract = contract
         self._depth = depth
 
-    def expand(self, tasks: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection | None]:
+    def expand(self, tasks: beam.PCollection) -> Validated:
         """Applies the transform."""
         contract = beam.pvalue.AsSingleton(self._contract)
-        if self._depth is Depth.FRAMES:
-            return tasks | "CheckShard" >> beam.ParDo(
-                _CheckShard(self._depth), contract, 0
-            ).with_output_types(ShardCheck), None  # ShardCheck
-        count = tasks | "CountShards" >> beam.combiners.Count.Globally()  # int
-        checked = (
-            tasks
-            | "SpreadOut" >> beam.Reshuffle()  # ShardTask
-            | "CheckShard"
-            >> beam.ParDo(_CheckShard(self._depth), contract, beam.pvalue.AsSingleton(count)).with_outputs(
-                _ROWS, main="checks"
-            )
-        )  # ShardCheck, ((what, bucket), rows)
-        across = (
-            checked[_ROWS]
-            | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])
-            | "CompareBucket" >> beam.FlatMap(compare_bucket).with_output_types(Finding)  # Finding
+        shards: Any = 0
+        if self._depth > Depth.FRAMES:
+            count = tasks | "CountShards" >> beam.combiners.Count.Globally()  # int
+            shards = beam.pvalue.AsSingleton(count)
+            tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
+        check = beam.ParDo(_CheckShard(self._depth), contract, shards).with_output_types(ShardCheck, **_TYPES)
+        checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
+        # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
+        findings = [checked[_FINDINGS]]
+        if self._depth >= Depth.EXAMPLES:
+            findings.append(
+                checked[_ROWS]
+                | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])
+                | "CompareBucket" >> beam.Map(_compare)
+            )  # FindingSummary
+        if self._depth >= Depth.LOOKS:
+            seen = SeenPictures(*(checked[name] for name in (_PRINTS, _PLACES, _SIZES, _CLASSES)))
+            findings.append(seen | "CompareLooks" >> CompareLooks(contract, shards))  # FindingSummary
+        flatten = beam.Flatten().with_output_types(FindingSummary)
+        together = findings | "FindingsOfRecords" >> flatten  # FindingSummary
+        return Validated(
+            checked.checks, together, checked[_STATISTICS] if self._depth >= Depth.LOOKS else None
         )
-        return checked.checks, across
 
 
-def make_report(
-    checks: Iterable[ShardCheck],
-    findings: Iterable[Finding],
-    dataset: str,
-    mode: str,
-    fingerprint: str | None,
-    fail_on: tuple[str, ...] = (),
-) -> ValidationReport:
-    """Sums up what the shards and their comparison showed."""
-    checks = list(checks)
-    counts, stored = summarise_findings(
-        [*findings, *(finding for check in checks for finding in check.findings)]
-    )
-    return ValidationReport(
-        dataset=dataset,
-        mode=mode,
-        fingerprint=fingerprint,
-        shards=len(checks),
-        records=sum(check.records for check in checks),
-        bytes=sum(check.bytes for check in checks),
-        counts=counts,
-        findings=stored,
-        fail_on=fail_on,
-    )
+def _rows(check: ShardCheck, depth: Depth) -> Iterator[Row]:
+    """Yields the records to compare; the sources of those with pictures are compared with their looks."""
+    looked = {picture.number for picture in check.pictures} if depth >= Depth.LOOKS else set()
+    for row in check.rows:
+        yield row._replace(source=None) if row.number in looked else row
+
+
+def _compare(bucket: tuple[Bucket, Iterable[bytes]]) -> FindingSummary:
+    return FindingSummary().add(compare_bucket(bucket))

@@ -23,7 +23,7 @@ Reserve = Callable[[int], AbstractContextManager[None]]
 
 _KEEPABLE = frozenset(("jpeg", "png", "webp"))
 #: Bytes a pixel takes while a picture is decoded, brought upright and to its colour.
-_WORKING_BYTES = 8
+BYTES_PER_PIXEL = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def convert_image(
     """
     opened = decode.open_image(data, name, settings.max_pixels)
     try:
-        return _convert(data, opened, settings, reserve or _reserve_nothing)
+        return _convert(data, opened, settings, reserve or reserve_nothing)
     except (ImageFault, MemoryError):
         raise
     except Exception as error:
@@ -102,7 +102,7 @@ def _convert(
     # Kept bytes are decoded only to prove that they can be: at 1/8 the whole file is still read.
     factor = decode.reduce_jpeg(opened, 8 if keep else geometry.reduction())
     width, height = opened.image.size
-    with reserve(width * height * _WORKING_BYTES):
+    with reserve(width * height * BYTES_PER_PIXEL):
         begun = time.perf_counter()
         image = decode.load(opened, settings.max_pixels)
         decode_seconds = time.perf_counter() - begun
@@ -130,7 +130,8 @@ def _convert(
     )
 
 
-def _reserve_nothing(_: int) -> AbstractContextManager[None]:
+def reserve_nothing(_: int) -> AbstractContextManager[None]:
+    """Stands for a budget where there is none."""
     return nullcontext()
 
 

@@ -36,6 +36,7 @@ _SWAPS_SIDES = frozenset((5, 6, 7, 8))
 #: Orientations after which the stored right (or lower) edge lies on the left (or upper) side.
 _MIRRORS_X = frozenset((2, 3, 6, 7))
 _MIRRORS_Y = frozenset((3, 4, 7, 8))
+_PLANAR_CONFIGURATION = 284
 _ORIENTATION_TAG = 274
 #: Where a PNG says how many bits a channel has (PNG specification, 11.2.1).
 _PNG_BIT_DEPTH = 24
@@ -160,6 +161,8 @@ def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
         if kind == "png":
             for field, content in _check_png(data).items():
                 image.info.setdefault(field, content)
+        if kind == "tiff":
+            _check_tiff(image)
         depth = data[_PNG_BIT_DEPTH] if kind == "png" else 8
         return OpenedImage(image, kind, _orientation(image, kind), _is_animated(image, kind), depth)
 
@@ -202,6 +205,18 @@ def _check_png(data: bytes) -> dict[str, bytes]:
                 )
         position = end
     return late
+
+
+def _check_tiff(image: Image.Image) -> None:
+    """Refuses a JPEG in a TIFF of which Pillow and libtiff do not agree how its pixels lie.
+
+    Pillow takes a value of another type than the format has for "in planes", libtiff for none: the pixels
+    would come from memory that nobody wrote, others each time.
+    """
+    planes = getattr(image, "tag_v2", {}).get(_PLANAR_CONFIGURATION, 1)
+    if planes not in (1, 2) and image.info.get("compression") == "jpeg":
+        message = f"tiff: its planar configuration is {planes!r}, neither 1 nor 2"
+        raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, message)
 
 
 def _orientation(image: Image.Image, kind: str) -> int:

@@ -1,0 +1,244 @@
+"""Measures how well near duplicates are found, and what it costs.
+
+The pictures of some folders are varied in ways of which the answer is known: how many of the variants are
+found, and which of the pictures are taken for another? Beside it the same for the 64-bit difference hash
+alone, at distances of 3 and of 10 bits. The pictures are in two halves by a hash of their names: how much
+a value may differ, the amplitude that counts and the most difference of brightness were chosen on the one,
+and what they are worth is what the other says. The least correlation and the limits of bits and of colour
+are older, and were chosen with pictures of both halves in view. Wallpapers that are
+stored in several sizes, as `NAME/contents/...`, say themselves which pictures are the same.
+With `--rows` it times the comparison of that many made-up pictures, a tenth of them doubled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import random
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageEnhance, ImageOps
+
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.pictures import Looks, Picture
+from shardwright.transforms.checks.duplicates import bucket_pictures, link_pictures, name_duplicates
+from shardwright.transforms.images.looks import looks_of
+
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+_MOST_PIXELS = 30_000_000
+_SIDE = 1024
+_BUCKETS = 16
+_DHASH_BITS = (3, 10)
+#: A copy with fewer pixels a side is another picture; wallpapers of shapes further apart are cut otherwise.
+_LEAST_SIDE = 64
+_SAME_SHAPE = 0.02
+
+
+def find_duplicates(pictures: Sequence[Picture]) -> list[Finding]:
+    """Runs the comparison as the pipeline does, without an engine."""
+    buckets = defaultdict(list)
+    for bucket, rows in bucket_pictures(pictures, _BUCKETS):
+        buckets[bucket].append(rows)
+    linked = defaultdict(list)
+    for bucket, packs in buckets.items():
+        for number, links in link_pictures((bucket, packs), _BUCKETS):
+            linked[number].append(links)
+    return [finding for item in linked.items() for finding in name_duplicates(item)]
+
+
+def _stored(image: Image.Image, kind: str, quality: int) -> Image.Image:
+    data = io.BytesIO()
+    image.save(data, kind, quality=quality)
+    return Image.open(io.BytesIO(data.getvalue())).convert("RGB")
+
+
+def _scaled(image: Image.Image, factor: float) -> Image.Image:
+    return image.resize((max(1, round(image.width * factor)), max(1, round(image.height * factor))))
+
+
+def _cropped(image: Image.Image, share: float) -> Image.Image:
+    """Cuts a share off each dimension, half on each side."""
+    across, down = int(image.width * share / 2), int(image.height * share / 2)
+    return image.crop((across, down, image.width - across, image.height - down))
+
+
+def _wallpaper(path: Path) -> str:
+    """Returns what is the name of one picture in all sizes."""
+    parts = path.parts
+    return parts[parts.index("contents") - 1] if "contents" in parts else path.stem
+
+
+VARIANTS: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "JPEG 30": lambda image: _stored(image, "JPEG", 30),
+    "JPEG 50": lambda image: _stored(image, "JPEG", 50),
+    "JPEG 75": lambda image: _stored(image, "JPEG", 75),
+    "JPEG 95": lambda image: _stored(image, "JPEG", 95),
+    "WebP 60": lambda image: _stored(image, "WEBP", 60),
+    "a quarter the size": lambda image: _scaled(image, 0.25),
+    "half as large again": lambda image: _scaled(image, 1.5),
+    "224x224 JPEG 90": lambda image: _stored(image.resize((224, 224)), "JPEG", 90),
+    "5 % darker": lambda image: ImageEnhance.Brightness(image).enhance(0.95),
+    "5 % brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.05),
+    "2 % cropped, JPEG 85": lambda image: _stored(_cropped(image, 0.02), "JPEG", 85),
+    "4 % cropped": lambda image: _cropped(image, 0.04),
+    "flipped (another picture)": ImageOps.mirror,
+}
+
+
+def _load(path: Path) -> Image.Image | None:
+    try:
+        image = Image.open(path)
+        if image.width * image.height > _MOST_PIXELS:
+            return None
+        image = image.convert("RGBA")
+    except OSError:
+        return None
+    image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    image.thumbnail((_SIDE, _SIDE))
+    return image
+
+
+def _picture(number: int, looks: Looks) -> Picture:
+    return Picture("0", number, number, None, "", (), 0, "", 1, 1, 3, looks=looks)
+
+
+def _difference_hash(image: Image.Image) -> int:
+    grey = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.LANCZOS), np.int16)
+    return int.from_bytes(np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes(), "big")
+
+
+def _pairs_by_hash(hashes: Sequence[int], most: int) -> set[tuple[int, int]]:
+    """Returns the pairs of pictures that a hash takes for the same."""
+    rows = np.array(hashes, np.uint64)
+    pairs = set[tuple[int, int]]()
+    for first in range(len(rows) - 1):
+        apart = np.bitwise_count(rows[first + 1 :] ^ rows[first])
+        pairs.update((first, first + 1 + int(place)) for place in np.flatnonzero(apart <= most))
+    return pairs
+
+
+def _measure(paths: Sequence[Path], part: str, varied: int, shown: int) -> None:
+    """Prints how many variants are found, and which different pictures are taken for the same."""
+    looks: list[Looks] = []
+    hashes: list[int] = []
+    shapes: list[float] = []
+    kept: list[Path] = []
+    found: defaultdict[str, list[list[bool]]] = defaultdict(list)
+    for place, path in enumerate(paths):
+        image = _load(path)
+        if image is None:
+            continue
+        kept.append(path)
+        whole, difference = looks_of(image), _difference_hash(image)
+        looks.append(whole)
+        hashes.append(difference)
+        shapes.append(image.width / image.height)
+        for name, vary in VARIANTS.items() if place < varied else ():
+            copy = vary(image)
+            if min(copy.size) < min(_LEAST_SIDE, *image.size):
+                continue
+            ours = bool(find_duplicates([_picture(0, whole), _picture(1, looks_of(copy))]))
+            apart = (_difference_hash(copy) ^ difference).bit_count()
+            found[name].append([ours, *(apart <= most for most in _DHASH_BITS)])
+    title = "".join(f"{f'dHash {most}':>12}" for most in _DHASH_BITS)
+    print(f"{part}: {len(looks)} pictures\n  {'variant':28}{'pictures':>10}{'found':>12}{title}")
+    for name, results in found.items():
+        shares = "".join(f"{100 * sum(column) / len(column):>11.1f}%" for column in zip(*results))
+        print(f"  {name:28}{len(results):>10}{shares}")
+    findings = find_duplicates([_picture(*item) for item in enumerate(looks)])
+    linked = [(one.other.record or 0, one.record or 0) for one in findings if one.other]
+    print(f"  {len(linked)} pictures are found to be like another of the folders")
+    _name_truth(kept, shapes, {"found": set(linked)} | {
+        f"dHash {most}": _pairs_by_hash(hashes, most) for most in _DHASH_BITS
+    })  # fmt: skip
+    for first, second in sorted(linked)[:shown]:
+        equal = "equal" if looks[first].digest == looks[second].digest else "near"
+        print(f"    {equal:6} {kept[first]} = {kept[second]}")
+
+
+def _name_truth(
+    paths: Sequence[Path], shapes: Sequence[float], pairs: dict[str, set[tuple[int, int]]]
+) -> None:
+    """Prints what the names of wallpapers say of the pairs that were found."""
+    sizes = defaultdict(list)
+    for place, path in enumerate(paths):
+        if "contents" in path.parts:
+            sizes[_wallpaper(path)].append(place)
+    of = {place: name for name, places in sizes.items() for place in places}
+    doubled = {  # a picture is to be found if an earlier one is the same in another size
+        second
+        for places in sizes.values()
+        for first, second in itertools.combinations(places, 2)
+        if abs(shapes[first] / shapes[second] - 1) < _SAME_SHAPE
+        and _style(paths[first]) == _style(paths[second])
+    }
+    for name, all_pairs in pairs.items():
+        known = [(first, second) for first, second in all_pairs if first in of or second in of]
+        right = [pair for pair in known if of.get(pair[0]) == of.get(pair[1])]
+        hit = doubled & {second for _, second in right}
+        print(
+            f"  wallpapers, {name}: {len(hit)} of {len(doubled)} in another size, "
+            f"{len(right)} of {len(known)} pairs are of one wallpaper"
+        )
+
+
+def _style(path: Path) -> bool:
+    return "images_dark" in path.parts
+
+
+def _made_up(count: int) -> Iterator[Picture]:
+    """Yields pictures with hashes at random, a tenth of which are some others' with a few bits changed."""
+    source = random.Random(1)
+    kept: list[Looks] = []
+    for number in range(count):
+        if kept and number % 10 == 0:
+            base = source.choice(kept)
+            digest = int.from_bytes(base.hash, "big") ^ (1 << source.randrange(256))
+            looks = base._replace(digest=source.randbytes(16), hash=digest.to_bytes(32, "big"))
+        else:
+            looks = Looks((), (), 1, source.randbytes(16), source.randbytes(32), source.randbytes(288))
+            kept.append(looks)
+        yield _picture(number, looks)
+
+
+def main() -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="*", type=Path, help="searched for pictures")
+    parser.add_argument("--without", action="append", default=[], help="folders of this name are left out")
+    parser.add_argument("--varied", type=int, default=400, help="pictures of each half that are varied")
+    parser.add_argument("--limit", type=int, default=4000, help="pictures of each half")
+    parser.add_argument("--shown", type=int, default=40, help="findings of each half that are shown")
+    parser.add_argument("--rows", type=int, action="append", default=[], help="made-up pictures to time")
+    arguments = parser.parse_args()
+    Image.MAX_IMAGE_PIXELS = None
+    for rows in arguments.rows:
+        pictures = list(_made_up(rows))
+        begun = time.perf_counter()
+        findings = find_duplicates(pictures)
+        print(f"{rows} pictures: {time.perf_counter() - begun:.2f} s, {len(findings)} found")
+    chosen = [
+        path
+        for folder in arguments.folders
+        for path in folder.rglob("*")
+        if path.suffix.lower() in _SUFFIXES
+        and not path.is_symlink()
+        and not set(arguments.without) & set(path.parts)
+    ]
+    chosen.sort(key=lambda path: (zlib.crc32(_wallpaper(path).encode()), path))
+    halves: tuple[list[Path], list[Path]] = [], []
+    for path in chosen:
+        halves[zlib.crc32(_wallpaper(path).encode()) & 1].append(path)
+    for half, part in zip(halves, ("tuned on", "held out")):
+        if half:
+            _measure(half[: arguments.limit], part, arguments.varied, arguments.shown)
+
+
+if __name__ == "__main__":
+    main()

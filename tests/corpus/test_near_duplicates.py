@@ -1,0 +1,74 @@
+"""Near duplicates among thousands of real pictures: wallpapers and their screenshots, series of clip art.
+
+Needs a folder named by SHARDWRIGHT_CORPORA that holds `bigphotos/` with KDE's wallpapers (several sizes of
+each, and a screenshot), and `openclipart/`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from shardwright.schemas.pictures import Picture
+from shardwright.transforms.checks.duplicates import bucket_pictures, link_pictures, name_duplicates
+from shardwright.transforms.images.looks import looks_of
+
+pytestmark = [pytest.mark.corpus, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+_MOST_PIXELS = 20_000_000
+#: By far the most clip arts are another picture each; a few hundred are variants of one drawing.
+_MOST_CLIP_ART = 0.06
+
+
+def _found(paths: list[Path]) -> list[tuple[Path, Path]]:
+    """Pairs of pictures that look alike."""
+    pictures = []
+    for path in paths:
+        image = Image.open(path)
+        if image.width * image.height <= _MOST_PIXELS:
+            picture = Picture(str(path), 0, 0, None, "", (), 0, "", *image.size, 3, looks=looks_of(image))
+            pictures.append(picture)
+    buckets = defaultdict(list)
+    for bucket, rows in bucket_pictures(pictures, 64):
+        buckets[bucket].append(rows)
+    linked = defaultdict(list)
+    for item in buckets.items():
+        for number, links in link_pictures(item, 64):
+            linked[number].append(links)
+    findings = [finding for item in linked.items() for finding in name_duplicates(item)]
+    return [(Path(str(one.shard)), Path(str(one.other.shard))) for one in findings if one.other]
+
+
+@pytest.fixture(autouse=True)
+def _huge_pictures_may_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+
+
+def _folder(name: str) -> Path:
+    root = Path(os.environ.get("SHARDWRIGHT_CORPORA", "")) / name
+    if not os.environ.get("SHARDWRIGHT_CORPORA") or not root.is_dir():
+        pytest.skip(f"SHARDWRIGHT_CORPORA names no folder with {name}/")
+    return root
+
+
+def test_wallpapers_and_their_screenshots() -> None:
+    folder = _folder("bigphotos") / "plasma-workspace-wallpapers" / "wallpapers"
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg"))
+    pairs = _found(paths)
+    wallpaper = {path: path.relative_to(folder).parts[0] for path in paths}
+    assert all(wallpaper[left] == wallpaper[right] for left, right in pairs)
+    assert len({wallpaper[left] for left, _ in pairs}) > 0.75 * len(set(wallpaper.values()))
+
+
+def test_clip_art() -> None:
+    folder = _folder("openclipart")
+    # Stars of n points and step m are a series of hundreds that are told apart by counting.
+    paths = sorted(
+        path for path in folder.rglob("*.png") if "stars" not in path.parts and not path.is_symlink()
+    )[::3]
+    pairs = _found(paths)
+    assert 0 < len(pairs) < _MOST_CLIP_ART * len(paths)

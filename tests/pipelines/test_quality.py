@@ -1,0 +1,116 @@
+"""`validate --quality` of a dataset with doubled, odd and wrongly labelled pictures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageOps
+
+from shardwright.pipelines.cli import main
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.findings import Finding, ValidationReport
+
+SPLITS = ("train", "test")
+ODD_CLASS = "<i>o'dd</i>"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    """Folders of splits and classes: copies, another format, another size, a flipped one, dark, grey."""
+    root = tmp_path_factory.mktemp("quality") / "in"
+    for split in SPLITS:
+        for name in ("birds", "flowers", ODD_CLASS):
+            (root / split / name).mkdir(parents=True)
+    pictures = sorted((photos / "birds").iterdir()) + sorted((photos / "flowers").iterdir())
+    kept = [path for path in pictures if not path.name.startswith(("blackbird", "dove", "owl", "swallow"))]
+    for path in kept[:12]:
+        shutil.copy(path, root / "train" / path.parent.name / path.name)
+    opaque = [path for path in kept[:12] if path.suffix == ".jpg"]
+    first, second, third = (ImageOps.exif_transpose(Image.open(path)) for path in opaque[:3])
+    shutil.copy(opaque[0], root / "train" / "birds" / "z copy.jpg")
+    shutil.copy(opaque[1], root / "test" / "birds" / "leaked.jpg")
+    third.save(root / "train" / ODD_CLASS / "z conflict.webp", quality=80)
+    first.resize((300, 200)).save(root / "test" / "birds" / "resized.jpg", quality=60)
+    ImageOps.mirror(second).save(root / "train" / "birds" / "z flipped.png")
+    Image.new("RGB", (64, 64), (30, 30, 20)).save(root / "train" / ODD_CLASS / "z dark.png")
+    third.convert("L").resize((90, 17)).save(root / "train" / ODD_CLASS / "z grey.png")
+    return root
+
+
+def run(folder: Path, output: Path, **settings: Any) -> ValidationReport:
+    convert(input=str(folder), output=str(output), **settings)
+    return validate(str(output), mode="quality")
+
+
+@pytest.fixture(scope="module")
+def small(folder: Path) -> tuple[Path, ValidationReport]:
+    """A dataset of small pictures in one shard of each split, and what is found in it."""
+    output = folder.parent / "small"
+    return output, run(folder, output, resize=96, shards=1)
+
+
+def pairs(report: ValidationReport) -> set[tuple[str, frozenset[str | None]]]:
+    """Codes and keys of what was found in pairs."""
+    return {
+        (one.code.value, frozenset((one.key, one.other.key)))
+        for one in report.findings
+        if one.other is not None
+    }
+
+
+def names(report: ValidationReport, code: str) -> set[str]:
+    return {(one.key or "").rpartition("/")[2] for one in report.findings if one.code == code}
+
+
+def test_quality_of_kept_pictures(folder: Path, tmp_path: Path) -> None:
+    report = run(folder, tmp_path / "a", shards=1)
+    assert report.sound and report.mode == "quality"
+    kinds = sorted(code for code, _ in pairs(report))
+    assert kinds == ["EXACT_DUPLICATE", "LABEL_CONFLICT", "SPLIT_LEAKAGE", "SPLIT_LEAKAGE"], pairs(report)
+    ends = {
+        frozenset(str(key).rpartition("/")[2] for key in keys) - {"z copy.jpg", "leaked.jpg"}
+        for _, keys in pairs(report)
+    }
+    assert len(ends) == 4
+    assert names(report, "DARK") == {"z dark.png"} and names(report, "ODD_ASPECT_RATIO") == {"z grey.png"}
+    assert names(report, "LOW_INFORMATION") == {"z dark.png"}
+    assert "z grey.png" in names(report, "GRAYSCALE")
+    assert {"TINY_CLASS"} <= set(report.counts) and "NEAR_DUPLICATE" not in report.counts
+    stored = json.loads((tmp_path / "a" / "validation.json").read_text())
+    severities = {one["code"]: one["severity"] for one in stored["findings"]}
+    assert severities["SPLIT_LEAKAGE"] == severities["LABEL_CONFLICT"] == "warning"
+    assert severities["EXACT_DUPLICATE"] == severities["DARK"] == severities["TINY_CLASS"] == "note"
+    assert all(one["other"]["shard"] for one in stored["findings"] if one["code"] == "EXACT_DUPLICATE")
+
+
+@pytest.mark.parametrize("image_format", ["jpeg", "raw", "webp"])
+def test_the_same_is_found_however_pictures_are_stored(
+    folder: Path, small: tuple[Path, ValidationReport], tmp_path: Path, image_format: str
+) -> None:
+    many = run(folder, tmp_path / "a", resize=96, image_format=image_format, shards=5)
+    _, one = small
+    assert pairs(many) == pairs(one) and len(pairs(one)) == 4
+    # A lossy codec need not keep grey grey.
+    counts = [{**report.counts, "GRAYSCALE": 0} for report in (many, one)]
+    assert counts[0] == counts[1] and "ODD_SIZE" not in many.counts
+
+
+def test_a_gate_on_quality_looks_at_pictures(small: tuple[Path, ValidationReport]) -> None:
+    for codes, status in (("EXACT_DUPLICATE", 1), ("BLURRY", 0)):
+        assert main(["validate", "--dataset", str(small[0]), "--fail_on", codes]) == status
+
+
+def test_without_quality_pictures_are_not_looked_at(small: tuple[Path, ValidationReport]) -> None:
+    output, report = small
+    assert validate(str(output)).counts == {"SPLIT_LEAKAGE": 1}  # the same file in two splits
+    assert report.counts["SPLIT_LEAKAGE"] == 2
+
+
+def test_a_pair_is_found_once(small: tuple[Path, ValidationReport]) -> None:
+    linked = [one for one in small[1].findings if one.other is not None]
+    assert len({Finding.order(one)[:2] for one in linked}) == len(linked) == 4

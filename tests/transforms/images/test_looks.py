@@ -1,0 +1,166 @@
+"""What pictures are like: against the formulas written out plainly, for every mode and shape."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter, ImageStat
+
+from shardwright.schemas.codes import QUALITY, FindingCode
+from shardwright.schemas.pictures import Looks
+from shardwright.transforms.images import looks as module
+from shardwright.transforms.images.looks import SCORES, describe_issue, looks_of
+
+MODES = (
+    *("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX"),
+    *("CMYK", "YCbCr", "HSV", "LAB", "I", "F", "I;16", "I;16B"),
+)
+SIZES = ((1, 1), (2, 1), (20_000, 1), (1, 20_000), (65, 63), (64, 64), (31, 200))
+
+
+def noise(mode: str, width: int, height: int, seed: int = 0) -> Image.Image:
+    """A picture of random pixels."""
+    channels = {"RGB": 3, "RGBA": 4, "LA": 2}.get(mode, 1)
+    values = np.random.default_rng(seed).integers(0, 256, (height, width, channels), np.uint8)
+    return Image.fromarray(values.squeeze(2) if channels == 1 else values)
+
+
+def score(looks: Looks, name: str) -> float:
+    return looks.scores[SCORES.index(name)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_mode_and_shape_has_looks(mode: str, size: tuple[int, int]) -> None:
+    looks = looks_of(Image.new(mode, size))
+    assert looks.pixels == size[0] * size[1]
+    assert (len(looks.digest), len(looks.hash), len(looks.patch)) == (16, 32, 288)
+    assert len(looks.scores) == len(SCORES) and all(map(math.isfinite, looks.scores))
+    assert ("ODD_ASPECT_RATIO" in looks.issues) == (min(size) / max(size) < 0.35)
+    for issue in looks.issues:
+        assert FindingCode(issue) in QUALITY and describe_issue(issue, looks.scores)
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
+@pytest.mark.parametrize("strip", [1 << 20, 700])
+def test_scores_are_those_of_the_formulas(mode: str, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STRIP_PIXELS", strip)
+    for seed in range(5):
+        image = noise(mode, 131 - 20 * seed, 77, seed)
+        looks = looks_of(image)
+        values = np.asarray(image).reshape(-1, len(image.getbands())).astype(float)
+        assert looks.sums == tuple(values.sum(0)) and looks.squares == tuple((values**2).sum(0))
+        red, green, blue = values[:, :3].T if values.shape[1] > 2 else values[:, :1].repeat(3, 1).T
+        bright = np.sqrt(0.241 * red**2 + 0.691 * green**2 + 0.068 * blue**2) / 255
+        fifth, ninety_ninth = np.percentile(bright, [5, 99])
+        assert score(looks, "brightness_5") == pytest.approx(fifth, abs=1e-3)
+        assert score(looks, "brightness_99") == pytest.approx(ninety_ninth, abs=1e-4)
+        assert score(looks, "information") == pytest.approx(min(1, 0.1 * image.entropy()))
+        means = ImageStat.Stat(image).mean
+        red, green, blue = means[:3] if len(means) > 2 else means[:1] * 3
+        mean = math.sqrt(0.241 * red**2 + 0.691 * green**2 + 0.068 * blue**2) / 255
+        assert score(looks, "brightness") == pytest.approx(mean)
+
+
+def test_sharpness_is_that_of_the_formula(photos: Path) -> None:
+    for path in sorted(photos.glob("*/*.jpg")):
+        image = Image.open(path).convert("RGB")
+        ratio = max(image.size) / 64
+        small = image.resize(
+            (int(image.width // ratio), int(image.height // ratio)) if ratio > 1 else image.size
+        )
+        grey = small.convert("L")
+        sharp = 1 - math.exp(-0.01 * math.sqrt(ImageStat.Stat(grey.filter(ImageFilter.FIND_EDGES)).var[0]))
+        spread = 1 - math.exp(-0.01 * float(np.std(grey.histogram())))
+        expected = min(1, sharp + (spread if spread > 0.18 else 0))
+        assert score(looks_of(image), "sharpness") == pytest.approx(expected, abs=0.01)
+
+
+def test_strips_change_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = Image.open(photos / "birds" / "dove.png").convert("RGB")
+    whole = looks_of(image)
+    monkeypatch.setattr(module, "_STRIP_PIXELS", 5000)
+    assert looks_of(image) == whole
+
+
+def test_a_picture_is_grey_if_its_channels_are_equal() -> None:
+    grey = noise("L", 40, 30)
+    for image in (grey, grey.convert("RGB"), grey.convert("RGBA"), grey.convert("LA")):
+        assert "GRAYSCALE" in looks_of(image).issues
+    swapped = np.asarray(grey.convert("RGB")).copy()
+    swapped[:2, 0, 0] = swapped[1::-1, 0, 0]  # the histograms of all channels are still equal
+    assert swapped[0, 0, 0] != swapped[0, 0, 1]
+    assert "GRAYSCALE" not in looks_of(Image.fromarray(swapped)).issues
+
+
+def test_what_is_odd_is_said() -> None:
+    assert set(looks_of(Image.new("RGB", (50, 50), (60, 0, 0))).issues) == {"DARK", "LOW_INFORMATION"}
+    assert set(looks_of(Image.new("L", (50, 50), 255)).issues) == {"LIGHT", "LOW_INFORMATION", "GRAYSCALE"}
+    plain = looks_of(Image.new("RGB", (16, 16), (90, 60, 60)))
+    assert set(plain.issues) == {"BLURRY", "DARK", "LOW_INFORMATION"}
+    assert looks_of(noise("RGB", 90, 60)).issues == ()
+
+
+def test_the_thresholds_are_strict() -> None:
+    exact = Image.new("L", (100, 35), 128)
+    assert "ODD_ASPECT_RATIO" not in looks_of(exact).issues
+    assert "ODD_ASPECT_RATIO" in looks_of(exact.resize((101, 35))).issues
+
+
+def test_equal_digests_are_of_equal_pixels() -> None:
+    image = noise("RGB", 20, 10)
+    digest = looks_of(image).digest
+    assert looks_of(image.copy()).digest == digest
+    changed = image.copy()
+    changed.putpixel((19, 9), (1, 2, 3))
+    others = [changed, image.convert("RGBA"), Image.frombytes("RGB", (10, 20), image.tobytes())]
+    assert len({digest, *(looks_of(other).digest for other in others)}) == 4
+    indices = noise("L", 20, 10)
+    painted = []
+    for tint in (1, 2):
+        palette = indices.copy().convert("P")
+        palette.putpalette([tint * value // 2 for value in range(256) for _ in range(3)])
+        painted.append(looks_of(palette).digest)
+    assert painted[0] != painted[1]
+
+
+def test_sixteen_bits_are_scaled_and_palettes_looked_up() -> None:
+    deep = Image.fromarray(np.full((8, 8), 32768, np.uint16))
+    assert looks_of(deep).sums == (64 * 128,)
+    palette = Image.new("P", (4, 4), 7)
+    palette.putpalette([0] * 21 + [250, 100, 50])
+    assert looks_of(palette).sums == (4000, 1600, 800)
+
+
+def test_transparent_pictures_lie_on_white_for_their_prints() -> None:
+    image = noise("RGB", 64, 64).filter(ImageFilter.GaussianBlur(6))
+    image.putalpha(Image.linear_gradient("L").resize((64, 64)))
+    laid = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    assert looks_of(image).patch == looks_of(laid).patch
+
+
+def test_what_is_white_on_nothing_is_seen() -> None:
+    drawings = []
+    for box in ((0, 0, 20, 64), (30, 30, 60, 60)):
+        drawing = Image.new("RGBA", (64, 64), (255, 255, 255, 0))
+        drawing.paste("white", box)
+        drawings.append(looks_of(drawing))
+    first, second = drawings
+    assert first.patch != second.patch and first.hash != second.hash
+    page = Image.new("RGBA", (64, 64), "white")
+    assert looks_of(page).patch == looks_of(page.convert("RGB")).patch
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "I;16"])
+def test_memory_is_bounded(mode: str) -> None:
+    image = Image.new(mode, (6000, 4000))
+    tracemalloc.start()
+    try:
+        looks_of(image)
+        assert tracemalloc.get_traced_memory()[1] < 48_000_000  # a byte of each pixel is 24,000,000
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,119 @@
+"""Finds classes of which there are too few pictures, or far more or fewer than of the others.
+
+A class is tiny with fewer than 10 pictures in the training split, or with none in a split where others
+have some. Classes are out of balance where one has less than a tenth of the pictures of the median
+class in the training split, or more than ten times as many. That is the split `train`, else the largest.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import apache_beam as beam
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.pictures import Picture
+
+_FEW = 10
+_OUT_OF_BALANCE = 10
+_TRAIN = "train"
+
+
+@dataclass
+class ClassCounts:
+    """Counts of pictures by split and class; they can be merged.
+
+    Attributes:
+      splits: split -> class -> pictures.
+    """
+
+    splits: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, pictures: Iterable[Picture]) -> ClassCounts:
+        """Adds pictures; returns itself."""
+        for picture in pictures:
+            if picture.labels:
+                self.splits.setdefault(picture.split, Counter()).update(set(picture.labels))
+        return self
+
+    def merge(self, other: ClassCounts) -> ClassCounts:
+        """Adds other counts; returns itself."""
+        for split, counts in other.splits.items():
+            self.splits.setdefault(split, Counter()).update(counts)
+        return self
+
+
+class CountClasses(beam.CombineFn):
+    """Adds up the class counts of shards."""
+
+    def create_accumulator(self) -> ClassCounts:
+        """Returns empty counts."""
+        return ClassCounts()
+
+    def add_input(self, accumulator: ClassCounts, element: ClassCounts) -> ClassCounts:
+        """Adds those of a shard."""
+        return accumulator.merge(element)
+
+    def merge_accumulators(self, accumulators: Iterable[ClassCounts]) -> ClassCounts:
+        """Adds counts together."""
+        merged = ClassCounts()
+        for accumulator in accumulators:
+            merged.merge(accumulator)
+        return merged
+
+    def extract_output(self, accumulator: ClassCounts) -> ClassCounts:
+        """Returns the counts."""
+        return accumulator
+
+
+def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[Finding]:
+    """Yields what is wrong with the classes; nothing where no picture has any.
+
+    Args:
+      counts: of all pictures with classes.
+      labels: names of all classes, for those of which there is no picture.
+    """
+    if not counts.splits:
+        return
+    train = _TRAIN
+    if train not in counts.splits:
+        train = max(sorted(counts.splits), key=lambda split: counts.splits[split].total())
+    where = f"split {train!r}" if train else "the dataset"
+    known = counts.splits[train]
+    others = [split for split in sorted(counts.splits) if split != train]
+    names = sorted({*labels, *(name for split in counts.splits.values() for name in split)})
+    typical = statistics.median(known.values())
+    for name in names:
+        number = known[name]
+        missing = [repr(split) for split in others if not counts.splits[split][name]]
+        if number < _FEW or missing:
+            few = f"class {name!r} has {_pictures(number)} in {where}" + (
+                f" (fewer than {_FEW})" if number < _FEW else ""
+            )
+            yield Finding(
+                FindingCode.TINY_CLASS,
+                few + (f", and none in {' and '.join(missing)}, where others have some" if missing else ""),
+            )
+        if not number:
+            continue
+        side = (
+            f"less than a {_OUT_OF_BALANCE}th of"
+            if number * _OUT_OF_BALANCE < typical
+            else f"more than {_OUT_OF_BALANCE} times"
+            if number > typical * _OUT_OF_BALANCE
+            else ""
+        )
+        if side:
+            yield Finding(
+                FindingCode.CLASS_IMBALANCE,
+                f"class {name!r} has {_pictures(number)} in {where}: "
+                f"{side} the {typical:g} of the median class",
+            )
+
+
+def _pictures(number: int) -> str:
+    return f"{number or 'no'} picture{'' if number == 1 else 's'}"

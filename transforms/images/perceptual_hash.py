@@ -1,0 +1,132 @@
+"""Tells pictures that look alike by two small prints of each: a hash of 256 bits, and a patch.
+
+The hash finds candidates: the signs of the 16x16 lowest frequencies of the picture's brightness, shrunk to
+32x32 (a discrete cosine transform, as in the pHash of Zauner, "Implementation and Benchmarking of
+Perceptual Image Hash Functions", 2010, which takes 8x8 of them). Frequencies with next to no amplitude
+count as zero: else noise decided their signs, and with them the hash of every smooth picture. Different
+pictures on the same background have near hashes, and smooth ones hardly any bits, so the patch decides:
+16x16 values of brightness and 4x4 of colour.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+Array = npt.NDArray[Any]
+
+HASH_BYTES = 32
+_FREQUENCIES = 16
+_SIDE = 32
+#: Amplitude, in levels of brightness, under which a frequency counts as none.
+_NOISE = 8.0
+_LUMA_SIDE = 16
+_CHROMA_SIDE = 4
+LUMA_BYTES = _LUMA_SIDE**2
+PATCH_BYTES = LUMA_BYTES + 2 * _CHROMA_SIDE**2
+
+
+def hash_and_patch(thumb: Image.Image) -> tuple[bytes, bytes]:
+    """Returns the two prints of a picture.
+
+    Args:
+      thumb: the picture, or a small copy of it; mode L or RGB.
+    """
+    grey = thumb.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BILINEAR)
+    small = np.asarray(grey, np.float32)
+    cosines = _cosines()
+    amplitudes = cosines @ small @ cosines.T
+    digest = np.packbits(amplitudes.ravel()[1:] > _NOISE, bitorder="little").tobytes()
+    pairs = small[0::2] + small[1::2]
+    luma = ((pairs[:, 0::2] + pairs[:, 1::2] + 2) * 0.25).astype(np.uint8).tobytes()  # rounded
+    if thumb.mode == "L":
+        return digest, luma + b"\x80" * (PATCH_BYTES - LUMA_BYTES)
+    chroma = thumb.resize((_CHROMA_SIDE, _CHROMA_SIDE), Image.Resampling.BOX).convert("YCbCr").tobytes()
+    return digest, luma + chroma[1::3] + chroma[2::3]
+
+
+@cache
+def _cosines() -> Array:
+    """Returns the rows of an orthonormal DCT-II of 32 values that belong to the lowest 16 frequencies."""
+    frequencies = np.arange(_FREQUENCIES)[:, None]
+    places = np.arange(_SIDE)[None, :]
+    rows = np.cos(np.pi * frequencies * (2 * places + 1) / (2 * _SIDE)) * np.sqrt(2 / _SIDE)
+    rows[0] /= np.sqrt(2)
+    return np.ascontiguousarray(rows, dtype=np.float32)
+
+
+#: Hashes further apart are of different pictures.
+MOST_BITS_APART = 32
+#: Patches of pictures that look alike: least correlation of brightness, most difference of means, most
+#: difference of a value of colour (benchmarks/duplicates.py).
+_LEAST_CORRELATION = 0.985
+_MOST_BRIGHTER = 24.0
+_MOST_COLOUR_APART = 12
+#: Once means are equal, no value may differ by more than so much, a share of the contrast more, and ever:
+#: a mark on a blank page is another page, and in a busy picture as much is the work of the codec.
+_MOST_APART_IF_FLAT = 7.0
+_MOST_APART_BY_CONTRAST = 0.45
+_MOST_APART = 36.0
+#: A patch of less contrast, in levels, is compared as if it had this much.
+_LEAST_CONTRAST = 10.0
+
+
+def bits_apart(left: Array, right: Array) -> Array:
+    """Returns how many bits differ in each pair of hashes.
+
+    Args:
+      left: rows of uint8.
+      right: as many.
+    """
+    counts: Array = np.bitwise_count(left ^ right).sum(axis=-1, dtype=np.int64)
+    return counts
+
+
+def patches_agree(left: Array, right: Array) -> Array:
+    """Returns which pairs of patches are of pictures that look alike.
+
+    Args:
+      left: rows of uint8.
+      right: as many.
+    """
+    luma_left, mean_left = _centred(left)
+    luma_right, mean_right = _centred(right)
+    apart = luma_left - luma_right
+    contrast = luma_left.std(axis=-1) * luma_right.std(axis=-1)  # squared, as a variance
+    floor = _LEAST_CONTRAST**2
+    # With equal contrasts, 1 - correlation is half the mean square of the difference by the contrast's.
+    correlation = np.where(
+        contrast > floor,
+        (luma_left * luma_right).mean(axis=-1) / np.maximum(contrast, floor),
+        1 - (apart**2).mean(axis=-1) / 2 / floor,
+    )
+    most_apart = np.minimum(_MOST_APART, _MOST_APART_IF_FLAT + _MOST_APART_BY_CONTRAST * np.sqrt(contrast))
+    colour = np.abs(left[:, LUMA_BYTES:].astype(np.int16) - right[:, LUMA_BYTES:]).max(axis=-1)
+    agree: Array = (
+        (correlation >= _LEAST_CORRELATION)
+        & (np.abs(apart).max(axis=-1) <= most_apart)
+        & (np.abs(mean_left - mean_right) <= _MOST_BRIGHTER)
+        & (colour <= _MOST_COLOUR_APART)
+    )
+    return agree
+
+
+def means_of(patches: Array) -> Array:
+    """Returns the means of each patch: of its brightness and its two colours.
+
+    Args:
+      patches: rows of uint8.
+    """
+    half = (LUMA_BYTES + PATCH_BYTES) // 2
+    parts = (patches[:, :LUMA_BYTES], patches[:, LUMA_BYTES:half], patches[:, half:])
+    return np.stack([part.mean(axis=1) for part in parts], axis=1)
+
+
+def _centred(patches: Array) -> tuple[Array, Array]:
+    luma = patches[:, :LUMA_BYTES].astype(np.float32)
+    means = luma.mean(axis=-1)
+    return luma - means[:, None], means
