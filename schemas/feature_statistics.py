@@ -1,0 +1,271 @@
+"""What the records' features hold, in numbers that can be added up: what TFDV reckons of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwright.schemas.example import Feature, FeatureType, parse_example
+from shardwright.schemas.fills import Fill
+from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.sketches import FLOAT32_BITS, Spread
+from shardwright.schemas.tally import Tally
+from shardwright.schemas.values import ValueType
+
+#: Different values that are counted: of classes and the like, and of what may be anything.
+MOST_CATEGORIES, _MOST_VALUES = 1 << 17, 1000
+#: Features of records, at most; those whose names come first.
+_MOST_FEATURES = 1 << 12
+#: What holds bytes that are no text.
+_BLOBS = frozenset(
+    {Fill.ENCODED, Fill.OBJECT_MASK, Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE}
+)
+#: How the formats begin that TFDV tells apart (tensorflow_data_validation/statistics/generators).
+_FORMATS = {"bmp": b"BM", "gif": b"GIF8", "jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
+#: What holds one of a known set of names or numbers.
+_CATEGORIES = frozenset(
+    {Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET, Fill.OBJECT_LABEL, Fill.OBJECT_TEXT, Fill.FORMAT, Fill.SPLIT}
+)
+_CATEGORY_TYPES = (ValueType.ENUM, ValueType.BOOL)
+
+
+def is_blob(spec: FeatureSpec | None) -> bool:
+    """Whether a feature holds bytes that are no text."""
+    return spec is not None and (spec.fill in _BLOBS or spec.encoding is Encoding.TENSOR)
+
+
+def is_category(spec: FeatureSpec | None) -> bool:
+    """Whether a feature holds names or numbers of a known set."""
+    return spec is not None and (
+        spec.fill in _CATEGORIES or spec.value_type in (ValueType.ENUM, ValueType.BOOL)
+    )
+
+
+def is_texts(sums: FeatureStatistics) -> bool:
+    """Whether a feature's values are texts, as far as is known."""
+    return sums.type is FeatureType.BYTES and sums.values is not None
+
+
+@dataclass
+class FeatureStatistics:
+    """Sums over the values of one feature.
+
+    Attributes:
+      type: of the values.
+      fill: what fills it, as a `Fill`; empty if unknown.
+      lengths: how many values a record has, over those that have the feature.
+      numbers: the values of numbers; of bytes their lengths.
+      values: how often there is each value, of texts and categories.
+      nan: values that are no numbers.
+      low_infinite: values that are minus infinity.
+      high_infinite: values that are infinity.
+      not_utf8: values that are no UTF-8.
+      formats: of bytes that are no text, image format as TFDV calls it (empty if it knows none) -> values.
+    """
+
+    type: FeatureType
+    fill: str = ""
+    lengths: Spread = field(default_factory=Spread)
+    numbers: Spread = field(default_factory=Spread)
+    values: Tally | None = None
+    nan: int = 0
+    low_infinite: int = 0
+    high_infinite: int = 0
+    not_utf8: int = 0
+    formats: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(type_: FeatureType, spec: FeatureSpec | None) -> FeatureStatistics:
+        """Returns empty statistics for a feature.
+
+        Args:
+          type_: of its values.
+          spec: what is known of it.
+        """
+        tally = None
+        if is_category(spec) and type_ is not FeatureType.FLOAT:
+            tally = Tally(MOST_CATEGORIES)
+        elif type_ is FeatureType.BYTES and not is_blob(spec):
+            tally = Tally(_MOST_VALUES)
+        numbers = Spread(FLOAT32_BITS if type_ is FeatureType.FLOAT else 0)
+        fill = spec.fill.value if spec is not None and spec.fill is not None else ""
+        return FeatureStatistics(type_, fill, numbers=numbers, values=tally)
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Adds the values of one record."""
+        self.lengths.add(len(values))
+        if self.type is FeatureType.BYTES:
+            for value in values:
+                self._add_bytes(value)
+        elif self.type is FeatureType.INT64:
+            for value in values:
+                self.numbers.add(value)
+                if self.values is not None:
+                    self.values.add(str(value).encode())
+        else:
+            for value in values:
+                self._add_float(value)
+
+    def _add_bytes(self, value: bytes) -> None:
+        self.numbers.add(len(value))
+        if self.values is None:
+            found = (name for name, magic in _FORMATS.items() if value.startswith(magic))
+            format_ = next(found, "")
+            self.formats[format_] = self.formats.get(format_, 0) + 1
+            return
+        self.values.add(value)
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            self.not_utf8 += 1
+
+    def _add_float(self, value: float) -> None:
+        if math.isfinite(value):
+            self.numbers.add(value)
+        elif math.isnan(value):
+            self.nan += 1
+        elif value > 0:
+            self.high_infinite += 1
+        else:
+            self.low_infinite += 1
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of all values; of numbers those of their digits, as far as they are counted."""
+        if self.type is FeatureType.BYTES or self.values is None:
+            return self.numbers.total
+        return sum(len(value) * times for value, times in self.values.most_common())
+
+    def merge(self, other: FeatureStatistics) -> FeatureStatistics:
+        """Adds the sums over other values of the same feature and type; returns itself."""
+        self.lengths.merge(other.lengths)
+        self.numbers.merge(other.numbers)
+        if self.values is not None and other.values is not None:
+            self.values.merge(other.values)
+        self.nan += other.nan
+        self.low_infinite += other.low_infinite
+        self.high_infinite += other.high_infinite
+        self.not_utf8 += other.not_utf8
+        for name, count in other.formats.items():
+            self.formats[name] = self.formats.get(name, 0) + count
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Returns all of it as JSON, from which it can be made again."""
+        return {
+            "type": self.type.value,
+            "fill": self.fill,
+            "lengths": self.lengths.state(),
+            "numbers": self.numbers.state(),
+            "values": None if self.values is None else self.values.state(),
+            "odd": [self.nan, self.low_infinite, self.high_infinite, self.not_utf8],
+            "formats": dict(sorted(self.formats.items())),
+        }
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> FeatureStatistics:
+        """Makes one from what `state` returned."""
+        nan, low_infinite, high_infinite, not_utf8 = state["odd"]
+        return FeatureStatistics(
+            FeatureType(state["type"]),
+            state["fill"],
+            Spread.from_state(state["lengths"]),
+            Spread.from_state(state["numbers"]),
+            None if state["values"] is None else Tally.from_state(state["values"]),
+            nan,
+            low_infinite,
+            high_infinite,
+            not_utf8,
+            dict(state["formats"]),
+        )
+
+
+def keep_first(items: dict[Any, Any], most: int) -> None:
+    """Drops all but the items with the first keys in order, when they are twice as many.
+
+    What is among the first of all is among the first of any part, so that it has never been dropped; of
+    what is behind those, which `first_of` leaves out, a part may have been.
+    """
+    if len(items) > 2 * most:
+        for key in sorted(items)[most:]:
+            del items[key]
+
+
+def first_of(items: Mapping[Any, Any], most: int) -> dict[Any, Any]:
+    """Returns the items with the first keys, in order."""
+    return {key: items[key] for key in sorted(items)[:most]}
+
+
+@dataclass
+class RecordStatistics:
+    """Sums over the features of some records.
+
+    Attributes:
+      records: how many.
+      features: name and type of values -> sums. One of two types is twice there, which is an error.
+    """
+
+    records: int = 0
+    features: dict[tuple[str, FeatureType], FeatureStatistics] = field(default_factory=dict)
+
+    def add_example(self, data: bytes, specs: Mapping[str, FeatureSpec]) -> None:
+        """Adds a record; one that cannot be parsed is none, and that is told elsewhere.
+
+        Args:
+          data: the serialised Example.
+          specs: what is known of its features, by name.
+        """
+        try:
+            self.add(parse_example(data), specs)
+        except ValueError:
+            return
+
+    def add(self, features: Mapping[str, Feature], specs: Mapping[str, FeatureSpec]) -> None:
+        """Adds a record.
+
+        Args:
+          features: of it, as they are stored.
+          specs: what is known of them, by name.
+        """
+        self.records += 1
+        for name, feature in features.items():
+            if feature.type is None:
+                continue
+            key = name, feature.type
+            sums = self.features.get(key)
+            if sums is None:
+                sums = self.features[key] = FeatureStatistics.of(feature.type, specs.get(name))
+            sums.add(feature.values)
+        keep_first(self.features, _MOST_FEATURES)
+
+    def merge(self, other: RecordStatistics) -> RecordStatistics:
+        """Adds the sums over other records; returns itself."""
+        self.records += other.records
+        for key, sums in other.features.items():
+            if key not in self.features:
+                self.features[key] = FeatureStatistics(
+                    sums.type, sums.fill, Spread(), Spread(sums.numbers.bits),
+                    None if sums.values is None else Tally(sums.values.most),
+                )  # fmt: skip
+            self.features[key].merge(sums)
+        keep_first(self.features, _MOST_FEATURES)
+        return self
+
+    def first_features(self) -> dict[tuple[str, FeatureType], FeatureStatistics]:
+        """Returns the features in order, the first of them if they are absurdly many."""
+        return first_of(self.features, _MOST_FEATURES)
+
+    def state(self) -> dict[str, Any]:
+        """Returns all of it as JSON, from which it can be made again."""
+        return {
+            "records": self.records,
+            "features": [[name, sums.state()] for (name, _), sums in self.first_features().items()],
+        }
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> RecordStatistics:
+        """Makes one from what `state` returned."""
+        made = [(name, FeatureStatistics.from_state(sums)) for name, sums in state["features"]]
+        return RecordStatistics(state["records"], {(name, sums.type): sums for name, sums in made})

@@ -1,0 +1,250 @@
+"""What some pictures are like, in numbers that can be added up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwright.schemas.pictures import Looks, Picture
+from shardwright.schemas.sketches import FRACTION_BITS, Extent, Spread, rounded, square_root
+
+_WHOLE = ("boxes_per_image", "bytes", "height", "width")
+_SHARES = ("box_area", "box_height", "box_width")
+_SCORE = "score."
+#: Colours of a picture that is read as such: the first three channels, or the grey one thrice.
+_COLOURS = 3
+_WHITE = 255
+
+
+@dataclass
+class ChannelSums:
+    """Sums over the channels of pictures that have equally many.
+
+    Attributes:
+      images: how many pictures.
+      pixels: how many pixels they have.
+      sums: per channel, the sum of the values from 0 to 255.
+      squares: per channel, the sum of their squares.
+      means: per channel, the sum of the pictures' means, times 2^40.
+      mean_squares: per channel, the sum of the pictures' mean squares, times 2^40.
+    """
+
+    images: int = 0
+    pixels: int = 0
+    sums: list[int] = field(default_factory=list)
+    squares: list[int] = field(default_factory=list)
+    means: list[int] = field(default_factory=list)
+    mean_squares: list[int] = field(default_factory=list)
+
+    def add(self, looks: Looks) -> None:
+        """Adds a picture."""
+        means, mean_squares = (
+            [(value << FRACTION_BITS) // looks.pixels for value in values]
+            for values in (looks.sums, looks.squares)
+        )
+        self.merge(ChannelSums(1, looks.pixels, list(looks.sums), list(looks.squares), means, mean_squares))
+
+    def merge(self, other: ChannelSums) -> ChannelSums:
+        """Adds the sums over others with as many channels; returns itself."""
+        self.images += other.images
+        self.pixels += other.pixels
+        for name in ("sums", "squares", "means", "mean_squares"):
+            mine, others = getattr(self, name), getattr(other, name)
+            setattr(self, name, [a + b for a, b in zip(mine, others)] if mine else list(others))
+        return self
+
+    def colours(self, number: int) -> ChannelSums:
+        """Returns the same of the pictures read with so many channels: the first ones, or grey repeated."""
+        return ChannelSums(
+            self.images,
+            self.pixels,
+            *(
+                list(values[:number]) if len(values) >= _COLOURS else list(values[:1]) * number
+                for values in (self.sums, self.squares, self.means, self.mean_squares)
+            ),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns means and deviations on a scale from 0 to 1: over all pixels, and per image."""
+        if not self.pixels:
+            return {"images": self.images, "pixels": 0}
+        return {
+            "images": self.images,
+            "pixels": self.pixels,
+            **_mean_and_std(self.sums, self.squares, self.pixels),
+            "per_image": _mean_and_std(self.means, self.mean_squares, self.images << FRACTION_BITS),
+        }
+
+
+def _mean_and_std(sums: Sequence[int], squares: Sequence[int], weight: int) -> dict[str, list[float]]:
+    return {
+        "mean": [rounded(total / (weight * _WHITE)) for total in sums],
+        "std": [
+            rounded(square_root(weight * square - total * total, weight**2 * _WHITE**2))
+            for total, square in zip(sums, squares)
+        ],
+    }
+
+
+@dataclass
+class PictureStatistics:
+    """Sums over some pictures; any number of them can be merged, in any order.
+
+    Attributes:
+      of_class: whether it is about a class, of which less is told.
+      records: number of pictures.
+      unlabelled: of them without a class.
+      boxes: of objects in them.
+      formats: as their bytes say -> pictures.
+      spreads: name -> how its values are spread.
+      channels: number of channels -> sums over the pictures that have as many.
+    """
+
+    of_class: bool = False
+    records: int = 0
+    unlabelled: int = 0
+    boxes: int = 0
+    formats: dict[str, int] = field(default_factory=dict)
+    spreads: dict[str, Extent] = field(default_factory=dict)
+    channels: dict[int, ChannelSums] = field(default_factory=dict)
+
+    def add(self, picture: Picture) -> None:
+        """Adds a picture."""
+        self.records += 1
+        self.unlabelled += not picture.labels
+        self.boxes += len(picture.boxes)
+        self.formats[picture.format] = self.formats.get(picture.format, 0) + 1
+        self._add("bytes", picture.bytes)
+        self._add("width", picture.width)
+        self._add("height", picture.height)
+        self._add("aspect_ratio", picture.width / max(1, picture.height))
+        if picture.looks is not None and picture.looks.pixels:
+            self.channels.setdefault(len(picture.looks.sums), ChannelSums()).add(picture.looks)
+        if self.of_class:
+            return
+        self._add("megapixels", picture.width * picture.height / 1e6)
+        self._add("boxes_per_image", len(picture.boxes))
+        for width, height in picture.boxes:
+            if width >= 0 and height >= 0 and math.isfinite(width) and math.isfinite(height):
+                self._add("box_width", width)
+                self._add("box_height", height)
+                self._add("box_area", width * height)
+        for number, score in enumerate(picture.looks.scores if picture.looks is not None else ()):
+            if math.isfinite(score):
+                self._add(f"{_SCORE}{number}", score)
+
+    def _add(self, name: str, value: float) -> None:
+        spread = self.spreads.get(name)
+        if spread is None:
+            spread = self.spreads[name] = self._kind()(0 if name in _WHOLE else FRACTION_BITS)
+        spread.add(value)
+
+    def _kind(self) -> type[Extent]:
+        """Returns how numbers are kept: of classes, of which there are many, without bins."""
+        return Extent if self.of_class else Spread
+
+    def merge(self, other: PictureStatistics) -> PictureStatistics:
+        """Adds the sums over other pictures; returns itself."""
+        self.records += other.records
+        self.unlabelled += other.unlabelled
+        self.boxes += other.boxes
+        for name, count in other.formats.items():
+            self.formats[name] = self.formats.get(name, 0) + count
+        for name, spread in other.spreads.items():
+            if name not in self.spreads:
+                self.spreads[name] = self._kind()(spread.bits)
+            self.spreads[name].merge(spread)
+        for number, sums in other.channels.items():
+            self.channels.setdefault(number, ChannelSums()).merge(sums)
+        return self
+
+    def pixels(self) -> ChannelSums | None:
+        """Returns the sums over all pixels, as of pictures read with as many channels; None without looks.
+
+        Where any picture has colours all are read as colours, and none with transparency.
+        """
+        if not self.channels:
+            return None
+        number = _COLOURS if max(self.channels) >= _COLOURS else 1
+        all_ = ChannelSums()
+        for sums in self.channels.values():
+            all_.merge(sums.colours(number))
+        return all_
+
+    def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
+        """Returns what people read.
+
+        Args:
+          scores: what the scores of the pictures' looks are called.
+        """
+        pixels = self.pixels()
+        document: dict[str, Any] = {
+            "bytes": self._spread("bytes") | {"sum": self.spreads["bytes"].sum if self.records else 0},
+            "channels": {str(number): sums.images for number, sums in sorted(self.channels.items())},
+            "formats": dict(sorted(self.formats.items())),
+            "records": self.records,
+            **({} if pixels is None else {"pixels": pixels.as_json()}),
+            **{name: self._spread(name) for name in ("aspect_ratio", "height", "width")},
+        }
+        if self.of_class:
+            return dict(sorted(document.items()))
+        document["megapixels"] = self._spread("megapixels")
+        document["unlabelled"] = self.unlabelled
+        if self.boxes:
+            document["boxes"] = {
+                "area": self._spread("box_area"),
+                "count": self.boxes,
+                "height": self._spread("box_height"),
+                "per_image": self._spread("boxes_per_image"),
+                "width": self._spread("box_width"),
+            }
+        found = [int(name.removeprefix(_SCORE)) for name in self.spreads if name.startswith(_SCORE)]
+        if found:
+            document["scores"] = {
+                scores[number] if number < len(scores) else f"score_{number}": self._spread(
+                    f"{_SCORE}{number}"
+                )
+                for number in sorted(found)
+            }
+        return dict(sorted(document.items()))
+
+    def _spread(self, name: str) -> dict[str, Any]:
+        spread = self.spreads.get(name)
+        if spread is None:
+            return {"count": 0}
+        if isinstance(spread, Spread):
+            return spread.as_json(shares=name in _SHARES or name.startswith(_SCORE))
+        return spread.as_json()
+
+    def state(self) -> dict[str, Any]:
+        """Returns all of it as JSON, from which it can be made again."""
+        return {
+            "of_class": self.of_class,
+            "records": self.records,
+            "unlabelled": self.unlabelled,
+            "boxes": self.boxes,
+            "formats": dict(sorted(self.formats.items())),
+            "spreads": {name: spread.state() for name, spread in sorted(self.spreads.items())},
+            "channels": {
+                str(number): [
+                    sums.images, sums.pixels, sums.sums, sums.squares, sums.means, sums.mean_squares
+                ]
+                for number, sums in sorted(self.channels.items())
+            },
+        }  # fmt: skip
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> PictureStatistics:
+        """Makes one from what `state` returned."""
+        kind = Extent if state["of_class"] else Spread
+        return PictureStatistics(
+            of_class=state["of_class"],
+            records=state["records"],
+            unlabelled=state["unlabelled"],
+            boxes=state["boxes"],
+            formats=dict(state["formats"]),
+            spreads={name: kind.from_state(value) for name, value in state["spreads"].items()},
+            channels={int(number): ChannelSums(*value) for number, value in state["channels"].items()},
+        )

@@ -1,0 +1,323 @@
+"""How numbers are spread, added up in any order and any parts with the same result to the bit.
+
+A `Spread` counts numbers in bins whose edges are fixed: each power of two is cut into 128 equal parts, as
+HdrHistogram (hdrhistogram.org) does it. So it needs no logarithm, which processors round differently,
+quantiles are right to 0.4 %, and whole numbers below 256 have a bin each. All sums are whole numbers: they
+are exact, and in any order the same.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple, Self
+
+#: By how much a quantile may be wrong, as a share of itself.
+RELATIVE_ERROR = 1 / 256
+#: Binary digits behind the point with which sums of shares and ratios are kept.
+FRACTION_BITS = 40
+#: The same for floats of 32 bits, whose sums are exact with these.
+FLOAT32_BITS = 149
+
+_PARTS = 128
+_OFFSET = 1100  # makes the exponent of every float positive
+_QUANTILES = {"p01": 0.01, "p05": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99}
+_MOST_BUCKETS = 32
+
+
+def bin_of(value: float) -> int:
+    """Returns the bin of a finite number; bins are in the order of their numbers, that of 0 is 0."""
+    if not value:
+        return 0
+    mantissa, exponent = math.frexp(value if value > 0 else -value)
+    place = (exponent + _OFFSET) * _PARTS + int((mantissa - 0.5) * (2 * _PARTS))
+    return place if value > 0 else -place
+
+
+def bin_edges(place: int, parts: int = _PARTS) -> tuple[float, float]:
+    """Returns the numbers between which a bin lies: the one nearer to 0 is in it, the other is not.
+
+    Args:
+      place: the bin.
+      parts: into how many each power of two is cut, where not as `bin_of` does it.
+    """
+    if not place:
+        return 0.0, 0.0
+    exponent, part = divmod(abs(place), parts)
+    inner, outer = (_scaled(0.5 + number / (2 * parts), exponent - _OFFSET) for number in (part, part + 1))
+    return (inner, outer) if place > 0 else (-outer, -inner)
+
+
+def _scaled(mantissa: float, exponent: int) -> float:
+    try:
+        return math.ldexp(mantissa, exponent)
+    except OverflowError:
+        return sys.float_info.max
+
+
+def fixed_point(value: float, bits: int) -> int:
+    """Returns a finite number as a multiple of 2^-bits, rounded down."""
+    if isinstance(value, int):
+        return value << bits
+    numerator, denominator = value.as_integer_ratio()
+    return (numerator << bits) // denominator
+
+
+def square_root(numerator: int, denominator: int) -> float:
+    """Returns the root of a fraction of whole numbers, however large, 0 of a negative one."""
+    if numerator <= 0:
+        return 0.0
+    try:
+        return math.sqrt(numerator / denominator)
+    except OverflowError:  # the square is no float, its root is one
+        return float(math.isqrt(numerator // denominator))
+
+
+def rounded(value: float, digits: int = 6) -> float:
+    """Rounds to a number of significant digits; whole numbers stay such."""
+    return value if isinstance(value, int) else float(f"{value:.{digits}g}")
+
+
+class Buckets(NamedTuple):
+    """A histogram: one more edge than counts; the last bucket has its upper edge in it, too."""
+
+    edges: list[float]
+    counts: list[int]
+
+
+class Extent:
+    """How many numbers there are, their exact sums, the least and the greatest.
+
+    Attributes:
+      bits: binary digits behind the point of the sums; 0 of whole numbers.
+      count: of numbers.
+      total: their sum, times 2^bits.
+      squares: the sum of their squares, times 2^(2 bits).
+      low: the least.
+      high: the greatest.
+    """
+
+    __slots__ = ("bits", "count", "high", "low", "squares", "total")
+
+    def __init__(self, bits: int = 0) -> None:
+        self.bits = bits
+        self.count = self.total = self.squares = 0
+        self.low: float = math.inf
+        self.high: float = -math.inf
+
+    def add(self, value: float) -> None:
+        """Adds a finite number; a whole one if `bits` is 0."""
+        if self.bits:
+            value = float(value) + 0.0  # so that there is neither another kind of number nor a -0.0
+        fixed = fixed_point(value, self.bits)
+        self.count += 1
+        self.total += fixed
+        self.squares += fixed * fixed
+        if value < self.low:
+            self.low = value
+        if value > self.high:
+            self.high = value
+
+    def merge(self, other: Self) -> Self:
+        """Adds what another has; returns itself."""
+        self.count += other.count
+        self.total += other.total
+        self.squares += other.squares
+        self.low = min(self.low, other.low)
+        self.high = max(self.high, other.high)
+        return self
+
+    @property
+    def mean(self) -> float:
+        """The mean, right to the last bit; 0 of nothing."""
+        return self.total / (self.count << self.bits) if self.count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the numbers themselves (not an estimate for others)."""
+        if not self.count:
+            return 0.0
+        return square_root(
+            self.count * self.squares - self.total * self.total, self.count**2 << 2 * self.bits
+        )
+
+    @property
+    def sum(self) -> float:
+        """The sum; a whole number where all are."""
+        return self.total / (1 << self.bits) if self.bits else self.total
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what people read: number, mean, deviation, least and greatest."""
+        if not self.count:
+            return {"count": 0}
+        return {
+            "count": self.count,
+            "max": rounded(self.high),
+            "mean": rounded(self.mean),
+            "min": rounded(self.low),
+            "std": rounded(self.deviation),
+        }
+
+    def state(self) -> list[Any]:
+        """Returns all of it as JSON, from which it can be made again."""
+        if not self.count:
+            return [self.bits]
+        return [self.bits, self.count, _hex(self.total), _hex(self.squares), self.low, self.high]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Self:
+        """Makes one from what `state` returned."""
+        made = cls(int(state[0]))
+        if len(state) > 1:
+            made.count, total, squares, made.low, made.high = state[1:6]
+            made.total, made.squares = int(total, 16), int(squares, 16)
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self.state() == other.state()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Spread(Extent):
+    """How numbers are spread: their sums and ends, and how many there are in each bin.
+
+    Attributes:
+      bins: bin -> numbers in it.
+    """
+
+    __slots__ = ("bins",)
+
+    def __init__(self, bits: int = 0) -> None:
+        super().__init__(bits)
+        self.bins: dict[int, int] = {}
+
+    def add(self, value: float) -> None:
+        """Adds a finite number; a whole one if `bits` is 0."""
+        super().add(value)
+        place = bin_of(value)
+        self.bins[place] = self.bins.get(place, 0) + 1
+
+    def merge(self, other: Self) -> Self:
+        """Adds what another has; returns itself."""
+        super().merge(other)
+        for place, times in other.bins.items():
+            self.bins[place] = self.bins.get(place, 0) + times
+        return self
+
+    @property
+    def zeros(self) -> int:
+        """How many of the numbers are 0."""
+        return self.bins.get(0, 0)
+
+    def quantiles(self, shares: Iterable[float]) -> list[float]:
+        """Returns what so large shares of the numbers are below, to 0.4 %, as NumPy's `quantile` means it."""
+        places = sorted(self.bins)
+        ends = list(accumulate(self.bins[place] for place in places))
+
+        def at(rank: int) -> float:
+            if rank in (0, self.count - 1):
+                return self.high if rank else self.low
+            return self._middle(places[bisect_right(ends, rank)])
+
+        found = []
+        for share in shares:
+            rank, part = divmod(share * (self.count - 1), 1)
+            value = at(int(rank))
+            if part:
+                value = value * (1 - part) + at(int(rank) + 1) * part
+            found.append(value)
+        return found
+
+    def _middle(self, place: int) -> float:
+        low, high = bin_edges(place)
+        if not place:
+            return 0
+        if self.bits:
+            middle = low + (high - low) / 2
+        elif place > 0:  # the whole numbers of low <= n < high
+            middle = (math.ceil(low) + math.ceil(high) - 1) // 2
+        else:  # of low < n <= high
+            middle = -((math.ceil(-high) + math.ceil(-low) - 1) // 2)
+        return min(max(middle, self.low), self.high)
+
+    def buckets(self) -> Buckets:
+        """Returns a histogram of at most 32 buckets, narrower where numbers are small."""
+        if not self.count or self.low == self.high:
+            return Buckets([self.low] * 2, [self.count]) if self.count else Buckets([], [])
+        places = sorted(place for place in self.bins if place > 0)
+        parts, step = _PARTS, 1
+        while parts > 1 and places and places[-1] // step - places[0] // step >= _MOST_BUCKETS - 1:
+            parts, step = parts // 2, step * 2
+        counts: dict[int, int] = {}
+        for place in places:
+            counts[place // step] = counts.get(place // step, 0) + self.bins[place]
+        edges: list[float] = []
+        numbers: list[int] = []
+        if self.bins.keys() - set(places):
+            edges.append(min(self.low, 0))
+            numbers.append(sum(times for place, times in self.bins.items() if place <= 0))
+        if places:
+            span = range(places[0] // step, places[-1] // step + 1)
+            edges += [bin_edges(place, parts)[0] for place in span]
+            numbers += [counts.get(place, 0) for place in span]
+            edges.append(bin_edges(span[-1], parts)[1])
+        else:
+            edges.append(self.high)
+        return Buckets([rounded(edge) for edge in edges], numbers)
+
+    def equal_buckets(self, low: float, high: float, number: int) -> Buckets:
+        """Returns a histogram of buckets of equal width; a bin is where its middle is.
+
+        Args:
+          low: where the first bucket begins.
+          high: where the last one ends.
+          number: of buckets.
+        """
+        width = high / number - low / number
+        counts = [0] * number
+        for place, times in self.bins.items():
+            # Halves, so that the difference of two large floats is one.
+            distance = (self._middle(place) / 2 - low / 2) / (width / 2) if width / 2 else 0.0
+            counts[min(max(int(distance), 0), number - 1)] += times
+        return Buckets([*(low + width * i for i in range(number)), high], counts)
+
+    def as_json(self, shares: bool = False) -> dict[str, Any]:
+        """Returns what people read, with quantiles and a histogram.
+
+        Args:
+          shares: whether the numbers lie between 0 and 1: then buckets have equal widths.
+        """
+        if not self.count:
+            return {"count": 0}
+        between = shares and self.low >= 0 and self.high <= 1
+        edges, counts = self.equal_buckets(0, 1, 20) if between else self.buckets()
+        median, *quantiles = self.quantiles([0.5, *_QUANTILES.values()])
+        return {
+            **super().as_json(),
+            "histogram": {"counts": counts, "edges": [rounded(edge) for edge in edges]},
+            "median": rounded(median),
+            "quantiles": {name: rounded(value) for name, value in zip(_QUANTILES, quantiles)},
+        }
+
+    def state(self) -> list[Any]:
+        """Returns all of it as JSON, from which it can be made again."""
+        bins = sorted(self.bins.items())
+        places = [place for place, _ in bins]
+        steps = [*places[:1], *(after - before for before, after in pairwise(places))]
+        return [*super().state(), *([steps, [times for _, times in bins]] if bins else [])]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> Self:
+        """Makes one from what `state` returned."""
+        made = super().from_state(state)
+        if len(state) > 1:
+            made.bins = dict(zip(accumulate(state[6]), state[7]))
+        return made
+
+
+def _hex(number: int) -> str:
+    return format(number, "x")  # decimal digits of large numbers take long, and Python refuses many

@@ -1,0 +1,227 @@
+"""`statistics.json`: what is in a dataset, per split and per class of each, in numbers that can be added up.
+
+Counts, sums, ends, means and deviations are exact, quantiles right to 0.4 %. What is added up are whole
+numbers, so the document is the same whatever the parts were and in whichever order they came.
+
+    format_version      of this document
+    normalize           split -> mean and std of each channel, 0 to 1, as `Normalize` takes them
+    splits              split -> what follows; of records of unknown split the name is empty
+    total               the same over all splits
+      all               of all decoded pictures: records, unlabelled, formats, channels (number -> pictures),
+                        spreads of bytes, width, height, aspect_ratio (width by height), megapixels, boxes
+                        and scores
+        pixels          mean and std over all pixels, and `per_image` where each picture counts the same; of
+                        pictures read as colours if any has some (grey ones thrice), without transparency
+      classes           class -> the same without quantiles; of all but the 1,000 largest the records alone
+      number_of_classes estimated above 131,072
+      objects           classes -> number of objects, where records have such
+    a spread            count, min, max, mean, std, median, quantiles (as NumPy means them), and a histogram
+                        with one more edge than counts
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwright.schemas.feature_statistics import MOST_CATEGORIES, RecordStatistics, first_of, keep_first
+from shardwright.schemas.fills import Fill
+from shardwright.schemas.picture_statistics import PictureStatistics
+from shardwright.schemas.pictures import Picture
+from shardwright.schemas.tally import Tally
+
+FORMAT_VERSION = 1
+#: Classes of a split that are described, the largest ones; of all others there is the number of records.
+MAX_DESCRIBED_CLASSES = 1000
+#: Classes over which sums are kept; those whose names come first.
+_MOST_CLASSES = 1 << 15
+#: Numbers that stand on one line of the document.
+_SHORT = 8
+
+
+@dataclass
+class SplitStatistics:
+    """Sums over one split.
+
+    Attributes:
+      pictures: over all of its pictures.
+      labels: how many pictures each class has.
+      classes: class name -> over the pictures of the class.
+      records: over the features of its records.
+    """
+
+    pictures: PictureStatistics = field(default_factory=PictureStatistics)
+    labels: Tally = field(default_factory=lambda: Tally(MOST_CATEGORIES))
+    classes: dict[str, PictureStatistics] = field(default_factory=dict)
+    records: RecordStatistics = field(default_factory=RecordStatistics)
+
+    def add(self, picture: Picture) -> None:
+        """Adds a picture; one of several classes is one of each."""
+        self.pictures.add(picture)
+        for label in dict.fromkeys(picture.labels):
+            self.labels.add(label.encode("utf-8", "replace"))
+            if label not in self.classes:
+                self.classes[label] = PictureStatistics(of_class=True)
+            self.classes[label].add(picture)
+        keep_first(self.classes, _MOST_CLASSES)
+
+    def merge(self, other: SplitStatistics) -> SplitStatistics:
+        """Adds the sums over other records; returns itself."""
+        self.pictures.merge(other.pictures)
+        self.labels.merge(other.labels)
+        for label, sums in other.classes.items():
+            if label not in self.classes:
+                self.classes[label] = PictureStatistics(of_class=True)
+            self.classes[label].merge(sums)
+        keep_first(self.classes, _MOST_CLASSES)
+        self.records.merge(other.records)
+        return self
+
+    def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
+        """Returns what people read; `scores` are the names of the pictures' scores."""
+        known = first_of(self.classes, _MOST_CLASSES)
+        counted = {name.decode(): count for name, count in self.labels.most_common()}
+        described = [name for name in counted or known if name in known][:MAX_DESCRIBED_CLASSES]
+        classes: dict[str, Any] = {name: {"records": count} for name, count in counted.items()}
+        classes |= {name: known[name].as_json() for name in described}
+        objects = self._objects()
+        return {
+            "all": self.pictures.as_json(scores),
+            "classes": dict(sorted(classes.items())),
+            "number_of_classes": self.labels.unique,
+            **({"objects": {"classes": objects}} if objects else {}),
+        }
+
+    def _objects(self) -> dict[str, int]:
+        """Returns how many objects each class has, by its name or, where there are none, its id."""
+        found = {
+            sums.fill: sums.values
+            for sums in self.records.first_features().values()
+            if sums.values is not None
+        }
+        tally = found.get(Fill.OBJECT_TEXT) or found.get(Fill.OBJECT_LABEL)
+        counted = tally.most_common() if tally is not None else ()
+        return dict(sorted((name.decode("utf-8", "replace"), count) for name, count in counted))
+
+    def state(self) -> dict[str, Any]:
+        """Returns all of it as JSON, from which it can be made again."""
+        return {
+            "pictures": self.pictures.state(),
+            "labels": self.labels.state(),
+            "classes": {label: sums.state() for label, sums in first_of(self.classes, _MOST_CLASSES).items()},
+            "records": self.records.state(),
+        }
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> SplitStatistics:
+        """Makes one from what `state` returned."""
+        return SplitStatistics(
+            PictureStatistics.from_state(state["pictures"]),
+            Tally.from_state(state["labels"]),
+            {label: PictureStatistics.from_state(value) for label, value in state["classes"].items()},
+            RecordStatistics.from_state(state["records"]),
+        )
+
+
+@dataclass
+class Statistics:
+    """Sums per split; any number of them can be merged, in any order.
+
+    Attributes:
+      splits: name -> sums over the split.
+    """
+
+    splits: dict[str, SplitStatistics] = field(default_factory=dict)
+
+    @staticmethod
+    def of_shard(
+        split: str, pictures: Iterable[Picture], records: RecordStatistics | None = None
+    ) -> Statistics:
+        """Returns the statistics of a shard.
+
+        Args:
+          split: the shard's, which is there even if the shard is empty.
+          pictures: of its records.
+          records: sums over their features.
+        """
+        sums = SplitStatistics(records=records or RecordStatistics())
+        for picture in pictures:
+            sums.add(picture)
+        return Statistics({split: sums})
+
+    def add(self, pictures: Iterable[Picture]) -> Statistics:
+        """Adds pictures; returns itself."""
+        for picture in pictures:
+            self.splits.setdefault(picture.split, SplitStatistics()).add(picture)
+        return self
+
+    def merge(self, other: Statistics) -> Statistics:
+        """Adds other sums; returns itself."""
+        for split, sums in other.splits.items():
+            self.splits.setdefault(split, SplitStatistics()).merge(sums)
+        return self
+
+    def total(self) -> SplitStatistics:
+        """Returns the sums over all splits."""
+        all_ = SplitStatistics()
+        for sums in self.splits.values():
+            all_.merge(sums)
+        return all_
+
+    def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
+        """Returns what `statistics.json` stores.
+
+        Args:
+          scores: what the scores of the pictures' looks are called.
+        """
+        splits = {split: sums.as_json(scores) for split, sums in sorted(self.splits.items())}
+        return {
+            "format_version": FORMAT_VERSION,
+            "normalize": {
+                split: {name: pixels[name] for name in ("mean", "std")}
+                for split, sums in splits.items()
+                if (pixels := sums["all"].get("pixels"))
+            },
+            "splits": splits,
+            "total": self.total().as_json(scores),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Returns all of it as JSON, from which it can be made again: as small as it gets, not for people."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "splits": {split: sums.state() for split, sums in sorted(self.splits.items())},
+        }
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> Statistics:
+        """Makes one from what `state` returned.
+
+        Raises:
+          ValueError: another version wrote it.
+        """
+        if state.get("format_version") != FORMAT_VERSION:
+            raise ValueError(f"format_version {state.get('format_version')!r} is not {FORMAT_VERSION}")
+        return Statistics(
+            {split: SplitStatistics.from_state(sums) for split, sums in state["splits"].items()}
+        )
+
+
+def statistics_text(document: Mapping[str, Any]) -> str:
+    """Returns the text of a document: keys in order, and what is short on one line."""
+    return _text(document, 0) + "\n"
+
+
+def _text(value: Any, depth: int) -> str:
+    if not isinstance(value, Mapping) or not value:
+        return json.dumps(value, ensure_ascii=False)
+    if len(value) <= _SHORT and not any(isinstance(item, Mapping | list) for item in value.values()):
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    indent = "  " * (depth + 1)
+    lines = (
+        f"{indent}{json.dumps(key, ensure_ascii=False)}: {_text(item, depth + 1)}"
+        for key, item in sorted(value.items())
+    )
+    return "{\n" + ",\n".join(lines) + "\n" + "  " * depth + "}"

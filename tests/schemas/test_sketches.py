@@ -1,0 +1,205 @@
+"""Spreads and tallies: exact sums, quantiles to the stated error, the same of any parts in any order."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import sys
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.schemas.sketches import (
+    FLOAT32_BITS,
+    FRACTION_BITS,
+    RELATIVE_ERROR,
+    Extent,
+    Spread,
+    bin_edges,
+    bin_of,
+)
+from shardwright.schemas.tally import Tally
+
+_SHARES = [0, 0.01, 0.25, 0.5, 0.9, 0.99, 1]
+_INT64 = st.integers(-(2**63), 2**63 - 1)
+_FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+_FEW = settings(max_examples=50, deadline=None)
+
+
+def _spread(values: list[Any], bits: int = 0) -> Spread:
+    spread = Spread(bits)
+    for value in values:
+        spread.add(value)
+    return spread
+
+
+@_FEW
+@given(st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False))
+def test_a_number_lies_between_the_edges_of_its_bin(value: float) -> None:
+    low, high = bin_edges(bin_of(value))
+    if value > 0:
+        assert low <= value and (value < high or high == sys.float_info.max)
+    elif value < 0:
+        assert value <= high and (low < value or low == -sys.float_info.max)
+    else:
+        assert low == high == 0
+    if value:
+        assert (high - low) / 2 <= abs(value) * RELATIVE_ERROR
+
+
+@_FEW
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2))
+def test_bins_are_in_the_order_of_their_numbers(values: list[float]) -> None:
+    bins = [bin_of(value) for value in sorted(values)]
+    assert bins == sorted(bins)
+
+
+@_FEW
+@given(st.lists(_INT64, min_size=1))
+def test_sums_of_whole_numbers_are_exact(values: list[int]) -> None:
+    spread = _spread(values)
+    mean = Fraction(sum(values), len(values))
+    variance = sum((value - mean) ** 2 for value in values) / len(values)
+    assert spread.sum == sum(values)
+    assert (spread.low, spread.high) == (min(values), max(values))
+    assert spread.mean == float(mean)
+    assert math.isclose(spread.deviation, math.sqrt(variance), rel_tol=1e-12)
+
+
+@_FEW
+@given(st.lists(_FLOAT32, min_size=1))
+def test_sums_of_floats_of_32_bits_are_exact(values: list[float]) -> None:
+    spread = _spread(values, FLOAT32_BITS)
+    assert spread.mean == float(sum(map(Fraction, values)) / len(values))
+    assert spread.zeros == values.count(0)
+
+
+@_FEW
+@given(st.lists(st.integers(0, 10**7), min_size=1))
+def test_quantiles_are_numpys_to_the_stated_error(values: list[int]) -> None:
+    for found, true in zip(_spread(values).quantiles(_SHARES), np.quantile(values, _SHARES)):
+        assert abs(found - true) <= RELATIVE_ERROR * true + 1e-6
+
+
+@_FEW
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1))
+def test_quantiles_of_floats_are_numpys_to_the_stated_error(values: list[float]) -> None:
+    for found, true in zip(_spread(values, FRACTION_BITS).quantiles(_SHARES), np.quantile(values, _SHARES)):
+        assert abs(found - true) <= RELATIVE_ERROR * 1.0001 * true
+
+
+@_FEW
+@given(st.lists(st.integers(0, 255), min_size=1))
+def test_quantiles_of_small_whole_numbers_are_exact(values: list[int]) -> None:
+    assert np.allclose(_spread(values).quantiles(_SHARES), np.quantile(values, _SHARES), rtol=1e-12)
+
+
+@_FEW
+@given(st.lists(_INT64))
+def test_a_histogram_counts_every_number_once(values: list[int]) -> None:
+    edges, counts = _spread(values).buckets()
+    assert sum(counts) == len(values)
+    assert len(edges) == len(counts) + 1 if values else edges == counts == []
+    assert edges == sorted(edges)
+    assert len(counts) <= 33 or max(values) > 2**31
+
+
+@_FEW
+@given(st.lists(st.integers(1, 5000), min_size=1))
+def test_a_histogram_is_numpys_with_the_same_edges(values: list[int]) -> None:
+    edges, counts = _spread(values).buckets()
+    if len(set(values)) > 1:
+        assert np.histogram(values, edges)[0].tolist() == counts
+
+
+@_FEW
+@given(st.lists(st.floats(0, 1), min_size=1))
+def test_shares_have_twenty_equal_buckets(values: list[float]) -> None:
+    histogram = _spread(values, FRACTION_BITS).as_json(shares=True)["histogram"]
+    assert np.allclose(histogram["edges"], np.linspace(0, 1, 21))
+    assert sum(histogram["counts"]) == len(values)
+
+
+@_FEW
+@given(st.lists(st.tuples(_INT64, st.integers(0, 3))), st.permutations(range(4)))
+def test_any_parts_in_any_order_make_the_same_spread(values: list[tuple[int, int]], order: list[int]) -> None:
+    parts = [_spread([value for value, part in values if part == number]) for number in range(4)]
+    stored = [Spread.from_state(json.loads(json.dumps(part.state()))) for part in parts]
+    merged = Spread()
+    for number in order:
+        merged.merge(stored[number])
+    assert merged.state() == _spread([value for value, _ in values]).state()
+
+
+@_FEW
+@given(st.lists(st.tuples(_FLOAT32, st.integers(0, 3))), st.permutations(range(4)))
+def test_the_same_of_floats(values: list[tuple[float, int]], order: list[int]) -> None:
+    parts = [
+        _spread([value for value, part in values if part == number], FLOAT32_BITS) for number in range(4)
+    ]
+    merged = Spread(FLOAT32_BITS)
+    for number in order:
+        merged.merge(pickle.loads(pickle.dumps(parts[number])))
+    whole = _spread([value for value, _ in values], FLOAT32_BITS)
+    assert json.dumps(merged.state()) == json.dumps(whole.state())
+
+
+def test_an_extent_knows_all_but_the_bins() -> None:
+    extent, spread = Extent(), _spread([1, 2, 300])
+    for value in (1, 2, 300):
+        extent.add(value)
+    assert extent.as_json().items() <= spread.as_json().items()
+    assert Extent.from_state(extent.state()) == extent
+    assert Extent().as_json() == {"count": 0}
+
+
+_VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=60, max_size=200))
+
+
+@_FEW
+@given(
+    st.lists(st.tuples(_VALUES, st.integers(0, 3))), st.permutations(range(4)), st.sampled_from([1, 4, 1000])
+)
+def test_any_parts_in_any_order_make_the_same_tally(
+    values: list[tuple[bytes, int]], order: list[int], most: int
+) -> None:
+    parts = [Tally(most) for _ in range(4)]
+    whole = Tally(most)
+    for value, number in values:
+        parts[number].add(value)
+        whole.add(value)
+    merged = Tally(most)
+    for number in order:
+        merged.merge(Tally.from_state(json.loads(json.dumps(parts[number].state()))))
+    assert merged == whole
+    assert merged.unique == len({value for value, _ in values})  # exact, for they are fewer than the hashes
+    if merged.counts is not None:
+        assert merged.counts == {value: [v for v, _ in values].count(value) for value, _ in values}
+
+
+def test_many_values_are_estimated_whatever_the_parts() -> None:
+    tallies = [Tally(1000) for _ in range(5)]
+    for i in range(50_000):
+        tallies[i % 5].add(f"key {i}".encode())
+        tallies[(i + 1) % 5].add(f"key {i}".encode())
+    forwards, backwards = Tally(1000), Tally(1000)
+    for i in range(5):
+        forwards.merge(tallies[i])
+        backwards.merge(tallies[4 - i])
+    assert forwards == backwards
+    assert forwards.unique == pytest.approx(50_000, rel=0.1)
+    assert list(forwards.most_common()) == []
+    assert len(json.dumps(forwards.state())) < 12_000
+
+
+def test_frequent_values_come_first() -> None:
+    tally = Tally(10)
+    for value in (b"b", b"a", b"c", b"c"):
+        tally.add(value)
+    assert list(tally.most_common()) == [(b"c", 2), (b"a", 1), (b"b", 1)]

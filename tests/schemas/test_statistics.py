@@ -1,0 +1,229 @@
+"""`statistics.json`: the same whatever the parts and their order, agreeing with NumPy, and readable."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.schemas import statistics
+from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.feature_statistics import RecordStatistics, first_of, keep_first
+from shardwright.schemas.layouts import DETECTION
+from shardwright.schemas.pictures import Looks, Picture
+from shardwright.schemas.statistics import Statistics, statistics_text
+
+_NAMES = ["birds", 'a "quote"\nand <script>', "日本", ""]
+_SPECS = {spec.name: spec for spec in DETECTION.features}
+
+_FEW = settings(max_examples=50, deadline=None)
+
+
+def _looks(pixels: np.ndarray, scores: tuple[float, ...] = ()) -> Looks:
+    flat = pixels.reshape(-1, pixels.shape[-1]).astype(int)
+    sums, squares = flat.sum(0), (flat**2).sum(0)
+    return Looks(tuple(sums.tolist()), tuple(squares.tolist()), len(flat), b"", b"", b"", (), scores)
+
+
+def _picture(split: str = "train", labels: tuple[str, ...] = ("birds",), looks: Looks | None = None,
+             boxes: Sequence[tuple[float, float]] = (), size: tuple[int, int] = (4, 2),
+             data: int = 100) -> Picture:  # fmt: skip
+    return Picture("shard", 0, 0, None, split, labels, data, "jpg", *size, 3, boxes=tuple(boxes), looks=looks)
+
+
+_CHANNEL = st.tuples(st.integers(0, 255 * 8), st.integers(0, 255**2 * 8))
+_BOX = st.tuples(st.floats(-1, 2) | st.just(math.nan), st.floats(0, 1))
+
+
+@st.composite
+def _pictures(draw: st.DrawFn) -> Picture:
+    channels = draw(st.lists(_CHANNEL, max_size=4))
+    scores = draw(st.lists(st.floats(), max_size=2))
+    looks = Looks(
+        tuple(total for total, _ in channels), tuple(square for _, square in channels),
+        8 if channels else 0, b"", b"", b"", (), tuple(scores),
+    )  # fmt: skip
+    return _picture(
+        draw(st.sampled_from(["train", "test", ""])),
+        tuple(draw(st.lists(st.sampled_from(_NAMES), max_size=3))),
+        draw(st.none() | st.just(looks)),
+        draw(st.lists(_BOX, max_size=3)),
+        draw(st.tuples(st.integers(1, 5000), st.integers(1, 5000))),
+        draw(st.integers(0, 10**9)),
+    )
+
+
+_INT64 = st.integers(-(2**63), 2**63 - 1)
+_FEATURES = st.dictionaries(
+    st.sampled_from(["image/encoded", "image/object/class/text", "x", "y"]),
+    st.one_of(
+        st.builds(Feature, st.just(FeatureType.BYTES), st.lists(st.binary(max_size=4), max_size=3)),
+        st.builds(Feature, st.just(FeatureType.FLOAT), st.lists(st.floats(width=32), max_size=3)),
+        st.builds(Feature, st.just(FeatureType.INT64), st.lists(_INT64, max_size=3)),
+        st.just(Feature(None, ())),
+    ),
+    max_size=3,
+)  # fmt: skip
+
+
+def _statistics(pictures: Sequence[Picture], features: Sequence[dict[str, Feature]]) -> Statistics:
+    statistics = Statistics().add(pictures)
+    records = RecordStatistics()
+    for feature in features:
+        records.add(feature, _SPECS)
+    return statistics.merge(Statistics.of_shard("train", [], records))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(_pictures(), _FEATURES, st.integers(0, 3)), max_size=12), st.permutations(range(4)))
+def test_any_parts_in_any_order_make_the_same_document(
+    rows: list[tuple[Picture, dict[str, Feature], int]], order: list[int]
+) -> None:
+    parts = [
+        _statistics([p for p, _, n in rows if n == i], [f for _, f, n in rows if n == i]) for i in range(4)
+    ]
+    whole = _statistics([p for p, _, _ in rows], [f for _, f, _ in rows])
+    merged = Statistics()
+    for number in order:
+        as_sent = pickle.loads(pickle.dumps(parts[number]))
+        merged.merge(Statistics.from_state(json.loads(json.dumps(as_sent.state()))))
+    assert json.dumps(merged.state()) == json.dumps(whole.state())
+    document = statistics_text(merged.as_json())
+    assert document == statistics_text(whole.as_json())
+    assert json.loads(document) == whole.as_json()
+    # What is no number is no JSON either.
+    assert "NaN" not in document and "Infinity" not in document
+
+
+def test_merging_leaves_the_other_as_it_was() -> None:
+    one, other = _statistics([_picture()], []), _statistics([_picture(split="test")], [{"x": _ints(1)}])
+    before = other.state()
+    one.merge(other).merge(other)
+    assert other.state() == before
+
+
+def _ints(*values: int) -> Feature:
+    return Feature(FeatureType.INT64, values)
+
+
+def test_means_and_deviations_are_numpys_over_all_pixels() -> None:
+    rng = np.random.default_rng(5)
+    pictures = [rng.integers(0, 256, (*rng.integers(1, 9, 2), 3), np.uint8) for _ in range(7)]
+    pixels = (
+        Statistics()
+        .add(_picture(looks=_looks(p)) for p in pictures)
+        .as_json()["splits"]["train"]["all"]["pixels"]
+    )
+    every = np.concatenate([picture.reshape(-1, 3) for picture in pictures]) / 255
+    assert pixels["pixels"] == len(every)
+    assert np.allclose(pixels["mean"], every.mean(0), rtol=2e-6)
+    assert np.allclose(pixels["std"], every.std(0), rtol=2e-6)
+    means = np.array([(picture / 255).mean((0, 1)) for picture in pictures])
+    squares = np.array([((picture / 255) ** 2).mean((0, 1)) for picture in pictures])
+    assert np.allclose(pixels["per_image"]["mean"], means.mean(0), rtol=2e-6)
+    assert np.allclose(pixels["per_image"]["std"], np.sqrt(squares.mean(0) - means.mean(0) ** 2), rtol=2e-6)
+
+
+def test_grey_pictures_count_as_colours_where_there_are_any_and_transparency_never_does() -> None:
+    grey, colour, clear = (np.full((1, 2, n), value, np.uint8) for n, value in ((1, 51), (3, 102), (4, 153)))
+    pictures = [_picture(looks=_looks(pixels)) for pixels in (grey, colour, clear)]
+    mixed = Statistics().add(pictures).as_json()["splits"]["train"]["all"]
+    assert mixed["pixels"]["mean"] == [0.4, 0.4, 0.4]
+    assert mixed["channels"] == {"1": 1, "3": 1, "4": 1}
+    only_grey = Statistics().add(pictures[:1]).as_json()["normalize"]["train"]
+    assert only_grey == {"mean": [0.2], "std": [0.0]}
+
+
+def test_a_picture_of_several_classes_is_one_of_each_and_one_of_none_is_counted() -> None:
+    sums = (
+        Statistics().add([_picture(labels=("a", "b", "a")), _picture(labels=())]).as_json()["splits"]["train"]
+    )
+    assert {name: value["records"] for name, value in sums["classes"].items()} == {"a": 1, "b": 1}
+    assert sums["all"]["records"] == 2
+    assert sums["all"]["unlabelled"] == 1
+    assert sums["classes"]["a"]["bytes"]["sum"] == 100
+
+
+def test_of_many_classes_all_are_counted_and_the_largest_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "MAX_DESCRIBED_CLASSES", 4)
+    many = 9
+    pictures = [_picture(labels=(f"c{number:05d}",)) for number in range(many)]
+    pictures += [_picture(labels=(f"c{many - 1:05d}",))]
+    sums = Statistics().add(pictures).as_json()["splits"]["train"]
+    assert sums["number_of_classes"] == len(sums["classes"]) == many
+    assert sum(value["records"] for value in sums["classes"].values()) == many + 1
+    described = [name for name, value in sums["classes"].items() if "bytes" in value]
+    assert len(described) == 4
+    assert f"c{many - 1:05d}" in described
+    assert sums["classes"][f"c{many - 2:05d}"] == {"records": 1}
+
+
+def test_boxes_are_measured_but_for_those_that_are_wrong() -> None:
+    boxes = [(0.5, 0.5), (1.0, 0.25), (math.nan, 0.1), (-0.2, 0.1), (math.inf, 0.5)]
+    found = Statistics().add([_picture(boxes=boxes), _picture()]).as_json()["splits"]["train"]["all"]["boxes"]
+    assert found["count"] == 5
+    assert found["area"] | {"histogram": 0, "quantiles": 0} == {
+        "count": 2, "min": 0.25, "max": 0.25, "mean": 0.25, "median": 0.25, "std": 0.0,
+        "histogram": 0, "quantiles": 0,
+    }  # fmt: skip
+    assert (found["per_image"]["min"], found["per_image"]["max"]) == (0, 5)
+
+
+def test_objects_are_counted_by_class() -> None:
+    records = RecordStatistics()
+    records.add({"image/object/class/text": Feature(FeatureType.BYTES, [b"cat", b"cat"])}, _SPECS)
+    records.add({"image/object/class/text": Feature(FeatureType.BYTES, [b"dog"])}, _SPECS)
+    document = Statistics.of_shard("train", [], records).as_json()
+    assert document["splits"]["train"]["objects"]["classes"] == {"cat": 2, "dog": 1}
+
+
+def test_scores_have_the_names_that_they_are_given() -> None:
+    looks = _looks(np.zeros((1, 1, 3), np.uint8), (0.25, math.nan, 0.5))
+    scores = (
+        Statistics().add([_picture(looks=looks)]).as_json(["brightness", "odd"])["total"]["all"]["scores"]
+    )
+    assert {name: value["mean"] for name, value in scores.items()} == {"brightness": 0.25, "score_2": 0.5}
+
+
+def test_an_empty_shard_leaves_an_empty_split() -> None:
+    document = Statistics.of_shard("test", []).as_json()
+    assert document["splits"]["test"]["all"]["records"] == 0
+    assert document["splits"]["test"]["all"]["width"] == {"count": 0}
+    assert document["normalize"] == {}
+    assert Statistics().as_json()["splits"] == {}
+
+
+def test_what_another_version_stored_is_refused() -> None:
+    with pytest.raises(ValueError, match="format_version"):
+        Statistics.from_state({"format_version": 0, "splits": {}})
+
+
+def test_what_is_no_example_is_left_out() -> None:
+    records = RecordStatistics()
+    records.add_example(b"\xff\xff", _SPECS)
+    records.add_example(encode_example({"x": _ints(1, 2)}), _SPECS)
+    assert records.records == 1
+
+
+@_FEW
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2))), st.permutations(range(3)))
+def test_of_too_many_names_the_first_are_kept_with_all_that_they_have(
+    rows: list[tuple[int, int]], order: list[int]
+) -> None:
+    parts: list[dict[int, int]] = [{}, {}, {}]
+    for name, number in rows:
+        parts[number][name] = parts[number].get(name, 0) + 1
+        keep_first(parts[number], 3)
+    merged: dict[int, int] = {}
+    for number in order:
+        for name, count in parts[number].items():
+            merged[name] = merged.get(name, 0) + count
+        keep_first(merged, 3)
+    names = [name for name, _ in rows]
+    assert first_of(merged, 3) == {name: names.count(name) for name in sorted(set(names))[:3]}

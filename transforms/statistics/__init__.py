@@ -1,0 +1,1 @@
+"""Statistics: what is in a dataset, added up without holding it."""

@@ -1,0 +1,158 @@
+"""`stats.pb`: the records' features as TensorFlow Data Validation reckons and reads them.
+
+A binary `DatasetFeatureStatisticsList` (tensorflow_metadata/proto/v0/statistics.proto). The first of its
+datasets is over all splits and has the name by which TFDV knows such a slice; the others are the splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.feature_statistics import FeatureStatistics, RecordStatistics, is_texts
+from shardwright.schemas.sketches import Buckets, Spread
+from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.tally import Tally
+
+#: What TFDV calls the slice that holds everything (tensorflow_data_validation/constants.py).
+ALL_EXAMPLES = "All Examples"
+#: What TFDV writes for a value that is no UTF-8 (the same file).
+_NOT_UTF8 = "__BYTES_VALUE__"
+#: A feature holds images if so many of its values do.
+_IMAGES = 0.8
+#: As TFDV's StatsOptions have them.
+_TOP_VALUES, _RANKS, _BUCKETS = 20, 1000, 10
+
+
+def stats_pb(statistics: Statistics) -> bytes:
+    """Returns the bytes of `stats.pb`: equal ones for equal statistics."""
+    from tensorflow_metadata.proto.v0 import statistics_pb2
+
+    made = statistics_pb2.DatasetFeatureStatisticsList()
+    _add_dataset(made, ALL_EXAMPLES, statistics.total().records)
+    for split, sums in sorted(statistics.splits.items()):
+        if split:
+            _add_dataset(made, split, sums.records)
+    data: bytes = made.SerializeToString(deterministic=True)
+    return data
+
+
+def _add_dataset(made: Any, name: str, records: RecordStatistics) -> None:
+    dataset = made.datasets.add(name=name, num_examples=records.records)
+    seen = set()
+    for (feature, _), sums in records.first_features().items():
+        # One with values of two types is an error that validation tells; TFDV knows a name once.
+        if feature not in seen:
+            _fill(dataset.features.add(), feature, sums, records.records)
+        seen.add(feature)
+
+
+def _fill(made: Any, name: str, sums: FeatureStatistics, records: int) -> None:
+    made.path.step.append(name)
+    if sums.type is FeatureType.BYTES:
+        made.type = made.STRING if is_texts(sums) else made.BYTES
+    else:
+        made.type = made.INT if sums.type is FeatureType.INT64 else made.FLOAT
+    if sums.values is not None:
+        _fill_string(made.string_stats, sums, sums.values, records)
+    elif sums.type is FeatureType.BYTES:
+        _fill_bytes(made.bytes_stats, sums, records)
+        _add_formats(made, sums.formats)
+    else:
+        _fill_numeric(made.num_stats, sums, records)
+
+
+def _fill_common(made: Any, sums: FeatureStatistics, records: int) -> None:
+    lengths = sums.lengths
+    made.num_non_missing = lengths.count
+    made.num_missing = records - lengths.count
+    made.tot_num_values = int(lengths.sum)
+    if lengths.count:
+        made.min_num_values, made.max_num_values = int(lengths.low), int(lengths.high)
+        made.avg_num_values = lengths.mean
+        _fill_quantiles(made.num_values_histogram, lengths)
+
+
+def _fill_string(made: Any, sums: FeatureStatistics, tally: Tally, records: int) -> None:
+    _fill_common(made.common_stats, sums, records)
+    made.unique = tally.unique
+    if sums.numbers.count:
+        made.avg_length = sums.text_bytes / sums.numbers.count
+    made.invalid_utf8_count = sums.not_utf8
+    # Of values that are as frequent TFDV takes the greater first.
+    pairs = sorted(tally.most_common(), key=lambda pair: (pair[1], pair[0]), reverse=True)
+    for rank, (value, count) in enumerate(pairs[:_RANKS]):
+        text = _text(value)
+        if rank < _TOP_VALUES:
+            made.top_values.add(value=text, frequency=count)
+        made.rank_histogram.buckets.add(low_rank=rank, high_rank=rank, label=text, sample_count=count)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return _NOT_UTF8
+
+
+def _fill_bytes(made: Any, sums: FeatureStatistics, records: int) -> None:
+    _fill_common(made.common_stats, sums, records)
+    if sums.numbers.count:
+        made.avg_num_bytes = sums.numbers.mean
+        made.min_num_bytes, made.max_num_bytes = sums.numbers.low, sums.numbers.high
+        made.max_num_bytes_int = int(sums.numbers.high)
+
+
+def _add_formats(made: Any, formats: Mapping[str, int]) -> None:
+    """Says which image formats there are, by which TFDV checks the schema's `image_domain`."""
+    total = sum(formats.values())
+    if total - formats.get("", 0) < _IMAGES * max(1, total):
+        return
+    made.custom_stats.add(name="domain_info", str="image_domain {}")
+    histogram = made.custom_stats.add(name="image_format_histogram").rank_histogram
+    for name, count in sorted(formats.items()):
+        histogram.buckets.add(label=name or "UNKNOWN", sample_count=count)
+
+
+def _fill_numeric(made: Any, sums: FeatureStatistics, records: int) -> None:
+    _fill_common(made.common_stats, sums, records)
+    numbers = sums.numbers
+    standard = made.histograms.add(type=0, num_nan=sums.nan)
+    quantiles = made.histograms.add(type=1, num_nan=sums.nan)
+    if numbers.count:
+        made.mean, made.std_dev = numbers.mean, numbers.deviation
+        made.num_zeros = numbers.zeros
+        made.min, made.max = numbers.low, numbers.high
+        made.median = numbers.quantiles([0.5])[0]
+        _fill_buckets(standard, numbers.equal_buckets(numbers.low, numbers.high, _BUCKETS))
+        _fill_quantiles(quantiles, numbers)
+    _add_infinite(made, standard, sums)
+
+
+def _add_infinite(made: Any, standard: Any, sums: FeatureStatistics) -> None:
+    """Adds values without end, which are in no bin."""
+    low, high = sums.low_infinite, sums.high_infinite
+    if not low and not high:
+        return
+    made.min = float("-inf") if low else sums.numbers.low
+    made.max = float("inf") if high else sums.numbers.high
+    made.mean = float("nan") if low and high else float("inf") if high else float("-inf")
+    made.std_dev = float("nan")
+    for count, value in ((low, float("-inf")), (high, float("inf"))):
+        if count:
+            standard.buckets.add(low_value=value, high_value=value, sample_count=count)
+
+
+def _fill_buckets(made: Any, buckets: Buckets) -> None:
+    for low, high, count in zip(buckets.edges, buckets.edges[1:], buckets.counts):
+        made.buckets.add(low_value=low, high_value=high, sample_count=count)
+
+
+def _fill_quantiles(made: Any, spread: Spread) -> None:
+    """Adds buckets that hold equally many numbers."""
+    made.type = made.QUANTILES
+    edges = spread.quantiles([part / _BUCKETS for part in range(_BUCKETS + 1)])
+    for low, high in pairwise(edges):
+        made.buckets.add(low_value=low, high_value=high, sample_count=spread.count / _BUCKETS)
