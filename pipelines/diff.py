@@ -1,0 +1,322 @@
+"""`shardwright diff`: what is different between two datasets, and whether that is too much."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.datasets import read_dataset
+from shardwright.pipelines.drift_tables import print_drift
+from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
+from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.result_places import check_result_place
+from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
+from shardwright.schemas.changes import Changes
+from shardwright.schemas.codes import ExitCode, Severity
+from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset
+from shardwright.schemas.drift import Described, Drift, Previous, drift_between, numbers_in
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.thresholds import Refusal, Thresholds, check, parse_thresholds, thresholds_from
+from shardwright.transforms import storage
+from shardwright.transforms.publish import repair_swap
+
+EXAMPLE = "shardwright diff pets-1/ pets-2/ --thresholds limits.yaml"
+
+
+@dataclass(frozen=True)
+class DiffResult:
+    """What is different between two datasets, and which limits that exceeds.
+
+    Attributes:
+      drift: the differences.
+      thresholds: the limits, None where none were given.
+      refusals: those that are exceeded.
+    """
+
+    drift: Drift
+    thresholds: Thresholds | None = None
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether no limit refuses the new dataset."""
+        return all(refusal.severity is not Severity.ERROR for refusal in self.refusals)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the report as it is stored."""
+        limits = None if self.thresholds is None else self.thresholds.as_json()
+        return {
+            **self.drift.as_json(),
+            "thresholds": limits,
+            "refusals": [refusal.as_json() for refusal in self.refusals],
+            "passed": self.passed,
+        }
+
+    def dumps(self) -> str:
+        """Returns the report as text; equal reports are equal texts."""
+        return json.dumps(self.as_json(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
+    """Builds the comparison: one element per shard, then the images that have no like at their place.
+
+    Args:
+      pipeline: a Beam pipeline.
+      old: the one dataset's directory.
+      new: the other one's.
+      result_path: where what became of the images goes, as JSON.
+
+    Returns:
+      The PCollection of the one sum of changes.
+    """
+    import apache_beam as beam
+
+    from shardwright.transforms.diff.rows import LedgerPair, list_pairs
+    from shardwright.transforms.diff.transforms import CompareDatasets
+
+    def keep(changes: Changes) -> Changes:
+        storage.write_bytes(result_path, json.dumps(changes.as_json()).encode())
+        return changes
+
+    def ledgers(old: str, new: str) -> Iterator[LedgerPair]:
+        return list_pairs(old, new, read_dataset(old), read_dataset(new))
+
+    return (
+        pipeline
+        | "Begin" >> beam.Create([(old, new)], reshuffle=False)  # (str, str)
+        | "ListLedgers" >> beam.FlatMapTuple(ledgers).with_output_types(LedgerPair)  # LedgerPair
+        | "CompareDatasets" >> CompareDatasets()  # Changes
+        | "KeepResult" >> beam.Map(keep).with_output_types(Changes)  # Changes
+    )
+
+
+def diff(
+    old: str | os.PathLike[str],
+    new: str | os.PathLike[str],
+    thresholds: Thresholds | Mapping[str, Any] | str | None = None,
+    *,
+    report: str | os.PathLike[str] | None = None,
+    beam_options: Any = None,
+    progress: bool = False,
+) -> DiffResult:
+    """Compares two datasets: the same as `shardwright diff`, as a function.
+
+    Args:
+      old: a dataset directory.
+      new: another one.
+      thresholds: limits for what may be different, or the YAML file that says them.
+      report: where the report goes, as JSON; None for nowhere.
+      beam_options: Beam's PipelineOptions, or a list of its command-line options.
+      progress: whether to show progress on stderr.
+
+    Returns:
+      What is different, and which limits that exceeds.
+
+    Raises:
+      UsageError: there is no such dataset, or it or the limits are damaged.
+      EngineError: the engine, the storage or the machine failed.
+    """
+    old, new, report = os.fspath(old), os.fspath(new), os.fspath(report or "")
+    beam_options = as_beam_options(beam_options)
+    limits = _limits(thresholds)
+    check_result_place("--report", report)
+    before, after = _describe("OLD", old), _describe("NEW", new)
+    if before.dataset.fingerprint == after.dataset.fingerprint:
+        changes = Changes(unchanged=after.dataset.all_records)
+    else:
+        check_reachable(beam_options, OLD=old, NEW=new, report=report)
+        changes = _compare(before, after, report, beam_options, progress)
+        before, after = _with_measurements(before), _with_measurements(after)
+    drift = _drift(before, after, changes)
+    result = DiffResult(drift, limits, () if limits is None else tuple(check(drift, limits)))
+    if report:
+        try:
+            storage.write_bytes(report, result.dumps().encode())
+        except OSError as error:
+            raise EngineError(
+                f"Cannot write the report to {printable(report)}: "
+                f"{(error.strerror or str(error)).lower()}; choose another place with --report."
+            ) from error
+    return result
+
+
+def drift_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Mapping[str, Any]:
+    """Returns what is different from the dataset before, for a page: what `diff` reports.
+
+    Raises:
+      UsageError: in words of `--previous`.
+      EngineError: the engine, the storage or the machine failed.
+    """
+    with _in_words_of_previous():
+        return diff(previous, directory, beam_options=beam_options, progress=progress).as_json()
+
+
+def images_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Previous:
+    """Compares the images of a dataset with those of the one before, for who measures the dataset only then.
+
+    Raises:
+      UsageError: in words of `--previous`.
+      EngineError: the engine, the storage or the machine failed.
+    """
+    with _in_words_of_previous():
+        before, after = _describe("OLD", previous), _describe("NEW", directory)
+        changes = _changes(before, after, "", beam_options, progress)
+        return Previous(_with_measurements(before)._replace(name=printable(previous)), changes)
+
+
+@contextmanager
+def _in_words_of_previous() -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        words = {"OLD": "--previous", "NEW": "--dataset"}
+        first, space, rest = error.message.partition(" ")
+        raise UsageError(words.get(first, first) + space + rest) from error
+
+
+def _changes(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Changes:
+    """Compares the images of two datasets, unless they are equal."""
+    if old.dataset.fingerprint == new.dataset.fingerprint:
+        return Changes(unchanged=new.dataset.all_records)
+    check_reachable(beam_options, OLD=old.name, NEW=new.name, report=report)
+    return _compare(old, new, report, beam_options, progress)
+
+
+def _limits(thresholds: Thresholds | Mapping[str, Any] | str | None) -> Thresholds | None:
+    if isinstance(thresholds, str | os.PathLike):
+        path = os.fspath(thresholds)
+        return parse_thresholds(storage.read_text("--thresholds", path), path)
+    if thresholds is None or isinstance(thresholds, Thresholds):
+        return thresholds
+    try:
+        return thresholds_from(thresholds)
+    except ValueError as error:
+        said = str(error)
+        raise UsageError(f"thresholds: {said}" + ("" if said.endswith("?") else ".")) from None
+
+
+def _describe(what: str, name: str) -> Described:
+    """Reads the `dataset.json` of a dataset.
+
+    Raises:
+      UsageError: if there is none that can be read.
+    """
+    if not name:
+        raise UsageError("diff compares two datasets; write shardwright diff OLD NEW.")
+    storage.require_known(what, name)
+    repair_swap(name)
+    path = storage.join(name, DATASET_JSON)
+    with storage.faults("read", path):
+        try:
+            data = storage.read_bytes(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError(
+                f"{what} {printable(name)} is no finished dataset, for it has no dataset.json; "
+                "check the path, or finish it with convert --resume."
+            ) from None
+    described = Described(printable(name), Dataset.from_bytes(data, printable(path)))
+    _drift(described, described, Changes())  # says at once what is damaged
+    return described._replace(name=name)
+
+
+def _drift(old: Described, new: Described, changes: Changes) -> Drift:
+    try:
+        drift = drift_between(old, new, changes)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        names = " or ".join(dict.fromkeys(printable(one.name) for one in (old, new)))
+        raise UsageError(
+            f"dataset.json or validation.json of {names} is damaged ({error!r}); restore it, or make it anew."
+        ) from error
+    return replace(drift, datasets=type(drift.datasets)(*map(printable, drift.datasets)))
+
+
+def _with_measurements(described: Described) -> Described:
+    """Adds what was measured in a dataset, as far as that is about this build of it."""
+    found: list[Mapping[str, Any] | None] = []
+    for file in (VALIDATION_JSON, STATISTICS_JSON):
+        path = storage.join(described.name, file)
+        with storage.faults("read", path):
+            try:
+                document = json.loads(storage.read_bytes(path))
+            except FileNotFoundError:
+                found.append(None)
+                continue
+            except (ValueError, RecursionError):
+                document = None
+        if not isinstance(document, Mapping):
+            raise UsageError(f"{printable(path)} is damaged; run shardwright validate again, or remove it.")
+        found.append(document if _is_about(document, described.dataset) else None)
+    validation, statistics = found
+    return described._replace(validation=validation, statistics=statistics)
+
+
+def _is_about(document: Mapping[str, Any], dataset: Dataset) -> bool:
+    """Whether a document is about this build of a dataset; statistics may tell by their records only."""
+    if "fingerprint" in document:
+        return bool(document["fingerprint"] == dataset.fingerprint)
+    records = numbers_in(document).get("total.all.records", dataset.all_records)
+    return records == dataset.all_records
+
+
+def _compare(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Changes:
+    """Compares the images of two datasets."""
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    # The last step may run on a machine that does not see this one's temporary files.
+    elsewhere = beam_options.view_as(StandardOptions).runner != cli_options.DEFAULT_RUNNER
+    with tempfile.TemporaryDirectory() as scratch:
+        path = report if report and elsewhere else os.path.join(scratch, "changes.json")
+        with show_progress(progress):
+            run_pipeline(lambda pipeline: build_diff(pipeline, old.name, new.name, path), beam_options)
+        return Changes.from_json(json.loads(fetch_result(path, "--report")))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright diff`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser(
+            "shardwright diff", "Says what is different between two datasets, image by image.", EXAMPLE
+        )
+        parser.add_argument("datasets", nargs="*", metavar="OLD NEW", help="two dataset directories")
+        parser.add_argument(
+            "--thresholds", default="", metavar="FILE",
+            help="a YAML file of limits: exit code 1 if one is exceeded",
+        )  # fmt: skip
+        parser.add_argument("--report", default="", metavar="FILE", help="where a report goes, as JSON")
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        if len(namespace.datasets) != 2:
+            raise UsageError(
+                f"diff compares two datasets, not {len(namespace.datasets)}; write shardwright diff OLD NEW "
+                "and Beam's options behind them."
+            )
+        with quiet_engine(verbose):
+            old, new = namespace.datasets
+            result = diff(
+                old,
+                new,
+                thresholds=namespace.thresholds or None,
+                report=namespace.report or None,
+                beam_options=cli_options.beam_options(rest, cli_options.names_of(namespace)),
+                progress=True,
+            )
+        print_drift(result.drift, None if result.thresholds is None else result.refusals)
+        return int(ExitCode.DONE if result.passed else ExitCode.REFUSED)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,326 @@
+"""What is different between two datasets, as `diff` reports it. Needs no more than what describes each."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from shardwright.schemas.changes import Changes, Kind
+from shardwright.schemas.codes import QUALITY, FindingCode, Outcome
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.distributions import Distance, distance
+from shardwright.schemas.layouts import features_json
+from shardwright.schemas.plan import settings_json
+
+FORMAT_VERSION = 1
+#: Classes whose share changed that are listed, those that changed most.
+_MAX_SHIFTS = 100
+#: Numbers of a document that are compared, at most; a damaged one may have any number.
+_MAX_NUMBERS = 10_000
+#: Numbers of a list that stand for themselves, such as a mean for each channel.
+_MAX_LISTED = 4
+#: What is no number of the pictures, or stands elsewhere too, or is about single classes, which are many.
+_NOT_COMPARED = frozenset({"format_version", "classes", "histogram", "normalize"})
+#: What a validation finds only if it is given something to compare with, which it does not say.
+_ASKED_FOR = frozenset(
+    {
+        FindingCode.SOURCE_MISSING,
+        FindingCode.RECORD_MISSING,
+        FindingCode.SOURCE_CHANGED,
+        FindingCode.SOURCE_LABEL,
+        FindingCode.KEPT_BYTES,
+        FindingCode.EXPECTATION,
+    }
+)
+
+
+class Pair(NamedTuple):
+    """A value in the old and in the new dataset; None where it is not known or not there."""
+
+    old: Any
+    new: Any
+
+
+class Described(NamedTuple):
+    """One dataset with what was measured in it.
+
+    Attributes:
+      name: where it is, as it was named.
+      dataset: its `dataset.json`.
+      validation: its `validation.json`, if that is about it.
+      statistics: its `statistics.json`, if there is one.
+    """
+
+    name: str
+    dataset: Dataset
+    validation: Mapping[str, Any] | None = None
+    statistics: Mapping[str, Any] | None = None
+
+
+class Previous(NamedTuple):
+    """A dataset before another, and what became of its images in that.
+
+    Attributes:
+      described: the dataset.
+      changes: what became of its images.
+    """
+
+    described: Described
+    changes: Changes
+
+
+@dataclass(frozen=True)
+class ClassDrift:
+    """How the classes differ. They are told apart by their names, never by their ids.
+
+    Attributes:
+      overall: the distance between the distributions over classes.
+      splits: the same for each split that both datasets have.
+      new: classes that have records now and had none.
+      vanished: classes that had records and have none.
+      renumbered: class -> its old and its new id, where both datasets have the class and those differ.
+      shifts: class -> its share of the class labels in both, those that changed most first.
+    """
+
+    overall: Distance
+    splits: Mapping[str, Distance]
+    new: tuple[str, ...]
+    vanished: tuple[str, ...]
+    renumbered: Mapping[str, Pair]
+    shifts: Mapping[str, Pair]
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What is different between two datasets.
+
+    Attributes:
+      datasets: their names.
+      fingerprints: what identifies them; equal ones mean the same records.
+      changes: what became of the images.
+      records: split -> records in both, None where a dataset has no such split.
+      bytes: the same in bytes of the shards.
+      classes: how the classes differ.
+      left_out: outcome -> reason -> images left out of both.
+      bad_fraction: share of images with faults in both.
+      quality: finding code -> findings per record of both, None where they were not looked for.
+      statistics: number of `statistics.json` -> its value in both, None where it is unknown.
+      made: layout, features, settings and versions: name -> value in both, where they differ.
+    """
+
+    datasets: Pair
+    fingerprints: Pair
+    changes: Changes
+    records: Mapping[str, Pair]
+    bytes: Mapping[str, Pair]
+    classes: ClassDrift
+    left_out: Mapping[str, Mapping[str, Pair]]
+    bad_fraction: Pair
+    quality: Mapping[str, Pair] = field(default_factory=dict)
+    statistics: Mapping[str, Pair] = field(default_factory=dict)
+    made: Mapping[str, Mapping[str, Pair]] = field(default_factory=dict)
+
+    @property
+    def identical(self) -> bool:
+        """Whether both have the same records, classes and features."""
+        return bool(self.fingerprints.old == self.fingerprints.new)
+
+    @property
+    def all_records(self) -> Pair:
+        """Records of all splits."""
+        return _total(self.records)
+
+    @property
+    def all_bytes(self) -> Pair:
+        """Bytes of all shards."""
+        return _total(self.bytes)
+
+    def fraction(self, kind: Kind) -> float:
+        """Returns the images of one kind of change per record of the old dataset."""
+        records: int = self.all_records.old
+        return self.changes.total(kind) / max(1, records)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the report as it is stored."""
+        classes = self.classes
+        return {
+            "format_version": FORMAT_VERSION,
+            "datasets": self.datasets._asdict(),
+            "fingerprints": self.fingerprints._asdict(),
+            "identical": self.identical,
+            "images": {
+                **self.changes.as_json(),
+                "fractions": {kind.value: self.fraction(kind) for kind in Kind},
+            },
+            "records": {"all": self.all_records._asdict(), "splits": _plain(self.records)},
+            "bytes": {"all": self.all_bytes._asdict(), "splits": _plain(self.bytes)},
+            "classes": {
+                "distance": {
+                    "all": classes.overall._asdict(),
+                    "splits": {split: found._asdict() for split, found in classes.splits.items()},
+                },
+                "new": list(classes.new),
+                "vanished": list(classes.vanished),
+                "renumbered": _plain(classes.renumbered),
+                "shifts": [{"name": name, **pair._asdict()} for name, pair in classes.shifts.items()],
+            },
+            "left_out": {outcome: _plain(reasons) for outcome, reasons in self.left_out.items()},
+            "bad_fraction": self.bad_fraction._asdict(),
+            "quality": _plain(self.quality),
+            "statistics": _plain(self.statistics),
+            "made": {what: _plain(pairs) for what, pairs in self.made.items()},
+        }
+
+
+def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
+    """Returns what is different between two datasets.
+
+    Args:
+      old: the one dataset.
+      new: the other one.
+      changes: what became of the images.
+
+    Raises:
+      KeyError, TypeError, ValueError or AttributeError: if a `dataset.json` is damaged.
+    """
+    both = Pair(old.dataset, new.dataset)
+    splits = list(dict.fromkeys([*both.old.splits, *both.new.splits]))
+    return Drift(
+        datasets=Pair(old.name, new.name),
+        fingerprints=Pair(both.old.fingerprint, both.new.fingerprint),
+        changes=changes,
+        records={
+            split: Pair(*(one.records(split) if split in one.splits else None for one in both))
+            for split in splits
+        },
+        bytes={split: Pair(*(_bytes(one, split) for one in both)) for split in splits},
+        classes=_class_drift(*both),
+        left_out=_left_out(*both),
+        bad_fraction=Pair(*map(_bad_fraction, both)),
+        quality=_quality(old, new),
+        statistics=_pairs(*(numbers_in(one.statistics) for one in (old, new))),
+        made={
+            "layout": _differing({"layout": both.old.layout}, {"layout": both.new.layout}),
+            "features": _differing(*map(_features, both)),
+            "settings": _differing(*(settings_json(one.plan.settings) for one in both)),
+            "versions": _differing(*(dict(one.versions) for one in both)),
+        },
+    )
+
+
+def _total(pairs: Mapping[str, Pair]) -> Pair:
+    return Pair(sum(pair.old or 0 for pair in pairs.values()), sum(pair.new or 0 for pair in pairs.values()))
+
+
+def _plain(pairs: Mapping[str, Pair]) -> dict[str, Any]:
+    return {name: pair._asdict() for name, pair in pairs.items()}
+
+
+def _features(dataset: Dataset) -> dict[str, Any]:
+    return {item["name"]: item for item in features_json(dataset.features)}
+
+
+def _bytes(dataset: Dataset, split: str) -> int | None:
+    return sum(shard.bytes for shard in dataset.splits[split]) if split in dataset.splits else None
+
+
+def _class_drift(old: Dataset, new: Dataset) -> ClassDrift:
+    totals = Pair(*map(_class_counts, (old, new)))
+    sums = Pair(*(max(1, counts.total()) for counts in totals))
+    names = sorted(totals.old.keys() | totals.new.keys())
+    shares = {name: Pair(totals.old[name] / sums.old, totals.new[name] / sums.new) for name in names}
+    shifts = sorted(shares.items(), key=lambda item: (-abs(item[1].new - item[1].old), item[0]))
+    ids = Pair(*({name: one.first_label + i for i, name in enumerate(one.labels)} for one in (old, new)))
+    return ClassDrift(
+        overall=distance(*totals),
+        splits={
+            split: distance(counts, new.class_counts[split])
+            for split, counts in old.class_counts.items()
+            if split in new.class_counts
+        },
+        new=tuple(name for name in names if totals.new[name] and not totals.old[name]),
+        vanished=tuple(name for name in names if totals.old[name] and not totals.new[name]),
+        renumbered={
+            name: Pair(number, ids.new[name])
+            for name, number in ids.old.items()
+            if ids.new.get(name, number) != number
+        },
+        shifts={name: pair for name, pair in shifts[:_MAX_SHIFTS] if pair.old != pair.new},
+    )
+
+
+def _class_counts(dataset: Dataset) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for counts in dataset.class_counts.values():
+        total.update(counts)
+    return total
+
+
+def _left_out(old: Dataset, new: Dataset) -> dict[str, dict[str, Pair]]:
+    found: dict[str, dict[str, Pair]] = {}
+    for outcome in (Outcome.QUARANTINED, Outcome.FILTERED):
+        sides = [dataset.ledger["reasons"].get(outcome.value, {}) for dataset in (old, new)]
+        found[outcome.value] = _pairs(sides[0], sides[1], 0)
+    copies = Pair(*(int(dataset.ledger[Outcome.DEDUPLICATED.value]) for dataset in (old, new)))
+    return {**found, Outcome.DEDUPLICATED.value: {"copy": copies} if any(copies) else {}}
+
+
+def _bad_fraction(dataset: Dataset) -> float:
+    bad, written = (int(dataset.ledger[name.value]) for name in (Outcome.QUARANTINED, Outcome.WRITTEN))
+    return bad / (bad + written) if bad else 0.0
+
+
+def _quality(old: Described, new: Described) -> dict[str, Pair]:
+    """Returns the findings per record for each code that was looked for in one of the datasets."""
+    pairs = {code.value: Pair(*(_rate(one, code.value) for one in (old, new))) for code in FindingCode}
+    return {code: pair for code, pair in sorted(pairs.items()) if any(rate is not None for rate in pair)}
+
+
+def _rate(described: Described, code: str) -> float | None:
+    """Returns the findings of a code per record, None if it was not looked for."""
+    report = described.validation
+    if report is None:
+        return None
+    count, mode = int(report["counts"].get(code, 0)), report["mode"]
+    sought = mode == "quality" or (mode == "full" and code not in QUALITY)
+    if not count and (not sought or code in _ASKED_FOR):
+        return None
+    return count / max(1, described.dataset.all_records)
+
+
+def numbers_in(document: Any) -> dict[str, float]:
+    """Returns the numbers of a JSON document, each under the names that lead to it, joined by dots.
+
+    Those of single classes and of long lists are left out.
+    """
+    found: dict[str, float] = {}
+    for name, value in _leaves(document, ""):
+        if len(found) >= _MAX_NUMBERS:
+            break
+        found[name] = value
+    return found
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for key in sorted(value.keys() - _NOT_COMPARED):
+            yield from _leaves(value[key], f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and len(value) <= _MAX_LISTED:
+        if not any(isinstance(item, list | Mapping) for item in value):
+            for i, item in enumerate(value):
+                yield from _leaves(item, f"{name}.{i}")
+    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        yield name, value
+
+
+def _pairs(old: Mapping[str, Any], new: Mapping[str, Any], missing: Any = None) -> dict[str, Pair]:
+    return {
+        name: Pair(old.get(name, missing), new.get(name, missing)) for name in sorted(old.keys() | new.keys())
+    }
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Pair]:
+    return {name: pair for name, pair in _pairs(old, new).items() if pair.old != pair.new}

@@ -1,0 +1,350 @@
+"""Limits for what may be different between two datasets: a YAML file of one `limit: value` on each line.
+
+min_records: 1000
+max_removed_fraction: 0.05
+max_label_change_fraction: 0.01
+max_class_l_infinity: 0.1
+vanished_classes: refuse
+max_rise: {DARK: 0.01}
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from shardwright.schemas.changes import Kind
+from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.drift import Drift, Pair
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.plain_yaml import load_plain_yaml, places_of_keys
+
+_SHOWN = 3
+_LONGEST_VALUE = 60
+
+
+class Policy(StrEnum):
+    """What is done about something that has no number."""
+
+    ALLOW = "allow"
+    WARN = "warn"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What may be different; nothing is checked of which nothing is said, but that class ids stay.
+
+    Fractions of images are per record of the old dataset. What is said of records and of classes counts for
+    the whole dataset and for each split that both have.
+
+    Attributes:
+      min_records: records that the new dataset must have, or split -> records.
+      max_count_drop: the share of its records that the dataset, or a split of it, may lose.
+      max_count_jump: the share by which its records, or those of a split, may grow.
+      max_added_fraction: images that came.
+      max_removed_fraction: images that went.
+      max_renamed_fraction: images that have another key.
+      max_changed_fraction: images with another source.
+      max_re_encoded_fraction: images stored in another way.
+      max_label_change_fraction: images with other classes.
+      max_split_move_fraction: images in another split.
+      max_class_l_infinity: how far the distributions over classes may be apart, by the largest difference.
+      max_class_jensen_shannon: the same by their Jensen-Shannon distance.
+      max_bad_fraction: share of images with faults in the new dataset.
+      max_rise: finding code -> by how much the findings per record may rise.
+      max_statistics_change: number of `statistics.json` (or the end of its name) -> by which share of the
+        old value it may change.
+      new_classes: classes that had no records.
+      vanished_classes: classes that have none any more.
+      renumbered_classes: classes with another id, which a trained model does not know.
+      changed_features: another layout or features.
+      changed_settings: other settings.
+      changed_versions: other software.
+    """
+
+    min_records: int | Mapping[str, int] | None = None
+    max_count_drop: float | None = None
+    max_count_jump: float | None = None
+    max_added_fraction: float | None = None
+    max_removed_fraction: float | None = None
+    max_renamed_fraction: float | None = None
+    max_changed_fraction: float | None = None
+    max_re_encoded_fraction: float | None = None
+    max_label_change_fraction: float | None = None
+    max_split_move_fraction: float | None = None
+    max_class_l_infinity: float | None = None
+    max_class_jensen_shannon: float | None = None
+    max_bad_fraction: float | None = None
+    max_rise: Mapping[str, float] = field(default_factory=dict)
+    max_statistics_change: Mapping[str, float] = field(default_factory=dict)
+    new_classes: Policy = Policy.ALLOW
+    vanished_classes: Policy = Policy.ALLOW
+    renumbered_classes: Policy = Policy.REFUSE
+    changed_features: Policy = Policy.ALLOW
+    changed_settings: Policy = Policy.ALLOW
+    changed_versions: Policy = Policy.ALLOW
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the limits that are set."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, {})}
+
+
+class Refusal(NamedTuple):
+    """A limit that is exceeded.
+
+    Attributes:
+      name: of the limit.
+      value: what was found, None for what has no number.
+      limit: what was allowed.
+      severity: an error refuses the new dataset, a warning does not.
+      message: one line.
+    """
+
+    name: str
+    value: float | None
+    limit: float | str
+    severity: Severity
+    message: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the refusal as a report stores it."""
+        return self._asdict()
+
+
+_IMAGES = {
+    "max_added_fraction": (Kind.ADDED, "are new"),
+    "max_removed_fraction": (Kind.REMOVED, "are gone"),
+    "max_renamed_fraction": (Kind.RENAMED, "have another key"),
+    "max_changed_fraction": (Kind.CHANGED, "have another source"),
+    "max_re_encoded_fraction": (Kind.RE_ENCODED, "are stored in another way"),
+    "max_label_change_fraction": (Kind.RELABELLED, "have other classes"),
+    "max_split_move_fraction": (Kind.MOVED, "are in another split"),
+}
+_POLICIES = tuple(item.name for item in fields(Thresholds) if isinstance(item.default, Policy))
+_MAPPINGS = ("max_rise", "max_statistics_change")
+
+
+def check(drift: Drift, thresholds: Thresholds) -> list[Refusal]:
+    """Returns the limits that a drift exceeds; one that cannot be checked counts as exceeded."""
+    return [
+        *_check_records(drift, thresholds),
+        *_check_images(drift, thresholds),
+        *_check_classes(drift, thresholds),
+        # Nothing else was read of identical datasets, nor need it be.
+        *([] if drift.identical else _check_quality(drift, thresholds)),
+        *([] if drift.identical else _check_statistics(drift, thresholds)),
+        *_check_policies(drift, thresholds),
+    ]
+
+
+def _over(name: str, value: float, limit: float, what: str) -> Iterator[Refusal]:
+    """Yields a refusal if a value is above its limit."""
+    if value > limit:
+        message = f"{name}: {what}: {value:.6g}, more than {limit:g}"
+        yield Refusal(name, value, limit, Severity.ERROR, message)
+
+
+def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+    least = thresholds.min_records
+    wanted = {"": least} if isinstance(least, int) else dict(least or {})
+    for split, limit in wanted.items():
+        count = (drift.records.get(split, Pair(0, 0)) if split else drift.all_records).new or 0
+        if count < limit:
+            what = f"split {split!r} has" if split else "the new dataset has"
+            message = f"min_records: {what} {count:,} records, fewer than {limit:,}"
+            yield Refusal("min_records", count, limit, Severity.ERROR, message)
+    sizes = {"the dataset": drift.all_records}
+    sizes |= {f"split {split!r}": pair for split, pair in drift.records.items()}
+    for what, (old, new) in sizes.items():
+        if not old:
+            continue
+        text = f"{what} went from {old:,} to {new or 0:,} records"
+        growth = (new or 0) / old - 1
+        if thresholds.max_count_drop is not None:
+            yield from _over("max_count_drop", -growth, thresholds.max_count_drop, text)
+        if thresholds.max_count_jump is not None:
+            yield from _over("max_count_jump", growth, thresholds.max_count_jump, text)
+
+
+def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+    for name, (kind, what) in _IMAGES.items():
+        limit = getattr(thresholds, name)
+        if limit is not None:
+            count, records = drift.changes.total(kind), drift.all_records.old
+            text = f"{count:,} images {what}, to {records:,} in the old dataset"
+            yield from _over(name, drift.fraction(kind), limit, text)
+    if thresholds.max_bad_fraction is not None:
+        text = "share of images with faults in the new dataset"
+        yield from _over("max_bad_fraction", drift.bad_fraction.new, thresholds.max_bad_fraction, text)
+
+
+def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+    found = {"of the dataset": drift.classes.overall}
+    found |= {f"of split {split!r}": one for split, one in drift.classes.splits.items()}
+    for where, one in found.items():
+        if thresholds.max_class_l_infinity is not None:
+            widest = f", most that of {_text(one.name)}" if one.name else ""
+            text = f"the classes {where} changed their shares{widest}"
+            yield from _over("max_class_l_infinity", one.l_infinity, thresholds.max_class_l_infinity, text)
+        if thresholds.max_class_jensen_shannon is not None:
+            text = f"distance between the distributions over classes {where}"
+            limit = thresholds.max_class_jensen_shannon
+            yield from _over("max_class_jensen_shannon", one.jensen_shannon, limit, text)
+
+
+def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+    for code, limit in thresholds.max_rise.items():
+        rates = drift.quality.get(code, Pair(None, None))
+        if None in rates:
+            where = " and ".join(name for name, rate in rates._asdict().items() if rate is None)
+            advice = f"the {where} dataset was not validated for it; run shardwright validate --quality first"
+            yield _unknown("max_rise", code, limit, advice)
+        else:
+            text = f"findings of {code} per record went from {_digits(rates.old)} to {_digits(rates.new)}"
+            yield from _over("max_rise", rates.new - rates.old, limit, text)
+
+
+def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+    known = {name: pair for name, pair in drift.statistics.items() if None not in pair}
+    for wanted, limit in thresholds.max_statistics_change.items():
+        pairs = {name: pair for name, pair in known.items() if f".{name}".endswith(f".{wanted}")}
+        if not pairs:
+            advice = "no such number is in both statistics.json; run shardwright validate --quality on both"
+            yield _unknown("max_statistics_change", wanted, limit, advice)
+        for name, pair in pairs.items():
+            text = f"{_text(name)} went from {_digits(pair.old)} to {_digits(pair.new)}"
+            if pair.old:
+                change = abs(pair.new - pair.old) / abs(pair.old)
+                yield from _over("max_statistics_change", change, limit, text)
+            elif pair.new:
+                message = f"max_statistics_change: {text}, more than any share of nothing"
+                yield Refusal("max_statistics_change", None, limit, Severity.ERROR, message)
+
+
+def _digits(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _unknown(name: str, what: str, limit: float, advice: str) -> Refusal:
+    message = f"{name}: {_text(what)} cannot be checked, for {advice}"
+    return Refusal(name, None, limit, Severity.ERROR, message)
+
+
+def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+    made = drift.made
+    found = {
+        "new_classes": drift.classes.new,
+        "vanished_classes": drift.classes.vanished,
+        "renumbered_classes": tuple(drift.classes.renumbered),
+        "changed_features": (*made.get("layout", ()), *made.get("features", ())),
+        "changed_settings": tuple(made.get("settings", ())),
+        "changed_versions": tuple(made.get("versions", ())),
+    }
+    for name, names in found.items():
+        policy = getattr(thresholds, name)
+        if names and policy is not Policy.ALLOW:
+            severity = Severity.WARNING if policy is Policy.WARN else Severity.ERROR
+            listed = ", ".join(map(_text, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+            message = f"{name}: {len(names):,} ({listed}), {policy.value} is set"
+            yield Refusal(name, len(names), policy.value, severity, message)
+
+
+def _text(name: str) -> str:
+    return repr(name if len(name) <= _LONGEST_VALUE else name[:_LONGEST_VALUE] + "...")
+
+
+class _Wrong(ValueError):
+    """What is wrong with a file of limits, and under which keys."""
+
+    def __init__(self, message: str, *path: Any) -> None:
+        super().__init__(message)
+        self.path = tuple(map(str, path))
+
+
+def parse_thresholds(text: str, path: str) -> Thresholds:
+    """Reads a file of limits.
+
+    Args:
+      text: YAML.
+      path: of the file, for messages.
+
+    Raises:
+      UsageError: saying what is wrong, where, and what may be written.
+    """
+    try:
+        said = load_plain_yaml(text)
+        try:
+            return thresholds_from(said)
+        except _Wrong as wrong:
+            line, column = places_of_keys(text).get(wrong.path, (1, 1))
+            raise ValueError(f"line {line}, column {column}: {wrong}") from None
+    except ValueError as error:
+        why = str(error)
+        raise UsageError(f"--thresholds {path}: {why}{'' if why.endswith('?') else '.'}") from None
+
+
+def thresholds_from(said: Any) -> Thresholds:
+    """Returns limits from what a file says.
+
+    Raises:
+      ValueError: if it says anything else.
+    """
+    if said is None:
+        return Thresholds()
+    if not isinstance(said, Mapping):
+        raise _Wrong("write one `limit: value` on each line, such as max_removed_fraction: 0.05")
+    known = [item.name for item in fields(Thresholds)]
+    values: dict[str, Any] = {}
+    for name, value in said.items():
+        if name not in known:
+            hint = nearest(str(name), known) or f"; choose from {', '.join(known)}"
+            raise _Wrong(f"there is no limit {_text(str(name))}{hint}", name)
+        values[name] = _value(name, value)
+    return Thresholds(**values)
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in _POLICIES:
+        if value not in list(Policy):
+            raise _Wrong(f"{name}: write refuse, warn or allow, not {_text(str(value))}", name)
+        return Policy(value)
+    if name == "min_records":
+        if not isinstance(value, Mapping):
+            return _records(value, name)
+        return {_name(split, name): _records(count, name, split) for split, count in value.items()}
+    if name not in _MAPPINGS:
+        return _number(value, name)
+    if not isinstance(value, Mapping):
+        example = "{DARK: 0.01}" if name == "max_rise" else "{brightness.mean: 0.1}"
+        raise _Wrong(f"{name}: write a limit for each name, such as {example}", name)
+    for key in value:
+        if name == "max_rise" and key not in FindingCode.__members__:
+            hint = nearest(str(key), list(FindingCode.__members__)) or "; see shardwright validate --help"
+            raise _Wrong(f"{name}: there is no finding {_text(str(key))}{hint}", name, key)
+    return {_name(key, name): _number(limit, name, key) for key, limit in value.items()}
+
+
+def _name(key: Any, name: str) -> str:
+    if not isinstance(key, str) or not key:
+        raise _Wrong(f"{name}: {_text(str(key))} is no name; put it in quotes", name, key)
+    return key
+
+
+def _records(value: Any, *path: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _Wrong(f"{path[0]}: write a number of records, not {_text(str(value))}", *path)
+    return value
+
+
+def _number(value: Any, *path: Any) -> float:
+    if isinstance(value, str):  # 1e-3 is a text in YAML
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    wrong = isinstance(value, bool) or not isinstance(value, int | float)
+    if wrong or not 0 <= value <= 1e300:
+        raise _Wrong(f"{path[0]}: write a number such as 0.05, not {_text(str(value))}", *path)
+    return float(value)

@@ -1,0 +1,228 @@
+"""`shardwright diff`: two conversions of photos, limits as a gate, and wrong input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.pipelines.cli import main
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.diff import DiffResult, diff
+from shardwright.pipelines.drift_tables import print_drift
+from shardwright.schemas.changes import Kind
+from shardwright.schemas.errors import UsageError
+
+Capture = pytest.CaptureFixture[str]
+LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def edited(sound_dataset: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The photos with a few edits, converted by the plan of the sound dataset."""
+    root = tmp_path_factory.mktemp("edited")
+    source = Path(shutil.copytree(photos, root / "in"))
+    (source / "birds" / "owl.jpg").unlink()
+    (source / "birds" / "eagle.jpg").rename(source / "buildings" / "eagle.jpg")
+    shutil.copy(source / "birds" / "dove.png", source / "birds" / "canary.png")
+    (source / "new 'class' <b>").mkdir()
+    shutil.copy(source / "birds" / "turkey.png", source / "new 'class' <b>" / "x\n.png")
+    (source / "birds" / "rooster.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    convert(
+        input=str(source),
+        output=str(root / "out"),
+        resize=64,
+        plan_from=str(sound_dataset),
+        max_bad_fraction=0.5,
+    )
+    return root / "out"
+
+
+@pytest.fixture(scope="module")
+def result(sound_dataset: Path, edited: Path) -> DiffResult:
+    return diff(str(sound_dataset), str(edited))
+
+
+def listed(result: DiffResult, kind: Kind) -> list[tuple[str, ...]]:
+    return [tuple(change) for change in result.drift.changes.listed.get(kind.value, ())]
+
+
+def test_each_edit_is_found_and_nothing_else(result: DiffResult) -> None:
+    changes = result.drift.changes
+    assert {kind: changes.total(kind) for kind in Kind if changes.total(kind)} == {
+        Kind.ADDED: 1, Kind.REMOVED: 2, Kind.RENAMED: 1, Kind.CHANGED: 1, Kind.RELABELLED: 1, Kind.MOVED: 1
+    }  # fmt: skip
+    assert changes.unchanged == 57
+    ((added, why, _),) = listed(result, Kind.ADDED)
+    assert (added, why) == ("new 'class' <b>/x\n.png", "")
+    assert [(key, why) for key, _, why in listed(result, Kind.REMOVED)] == [
+        ("birds/owl.jpg", ""),
+        ("birds/rooster.png", listed(result, Kind.REMOVED)[1][2]),
+    ]
+    assert listed(result, Kind.REMOVED)[1][2].startswith("quarantined: ")
+    assert listed(result, Kind.RENAMED) == [("buildings/eagle.jpg", "birds/eagle.jpg", "buildings/eagle.jpg")]
+    assert listed(result, Kind.RELABELLED) == [("buildings/eagle.jpg", "birds", "buildings")]
+    assert [key for key, *_ in listed(result, Kind.CHANGED)] == ["birds/canary.png"]
+    assert result.drift.all_records == (61, 60)
+    assert result.drift.classes.new == ("new 'class' <b>",)
+    assert result.passed and not result.drift.identical
+
+
+def test_the_report_is_the_same_each_time(sound_dataset: Path, edited: Path, tmp_path: Path) -> None:
+    texts = []
+    for options in ([], ["--runner=DirectRunner"]):
+        report = tmp_path / f"report{len(options)}.json"
+        assert main(["diff", str(sound_dataset), str(edited), "--report", str(report), *options]) == 0
+        texts.append(report.read_text())
+    assert texts[0] == texts[1]
+    stored = json.loads(texts[0])
+    assert stored["format_version"] == 1 and stored["thresholds"] is None and stored["passed"]
+    assert stored["images"]["removed"] == 2 and stored["images"]["fractions"]["removed"] == 2 / 61
+
+
+def test_people_see_what_is_different(result: DiffResult, capsys: Capture) -> None:
+    print_drift(result.drift)
+    out = " ".join(capsys.readouterr().out.split())
+    for text in ("birds/eagle.jpg ->", "new 'class' <b>", r"x\n.png", "birds buildings 1", "unchanged 57"):
+        assert text in out
+    assert "Traceback" not in out
+
+
+def test_limits_are_a_gate(sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture) -> None:
+    limits, report = tmp_path / "limits.yaml", tmp_path / "report.json"
+    arguments = [
+        "diff",
+        str(sound_dataset),
+        str(edited),
+        "--thresholds",
+        str(limits),
+        "--report",
+        str(report),
+    ]
+    limits.write_text("max_removed_fraction: 0.05\nmin_records: 50\nnew_classes: warn\n")
+    assert main(arguments) == 0
+    assert "warning: new_classes: 1" in capsys.readouterr().out
+    limits.write_text(
+        "max_removed_fraction: 0.01\nmin_records: 500\nnew_classes: warn\nmax_rise: {DARK: 0}\n"
+    )
+    assert main(arguments) == 1
+    refused = [line for line in capsys.readouterr().out.splitlines() if "refused: " in line]
+    assert [line.split()[1] for line in refused] == ["min_records:", "max_removed_fraction:", "max_rise:"]
+    stored = json.loads(report.read_text())
+    assert not stored["passed"] and len(stored["refusals"]) == 4
+    assert stored["thresholds"]["min_records"] == 500
+
+
+def test_equal_datasets_are_identical_and_no_ledger_is_read(
+    sound_dataset: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    other = Path(shutil.copytree(sound_dataset, tmp_path / "other"))
+    shutil.rmtree(other / "_shards")
+    assert main(["diff", str(sound_dataset), str(other)]) == 0
+    assert "are identical: 61 records" in capsys.readouterr().out
+    found = diff(str(sound_dataset), str(other), {"min_records": 61, "max_rise": {"DARK": 0}})
+    assert found.passed and found.drift.identical
+    assert found.drift.changes.unchanged == 61
+    assert not any(found.drift.changes.total(kind) for kind in Kind)
+
+
+def validated(dataset: Path, target: Path, **documents: Any) -> Path:
+    """Copies a dataset and adds what a validation would have stored."""
+    copy = Path(shutil.copytree(dataset, target))
+    fingerprint = json.loads((copy / "dataset.json").read_text())["fingerprint"]
+    for name, document in documents.items():
+        (copy / f"{name}.json").write_text(json.dumps({"fingerprint": fingerprint, **document}))
+    return copy
+
+
+def test_what_was_measured_is_compared(
+    sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    def measured(dataset: Path, name: str, dark: int, mean: float) -> str:
+        validation = {"mode": "quality", "counts": {"DARK": dark} if dark else {}}
+        statistics = {"total": {"all": {"scores": {"brightness": {"mean": mean}}}}}
+        return str(validated(dataset, tmp_path / name, validation=validation, statistics=statistics))
+
+    old, new = measured(sound_dataset, "a", 0, 100.0), measured(edited, "b", 6, 80.0)
+    found = diff(old, new, {"max_rise": {"DARK": 0.05}, "max_statistics_change": {"brightness.mean": 0.1}})
+    assert found.drift.quality["DARK"] == (0.0, 0.1)
+    assert found.drift.statistics == {"total.all.scores.brightness.mean": (100.0, 80.0)}
+    assert [refusal.name for refusal in found.refusals] == ["max_rise", "max_statistics_change"]
+    print_drift(found.drift)
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("scores.brightness.mean", "DARK", "10.0000%"))
+    Path(new, "statistics.json").write_text('{"total": {"all": {"records": 61}}}')
+    assert diff(old, new).drift.statistics["total.all.scores.brightness.mean"] == (100.0, None)
+    document = Path(old, "validation.json")
+    document.write_text(json.dumps({"fingerprint": "of another build"}))
+    assert diff(old, new).drift.quality["DARK"] == (None, 0.1)
+    document.write_text("{")
+    with pytest.raises(UsageError, match=r"validation.json is damaged; run shardwright validate"):
+        diff(old, new)
+
+
+def test_wrong_ledgers_end_in_a_sentence(
+    sound_dataset: Path, edited: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    broken = Path(shutil.copytree(edited, tmp_path / "broken"))
+    ledger = broken / LEDGER
+    whole = ledger.read_bytes()
+    twice = gzip.decompress(whole).splitlines(keepends=True)
+    stranger = (broken / LEDGER.replace("00001-of", "00002-of")).read_bytes()
+    for content, message in (
+        (None, "is missing"),
+        (whole[:100], "is damaged"),
+        (stranger, "belongs to another build"),
+        (gzip.compress(b"".join([*twice, twice[-1]])), "twice"),
+    ):
+        ledger.unlink()
+        if content is not None:
+            ledger.write_bytes(content)
+        assert main(["diff", str(sound_dataset), str(broken)]) == 2
+        error = capfd.readouterr().err
+        assert message in error and len(error.strip().splitlines()) == 1
+        ledger.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "not 0; write shardwright diff OLD NEW"),
+        (["{sound}"], "not 1"),
+        (["{sound}", "{sound}", "{sound}"], "not 3"),
+        (["", "{sound}"], "write shardwright diff OLD NEW"),
+        (["{sound}", "{tmp}/nothing"], "has no dataset.json"),
+        (["{tmp}", "{sound}"], "has no dataset.json"),
+        (["{sound}", "{sound}/dataset.json"], "has no dataset.json"),
+        (["{sound}", "odd://x"], "there is no storage for odd://"),
+        (["{sound}", "{tmp}/damaged"], "is damaged"),
+        (["{sound}", "{sound}", "--thresholds", "{tmp}/none.yaml"], "no such file"),
+        (["{sound}", "{sound}", "--thresholds", "{tmp}/wrong.yaml"], "line 1, column 1"),
+        (["{sound}", "{sound}", "--treshold", "x"], "did you mean --thresholds?"),
+    ],
+)
+def test_wrong_arguments_end_in_a_sentence(
+    sound_dataset: Path, tmp_path: Path, capsys: Capture, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "wrong.yaml").write_text("min_record: 7")
+    document = json.loads((sound_dataset / "dataset.json").read_text())
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "dataset.json").write_text(json.dumps({**document, "ledger": {}}))
+    values = [text.format(sound=sound_dataset, tmp=tmp_path) for text in arguments]
+    assert main(["diff", *values]) == 2
+    error = capsys.readouterr().err
+    assert message in error and len(error.strip().splitlines()) == 1
+
+
+def test_a_report_that_cannot_be_written(sound_dataset: Path, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "file").write_text("")
+    report = ["--report", str(tmp_path / "file" / "report.json")]
+    assert main(["diff", str(sound_dataset), str(sound_dataset), *report]) == 2
+    assert "file is no directory; choose another place" in capsys.readouterr().err
+    report = ["--report", "/proc/here.json"]
+    assert main(["diff", str(sound_dataset), str(sound_dataset), *report]) == 3
+    assert "choose another place with --report" in capsys.readouterr().err

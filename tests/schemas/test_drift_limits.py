@@ -1,0 +1,216 @@
+"""Limits for drift: what a file of them may say, and what exceeds them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas import thresholds as limits
+from shardwright.schemas.changes import Change, Changes, Kind
+from shardwright.schemas.codes import Severity
+from shardwright.schemas.distributions import Distance
+from shardwright.schemas.drift import ClassDrift, Drift, Pair
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.thresholds import Policy, Thresholds, check, parse_thresholds
+
+SAME = Drift(
+    datasets=Pair("old", "new"),
+    fingerprints=Pair("a", "b"),
+    changes=Changes(unchanged=100),
+    records={"train": Pair(80, 80), "test": Pair(20, 20)},
+    bytes={"train": Pair(800, 800), "test": Pair(200, 200)},
+    classes=ClassDrift(Distance(0, "", 0), {"train": Distance(0, "", 0)}, (), (), {}, {}),
+    left_out={},
+    bad_fraction=Pair(0.0, 0.0),
+)
+
+
+def with_changes(**counts: int) -> Drift:
+    changes = Changes()
+    for name, count in counts.items():
+        for number in range(count):
+            changes.note(Kind(name), "train", Change(f"{number}", "", ""))
+    return replace(SAME, changes=changes)
+
+
+def names(drift: Drift, **wanted: Any) -> list[str]:
+    return [refusal.name for refusal in check(drift, Thresholds(**wanted))]
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind"),
+    [
+        ("max_added_fraction", "added"),
+        ("max_removed_fraction", "removed"),
+        ("max_renamed_fraction", "renamed"),
+        ("max_changed_fraction", "changed"),
+        ("max_re_encoded_fraction", "re_encoded"),
+        ("max_label_change_fraction", "relabelled"),
+        ("max_split_move_fraction", "moved"),
+    ],
+)
+def test_each_kind_of_change_has_its_limit(limit: str, kind: str) -> None:
+    drift = with_changes(**{kind: 5})
+    assert names(drift, **{limit: 0.05}) == []
+    assert names(drift, **{limit: 0.049}) == [limit]
+    others = {name: 0.0 for name in limits._IMAGES if name != limit}
+    assert names(drift, **others) == []
+    (refusal,) = check(drift, Thresholds(**{limit: 0.01}))
+    assert (refusal.value, refusal.limit, refusal.severity) == (0.05, 0.01, Severity.ERROR)
+    assert "5 images" in refusal.message and "\n" not in refusal.message
+
+
+def test_every_change_of_an_empty_dataset_is_too_much() -> None:
+    drift = replace(with_changes(added=1), records={"train": Pair(0, 1)})
+    assert names(drift, max_added_fraction=0.99) == ["max_added_fraction"]
+
+
+def test_records_may_fall_and_grow_as_far_as_is_said() -> None:
+    drift = replace(SAME, records={"train": Pair(80, 100), "test": Pair(20, 10), "new": Pair(None, 7)})
+    assert names(drift, max_count_jump=0.25, max_count_drop=0.5) == []
+    assert names(drift, max_count_jump=0.2) == ["max_count_jump"]
+    (refusal,) = check(drift, Thresholds(max_count_drop=0.1))
+    assert refusal.value == 0.5 and "split 'test' went from 20 to 10" in refusal.message
+    gone = replace(SAME, records={"train": Pair(80, 80), "test": Pair(20, None)})
+    assert [refusal.value for refusal in check(gone, Thresholds(max_count_drop=0.3))] == [1.0]
+
+
+def test_records_that_there_must_be() -> None:
+    assert names(SAME, min_records=100) == []
+    assert names(SAME, min_records=101) == ["min_records"]
+    assert names(SAME, min_records={"train": 80, "test": 20}) == []
+    found = check(SAME, Thresholds(min_records={"train": 80, "test": 21, "other": 1}))
+    assert [refusal.value for refusal in found] == [20, 0]
+
+
+def test_distances_of_classes() -> None:
+    classes = replace(SAME.classes, splits={"train": Distance(0.2, "cat\n", 0.3)})
+    drift = replace(SAME, classes=classes)
+    assert names(drift, max_class_l_infinity=0.2, max_class_jensen_shannon=0.3) == []
+    wanted = {"max_class_l_infinity": 0.19, "max_class_jensen_shannon": 0.29}
+    assert names(drift, **wanted) == list(wanted)
+    assert "'cat\\n'" in check(drift, Thresholds(max_class_l_infinity=0.0))[0].message
+
+
+def test_faults_and_findings() -> None:
+    quality = {"DARK": Pair(0.1, 0.15), "BLURRY": Pair(None, 0.1)}
+    drift = replace(SAME, bad_fraction=Pair(0.0, 0.02), quality=quality)
+    assert names(drift, max_bad_fraction=0.02, max_rise={"DARK": 0.06}) == []
+    assert names(drift, max_bad_fraction=0.01, max_rise={"DARK": 0.04}) == ["max_bad_fraction", "max_rise"]
+    (refusal,) = check(drift, Thresholds(max_rise={"BLURRY": 1.0}))
+    assert refusal.value is None and "the old dataset was not validated" in refusal.message
+    assert names(replace(drift, fingerprints=Pair("a", "a")), max_rise={"BLURRY": 1.0}) == []
+
+
+def test_statistics_are_found_by_the_end_of_their_name() -> None:
+    statistics = {
+        "splits.train.brightness.mean": Pair(100.0, 90.0),
+        "splits.test.brightness.mean": Pair(100.0, 70.0),
+        "splits.test.darkbrightness.mean": Pair(1.0, 9.0),
+        "splits.test.zero": Pair(0, 4),
+        "splits.new.brightness.mean": Pair(None, 4),
+    }
+    drift = replace(SAME, statistics=statistics)
+    assert names(drift, max_statistics_change={"brightness.mean": 0.3}) == []
+    (refusal,) = check(drift, Thresholds(max_statistics_change={"brightness.mean": 0.2}))
+    assert "splits.test.brightness.mean" in refusal.message and refusal.value == pytest.approx(0.3)
+    for unknown in ("zero", "nothing", "splits.new.brightness.mean"):
+        (refusal,) = check(drift, Thresholds(max_statistics_change={unknown: 9.0}))
+        assert refusal.value is None
+
+
+@pytest.mark.parametrize(
+    ("name", "drift"),
+    [
+        ("new_classes", replace(SAME, classes=replace(SAME.classes, new=("cat",)))),
+        ("vanished_classes", replace(SAME, classes=replace(SAME.classes, vanished=("cat",)))),
+        ("renumbered_classes", replace(SAME, classes=replace(SAME.classes, renumbered={"cat": Pair(1, 2)}))),
+        ("changed_features", replace(SAME, made={"layout": {"cat": Pair(1, 2)}})),
+        ("changed_settings", replace(SAME, made={"settings": {"cat": Pair(1, 2)}})),
+        ("changed_versions", replace(SAME, made={"versions": {"cat": Pair(1, 2)}})),
+    ],
+)
+def test_policies(name: str, drift: Drift) -> None:
+    for policy, severities in (("allow", []), ("warn", [Severity.WARNING]), ("refuse", [Severity.ERROR])):
+        found = check(drift, parse_thresholds(f"{name}: {policy}", "it"))
+        assert [refusal.severity for refusal in found] == severities
+        assert all("'cat'" in refusal.message for refusal in found)
+
+
+def test_without_a_word_only_a_class_with_another_id_is_refused() -> None:
+    everything = replace(
+        with_changes(**{kind.value: 50 for kind in Kind}),
+        records={"train": Pair(80, 1)},
+        classes=ClassDrift(Distance(1, "a", 1), {}, ("a",), ("b",), {"c": Pair(1, 2)}, {}),
+        bad_fraction=Pair(0.0, 1.0),
+        made={"settings": {"a": Pair(1, 2)}},
+    )
+    assert [refusal.name for refusal in check(everything, Thresholds())] == ["renumbered_classes"]
+
+
+def test_a_file_may_say_everything_or_nothing() -> None:
+    text = "\n".join(
+        {
+            "min_records": "min_records: {train: 5}",
+            "max_rise": "max_rise:\n  DARK: 0.01\n  UNDECODABLE: 0",
+            "max_statistics_change": "max_statistics_change: {brightness.mean: 1e-1}",
+        }.get(item.name, f"{item.name}: {'warn' if item.name in limits._POLICIES else 0.5}")
+        for item in fields(Thresholds)
+    )
+    found = parse_thresholds(text, "it")
+    assert found.max_rise == {"DARK": 0.01, "UNDECODABLE": 0.0}
+    assert found.min_records == {"train": 5}
+    assert found.vanished_classes is Policy.WARN
+    assert found.as_json().keys() == {item.name for item in fields(Thresholds)}
+    for empty in ("", "# nothing\n", "{}"):
+        assert parse_thresholds(empty, "it") == Thresholds()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n  max_aded_fraction: 1", r"line 2, column 3: .*did you mean max_added_fraction\?$"),
+        ("zzz: 1", r"line 1, column 1: there is no limit 'zzz'; choose from min_records, "),
+        ("max_rise:\n  DARKK: 1", r"line 2, column 3: max_rise: .*did you mean DARK\?$"),
+        ("max_rise:\n  {DARK: -1}", r"line 2, column 4: max_rise: write a number such as 0.05, not '-1'\.$"),
+        ("max_rise: 0.1", r"write a limit for each name, such as \{DARK"),
+        ("max_statistics_change: 0.1", r"such as \{brightness"),
+        ("max_statistics_change: {1: 0.1}", r"column 25: .*in quotes"),
+        ("max_added_fraction: .nan", "write a number"),
+        ("max_added_fraction: .inf", "write a number"),
+        ("max_added_fraction: true", "write a number"),
+        ("max_added_fraction: 5%", "not '5%'"),
+        ("max_added_fraction:", "write a number"),
+        ("min_records: 1.5", "write a number of records"),
+        ("min_records: {train: -1}", r"column 15: .*number of records"),
+        ("new_classes: no", "write refuse, warn or allow, not 'False'"),
+        ("new_classes: [a]", "write refuse, warn or allow"),
+        ("- a", "write one `limit: value` on each line"),
+        ("max_rise: {a", r"no YAML in line 1"),
+        ("a: &x 1\nb: *x", "write out what"),
+        ("min_records: 1\nmin_records: 2", "stands twice"),
+        ("[a]: 1", "there is no limit|no YAML"),
+    ],
+)
+def test_what_is_wrong_is_said_and_where(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_thresholds(text, "limits.yaml")
+    assert caught.value.message.startswith("--thresholds limits.yaml: ")
+    assert re.search(message, caught.value.message)
+    assert "\n" not in caught.value.message
+
+
+@given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.floats(), st.booleans())))
+def test_no_file_ends_in_anything_but_limits_or_a_message(said: dict[str, Any]) -> None:
+    import yaml
+
+    try:
+        parse_thresholds(yaml.safe_dump(said, allow_unicode=True), "it")
+    except UsageError:
+        return
+    assert said.keys() <= {item.name for item in fields(Thresholds)}

@@ -1,0 +1,287 @@
+"""Two datasets compared by their ledgers: what was edited is what is found, wherever the images lie."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.util import assert_that
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.schemas.changes import Change, Changes, Kind
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger
+from shardwright.schemas.plan import ledger_file
+from shardwright.transforms.diff.compare import compare_rows, note_gone_or_come, pair_renamed
+from shardwright.transforms.diff.rows import (
+    NEW,
+    OLD,
+    LedgerPair,
+    Packer,
+    Row,
+    bucket_count,
+    ledger_rows,
+    unpack_rows,
+)
+from shardwright.transforms.diff.transforms import CompareDatasets
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of a made-up dataset."""
+
+    key: str
+    source: str
+    label: str = "cat"
+    split: str = "train"
+    length: int = 100
+
+
+def entry(image: Image) -> Entry:
+    sha256 = hashlib.sha256(image.source.encode()).hexdigest()
+    return Entry(image.key, "written", f"{len(image.source)}:1", sha256, image.label, 0, image.length, "kept")
+
+
+def write(
+    directory: Path, entries: Sequence[Entry], split: str = "train", shard: int = 0, of: int = 1
+) -> Shard:
+    """Writes the ledger of a shard."""
+    file = f"{split}-{shard:05d}-of-{of:05d}.tfrecord"
+    sha256 = hashlib.sha256(repr(entries).encode()).hexdigest()
+    written = sum(item.outcome == "written" for item in entries)
+    result = ShardResult(file, split, shard, of, "", written, 9, sha256, {"written": written}, {}, {})
+    path = directory / ledger_file(split, shard, of)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(dump_ledger(result, entries))
+    return result.as_shard()
+
+
+def write_all(directory: Path, images: Sequence[Image], shards: int) -> dict[str, Shard]:
+    """Writes the ledgers of a dataset; returns its shards by the ledger's path."""
+    found = {}
+    for split in ("train", "test"):
+        for number in range(shards):
+            own = [
+                entry(image)
+                for image in images
+                if image.split == split and sum(image.key.encode()) % shards == number
+            ]
+            found[ledger_file(split, number, shards)] = write(directory, own, split, number, shards)
+    return found
+
+
+def pairs_of(root: Path, old: dict[str, Shard], new: dict[str, Shard]) -> list[LedgerPair]:
+    none = Shard("", 0, 0, "")
+    return [
+        LedgerPair(
+            file,
+            file.partition("/")[2].partition("-")[0],
+            (str(root / "old") if file in old else None, str(root / "new") if file in new else None),
+            (old.get(file, none).sha256, new.get(file, none).sha256),
+            old.get(file, none).records + new.get(file, none).records,
+        )
+        for file in sorted({*old, *new})
+    ]
+
+
+def short(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()[:32]
+
+
+def edit(random: Random, images: list[Image]) -> tuple[list[Image], Changes]:
+    """Edits some images, each in its way; returns the new ones and the changes to be found."""
+    edited, expected = [], Changes()
+    for number, image in enumerate(images):
+        what = random.choice(
+            ["keep", "keep", "remove", "alter", "relabel", "move", "rename", "store", "both"]
+        )
+        key, split, new = image.key, image.split, image
+        if what == "keep":
+            expected.unchanged += 1
+        if what == "remove":
+            expected.note(Kind.REMOVED, split, Change(key, split, ""))
+            continue
+        if what in ("move", "both"):
+            new = replace(new, split="test" if split == "train" else "train")
+            expected.moves[split, new.split] += 1
+            expected.note(Kind.MOVED, new.split, Change(key, split, new.split))
+        if what in ("relabel", "both"):
+            new = replace(new, label=image.label + "2")
+            expected.relabels[image.label, new.label] += 1
+            expected.note(Kind.RELABELLED, new.split, Change(key, image.label, new.label))
+        if what in ("alter", "both"):
+            new = replace(new, source=f"other {number}")
+            change = Change(key, short(image.source), short(new.source))
+            expected.note(Kind.CHANGED, new.split, change)
+        if what == "rename":
+            new = replace(new, key=f"renamed/{key}")
+            expected.note(Kind.RENAMED, split, Change(new.key, key, new.key))
+        if what == "store":
+            new = replace(new, length=image.length + 1)
+            stored = [f"kept, {size} bytes" for size in (image.length, new.length)]
+            expected.note(Kind.RE_ENCODED, split, Change(key, stored[0], stored[1]))
+        edited.append(new)
+    for number in range(random.randrange(5)):
+        new = Image(f"added/{number}", f"added {number}", split=random.choice(["train", "test"]))
+        expected.note(Kind.ADDED, new.split, Change(new.key, "", new.split))
+        edited.append(new)
+    expected.pairs = len(expected.relabels)
+    return edited, expected
+
+
+def make_images(random: Random, count: int) -> list[Image]:
+    return [
+        Image(
+            f"{number}\n<é>.jpg",
+            f"source {number}",
+            random.choice(["cat", "dog", ""]),
+            random.choice(["train", "test"]),
+        )
+        for number in range(count)
+    ]
+
+
+def compare_by_hand(old: Sequence[Image], new: Sequence[Image], buckets: int) -> Changes:
+    """Compares rows as the steps of the pipeline do, without one: in place for none of them."""
+    changes = Changes()
+    leftovers: list[tuple[int, Row]] = []
+    packers = (Packer(lambda row: row.key), Packer(lambda row: row.source))
+    grouped: dict[int, dict[int, list[Row]]] = {}
+    for side, images in ((OLD, old), (NEW, new)):
+        for image in images:
+            source = short(image.source)
+            row = Row(image.key, image.split, True, source, image.label, image.length, "kept ")
+            assert not list(packers[0].add(side, row, buckets))
+    for bucket, (side, pack) in packers[0].rest():
+        grouped.setdefault(bucket, {OLD: [], NEW: []})[side].extend(unpack_rows(pack))
+    for sides in grouped.values():
+        by_key = [{row.key: row for row in sides[side]} for side in (OLD, NEW)]
+        leftovers += compare_rows(by_key[OLD], by_key[NEW], changes)
+    pair_renamed(leftovers, changes)
+    changes.pairs = len(changes.relabels)
+    return changes
+
+
+@given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 40))
+@settings(max_examples=60)
+def test_what_was_edited_is_what_is_found(seed: int, count: int, buckets: int) -> None:
+    random = Random(seed)
+    images = make_images(random, count)
+    edited, expected = edit(random, images)
+    random.shuffle(edited)
+    assert compare_by_hand(images, edited, buckets).as_json() == expected.as_json()
+
+
+@pytest.mark.parametrize(("old_shards", "new_shards"), [(3, 3), (2, 5)])
+def test_the_pipeline_finds_it_too(tmp_path: Path, old_shards: int, new_shards: int) -> None:
+    random = Random(old_shards)
+    images = make_images(random, 300)
+    edited, expected = edit(random, images)
+    old = write_all(tmp_path / "old", images, old_shards)
+    new = write_all(tmp_path / "new", edited, new_shards)
+
+    def check(found: list[Changes]) -> None:
+        assert [changes.as_json() for changes in found] == [expected.as_json()]
+
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        assert_that(pipeline | beam.Create(pairs_of(tmp_path, old, new)) | CompareDatasets(), check)
+
+
+def test_equal_sources_are_paired_in_the_order_of_their_keys() -> None:
+    changes = Changes()
+    row = Row("", "train", True, short("x"), "", 1, "")
+    gone = [(OLD, row._replace(key=key)) for key in ("c", "a")]
+    come = [(NEW, row._replace(key=key)) for key in ("z", "y", "x")]
+    pair_renamed([*come, *gone], changes)
+    assert sorted(changes.listed["renamed"]) == [("x", "a", "x"), ("y", "c", "y")]
+    assert changes.listed["added"] == [("z", "", "train")]
+    assert "removed" not in changes.listed
+
+
+def test_a_renamed_image_in_another_folder_has_another_class_too() -> None:
+    old, new = Image("cat/1.jpg", "x", "cat"), Image("dog/1.jpg", "x", "dog", length=103)
+    changes = compare_by_hand([old], [new], 4)
+    assert dict(changes.counts) == {("renamed", "train"): 1, ("relabelled", "train"): 1}
+
+
+def test_an_image_that_was_left_out_is_new_and_it_is_said_why() -> None:
+    written = Row("a", "train", True, short("x"), "", 1, "kept jpg")
+    left_out = Row("a", "train", False, "", "", 0, "", "quarantined: CORRUPT")
+    changes = Changes()
+    assert list(compare_rows({"a": left_out}, {"a": left_out}, changes)) == []
+    for side, row in [
+        *compare_rows({"a": left_out}, {"a": written}, changes),
+        *compare_rows({"a": written}, {"a": left_out}, changes),
+    ]:
+        note_gone_or_come(side, row, changes)
+    assert changes.listed == {
+        "added": [("a", "quarantined: CORRUPT", "train")],
+        "removed": [("a", "train", "quarantined: CORRUPT")],
+    }
+
+
+def test_the_order_of_several_classes_is_no_change(tmp_path: Path) -> None:
+    rows = []
+    for name, label in (("old", "cat\x1fdog"), ("new", "dog\x1fcat")):
+        shard = write(tmp_path / name, [entry(Image("a", "x", label))])
+        file = ledger_file("train", 0, 1)
+        data = (tmp_path / name / file).read_bytes()
+        rows += ledger_rows(data, name, file, shard.sha256, "train")
+    changes = Changes()
+    assert list(compare_rows({"a": rows[0]}, {"a": rows[1]}, changes)) == []
+    assert changes.unchanged == 1
+
+
+def test_sources_without_a_checksum_go_by_their_state() -> None:
+    row = Row("a", "train", True, "12:1699", "", 1, "")
+    assert not row.is_known
+    changes = Changes()
+    assert not list(compare_rows({"a": row}, {"a": row._replace(source="12:1700")}, changes))
+    assert changes.total(Kind.CHANGED) == 1
+
+
+def test_buckets_grow_with_the_records() -> None:
+    assert bucket_count(0) == bucket_count(1000) == 16
+    assert bucket_count(2_000_000) == 100
+    assert bucket_count(10**12) == 4096
+
+
+HEADER = {
+    "ledger_version": 1, "file": "f", "split": "train", "shard": 0, "num_shards": 1, "plan_digest": "",
+    "records": 1, "bytes": 1, "sha256": "s", "counts": {}, "reasons": {}, "class_counts": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["{"], "is damaged"),
+        ([json.dumps({**HEADER, "ledger_version": 9})], "another version"),
+        ([json.dumps({**HEADER, "records": "many"})], "is damaged"),
+        ([json.dumps({**HEADER, "sha256": "t"})], "belongs to another build"),
+        ([json.dumps(HEADER), "{}"], "is damaged"),
+        ([json.dumps(HEADER), '{"key": 7, "outcome": "written"}'], "names no image"),
+        ([json.dumps(HEADER), '{"key": "a", "outcome": "written", "label": ["b"]}'], "names no image"),
+        ([json.dumps(HEADER), '{"key": "a", "outcome": "written", "sha256": 7}'], "is damaged"),
+        ([json.dumps(HEADER), "[" * 100_000], "is damaged"),
+        ([json.dumps(HEADER), "7"], "is damaged"),
+        ([], "is damaged"),
+    ],
+)
+def test_a_damaged_ledger_is_refused_in_a_sentence(lines: list[str], message: str) -> None:
+    data = gzip.compress("\n".join(lines).encode())
+    with pytest.raises(UsageError, match=message) as caught:
+        ledger_rows(data, "gs://bucket/d", "_shards/f", "s", "train")
+    assert caught.value.message.startswith("gs://bucket/d/_shards/f")
+    assert caught.value.message.endswith("convert again.")
+    with pytest.raises(UsageError, match="is damaged"):
+        ledger_rows(data[:-9], "d", "f", "s", "train")

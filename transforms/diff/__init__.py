@@ -1,0 +1,1 @@
+"""Two datasets compared image by image, from their shards' ledgers."""

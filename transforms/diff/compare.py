@@ -1,0 +1,93 @@
+"""Compares rows: what became of each image, and which of those that went came back under another key."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from shardwright.schemas.changes import Change, Changes, Kind
+from shardwright.transforms.diff.rows import NEW, OLD, Row
+
+
+def compare_rows(
+    old: Mapping[str, Row], new: Mapping[str, Row], changes: Changes
+) -> Iterator[tuple[int, Row]]:
+    """Compares the images that both datasets list, and notes what changed.
+
+    Args:
+      old: rows of the old dataset by key.
+      new: rows of the new one.
+      changes: takes the changes.
+
+    Yields:
+      (side, row) of each that only one of them lists.
+    """
+    for key, row in old.items():
+        other = new.get(key)
+        if other is None:
+            yield OLD, row
+        elif row.written and other.written:
+            note_changes(row, other, changes)
+        elif row.written:
+            yield OLD, row._replace(note=other.note)
+        elif other.written:
+            yield NEW, other._replace(note=row.note)
+    for key, row in new.items():
+        if key not in old:
+            yield NEW, row
+
+
+def note_changes(old: Row, new: Row, changes: Changes) -> None:
+    """Notes what is different about an image that both datasets hold."""
+    found = []
+    if old.key != new.key:
+        found.append((Kind.RENAMED, old.key, new.key))
+    if old.source != new.source:
+        found.append((Kind.CHANGED, old.source, new.source))
+    elif old.stored != new.stored or (old.length != new.length and _says_the_same(old, new)):
+        found.append((Kind.RE_ENCODED, _stored(old), _stored(new)))
+    if old.label != new.label:
+        found.append((Kind.RELABELLED, old.label, new.label))
+        changes.relabels[old.label, new.label] += 1
+    if old.split != new.split:
+        found.append((Kind.MOVED, old.split, new.split))
+        changes.moves[old.split, new.split] += 1
+    for kind, was, now in found:
+        changes.note(kind, new.split, Change(new.key, was, now))
+    changes.unchanged += not found
+
+
+def _says_the_same(old: Row, new: Row) -> bool:
+    """Whether what a record holds beside the picture is of one length, for it may hold key and classes."""
+    return (old.key, old.label) == (new.key, new.label)
+
+
+def _stored(row: Row) -> str:
+    return f"{row.stored.strip() or 'stored'}, {row.length} bytes"
+
+
+def note_gone_or_come(side: int, row: Row, changes: Changes) -> None:
+    """Notes an image that only one of the datasets holds."""
+    if side == OLD:
+        changes.note(Kind.REMOVED, row.split, Change(row.key, row.split, row.note))
+    else:
+        changes.note(Kind.ADDED, row.split, Change(row.key, row.note, row.split))
+
+
+def pair_renamed(rows: Iterable[tuple[int, Row]], changes: Changes) -> None:
+    """Notes images that only one dataset holds under their key; equal sources make a renamed one.
+
+    Where several have the same source they are paired in the order of their keys.
+    """
+    groups: defaultdict[str, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
+    for side, row in rows:
+        groups[row.source][side].append(row)
+    for gone, come in groups.values():
+        gone.sort()
+        come.sort()
+        for old, new in zip(gone, come):
+            note_changes(old, new, changes)
+        for row in gone[len(come) :]:
+            note_gone_or_come(OLD, row, changes)
+        for row in come[len(gone) :]:
+            note_gone_or_come(NEW, row, changes)
