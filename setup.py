@@ -13,5 +13,8 @@ packages = [
 setup(
     packages=packages,
     package_dir={package: package.removeprefix("shardwright.").replace(".", "/") for package in packages},
-    package_data={f"shardwright.{room}": ["py.typed"] for room in ROOMS},
+    package_data={
+        **{f"shardwright.{room}": ["py.typed"] for room in ROOMS},
+        "shardwright.transforms.report": ["page/*"],
+    },
 )

@@ -6,31 +6,22 @@ import io
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from PIL.Image import Image
-
-from shardwright.pipelines.record_values import is_bare_pixels, without_encodings
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, ImageFault, UsageError
-from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.layouts import Encoding, Fill
-from shardwright.schemas.place import Place as Part
-from shardwright.schemas.tensor_proto import parse_tensor
+from shardwright.schemas.layouts import Fill
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract
-from shardwright.transforms.images.contact_sheet import (
-    Tile,
-    draw_sheet,
-    raw_thumbnail,
-    thumbnail,
-    with_boxes,
-    with_masks,
-)
-from shardwright.transforms.images.parts import as_image_file
-from shardwright.transforms.records.encodings import plain_spec
+from shardwright.transforms.images.contact_sheet import Tile, draw_sheet
 from shardwright.transforms.records.framing import Record
+from shardwright.transforms.records.picture import (
+    record_thumbnail,
+    single_value,
+    values_filled_by,
+    without_encodings,
+)
 from shardwright.transforms.records.sample import (
     Place,
     ledger_places,
@@ -38,9 +29,6 @@ from shardwright.transforms.records.sample import (
     read_lazily,
     records_at,
 )
-from shardwright.transforms.sources.tfrecord.images import find_image
-from shardwright.transforms.sources.tfrecord.layouts import roles_of
-from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 #: Names under which layouts in wide use store a class, the best first.
@@ -136,7 +124,7 @@ def _class_of(data: bytes, contract: Contract) -> str:
     except ValueError:
         return ""
     specs = (contract.spec(Fill.LABEL_TEXT), contract.spec(Fill.LABEL))
-    objects = _several(example, contract, Fill.OBJECT_TEXT)
+    objects = values_filled_by(example, contract, Fill.OBJECT_TEXT)
     if objects:
         return LABEL_SEPARATOR.join(sorted({text.decode("utf-8", "replace") for text in objects}))
     for name in (*(spec.name for spec in specs if spec), *_CLASS_NAMES):
@@ -166,95 +154,15 @@ def _tiles(picked: Sequence[Place], contract: Contract) -> list[Tile]:
 def _tile(data: bytes, contract: Contract, name: str, numbers: Mapping[str, str]) -> Tile | None:
     """Decodes a record's picture; None if it has none."""
     try:
-        stored = parse_example(data)
+        example = without_encodings(parse_example(data), contract)
     except ValueError:
         return None
-    example = without_encodings(stored, contract)
-    encoded = _single(example, contract, Fill.ENCODED)
-    found = _image_in(data) if contract.labels is None else None
-    if found is None and not isinstance(encoded, bytes):
-        return None
-    key = _single(example, contract, Fill.KEY)
+    key = single_value(example, contract, Fill.KEY)
     caption = ", ".join(name.split(LABEL_SEPARATOR)) or (
         key.decode("utf-8", "replace") if isinstance(key, bytes) else ""
     )
     try:
-        if found is not None or not isinstance(encoded, bytes):
-            image = thumbnail(found or b"")
-        elif is_bare_pixels(example, contract):
-            sides = _sides_in_tensor(stored, contract) or _sides(example, contract, len(encoded))
-            image = raw_thumbnail(encoded, *sides)
-        else:
-            image = thumbnail(encoded)
-        image = _annotated(image, example, contract)
+        image = record_thumbnail(data, contract)
     except ImageFault as fault:
         return Tile(None, f"{fault.reason} {caption}")
-    return Tile(image, caption, numbers.get(name, ""))
-
-
-def _image_in(data: bytes) -> bytes | None:
-    """Returns the image of a record of unknown origin as an image file; None if it cannot be found."""
-    try:
-        record = SourceRecord(data)
-        image = find_image(record, roles_of(tuple(record.features)), None)
-        stored = data[image.span.begin : image.span.end]
-        place = Part(
-            "", 0, len(stored), image.method,
-            shape=image.shape, planar=bool(image.planar), dtype=image.dtype,
-        )  # fmt: skip
-        return as_image_file(stored, place)
-    except (ValueError, ImageFault):
-        return None
-
-
-def _sides(example: Mapping[str, Feature], contract: Contract, size: int) -> list[int]:
-    """Returns height, width and channels of bare pixels; 0 for what nothing says."""
-    found = [_single(example, contract, fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)]
-    shape = _several(example, contract, Fill.SHAPE)
-    if len(shape) == len(found):
-        found = list(shape)
-    promised = contract.pixels or (None, None, None)
-    height, width, channels = (
-        side if isinstance(side, int) else promise or 0 for side, promise in zip(found, promised)
-    )
-    return [height, width, channels or size // max(height * width, 1)]
-
-
-def _sides_in_tensor(stored: Mapping[str, Feature], contract: Contract) -> list[int]:
-    """Returns height, width and channels of pixels in a serialized tensor; none if there is none."""
-    spec = contract.spec(Fill.ENCODED)
-    if spec is None or spec.encoding is not Encoding.TENSOR or len(stored[spec.name].values) != 1:
-        return []
-    try:
-        return list(parse_tensor(stored[spec.name].values[0]).shape)
-    except (ValueError, TypeError):
-        return []
-
-
-def _annotated(image: Image, example: Mapping[str, Feature], contract: Contract) -> Image:
-    """Draws on a thumbnail what its record says of it."""
-    wanted = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
-    masks = [mask for fill in wanted if isinstance(mask := _single(example, contract, fill), bytes) and mask]
-    if masks:
-        image = with_masks(image, masks)
-    fills = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
-    boxes: list[tuple[float, ...]] = list(zip(*(_several(example, contract, fill) for fill in fills)))
-    fours = _several(example, contract, Fill.BOXES)
-    for ymin, xmin, ymax, xmax in zip(*(iter(fours),) * 4) if not boxes else ():
-        boxes.append((xmin, ymin, xmax, ymax))
-    ids = _several(example, contract, Fill.OBJECT_LABEL) or range(1, len(boxes) + 1)
-    return with_boxes(image, boxes, ids) if boxes else image
-
-
-def _several(example: Mapping[str, Feature], contract: Contract, fill: Fill) -> Sequence[Any]:
-    """Returns the values of the feature that is filled by `fill`."""
-    spec = contract.spec(fill)
-    feature = example.get(spec.name) if spec else None
-    return feature.values if spec and feature and feature.type is plain_spec(spec).type else ()
-
-
-def _single(example: Mapping[str, Feature], contract: Contract, fill: Fill) -> object:
-    """Returns the one value of the feature that is filled by `fill`; None if there is not one."""
-    spec = contract.spec(fill)
-    feature = example.get(spec.name) if spec else None
-    return feature.values[0] if feature and len(feature.values) == 1 else None
+    return None if image is None else Tile(image, caption, numbers.get(name, ""))

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardwright.pipelines.tables import one_line
 from shardwright.schemas.example import Feature
-from shardwright.schemas.layouts import Encoding, Fill
+from shardwright.schemas.layouts import Fill
 from shardwright.schemas.units import format_size
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
-from shardwright.transforms.records.encodings import WrongValue, plain_feature, plain_spec
+from shardwright.transforms.records.encodings import plain_spec
+from shardwright.transforms.records.picture import is_bare_pixels, without_encodings
 
 _MAX_VALUES_SHOWN = 8
 _MAX_TEXT_SHOWN = 200
-
-
-def without_encodings(example: Mapping[str, Feature], contract: Contract) -> dict[str, Feature]:
-    """Returns features with what their base64 or serialized tensors hold; those that are none as they are."""
-    plain = dict(example)
-    for spec in contract.features:
-        if spec.encoding is not Encoding.PLAIN and spec.name in example:
-            with contextlib.suppress(WrongValue):
-                plain[spec.name] = plain_feature(spec, example[spec.name])
-    return plain
-
-
-def is_bare_pixels(example: Mapping[str, Feature], contract: Contract) -> bool:
-    """Whether a record's image is bare pixels, as its format says or all records promise."""
-    stored = contract.spec(Fill.FORMAT)
-    if stored is not None and stored.name in example:
-        return list(example[stored.name].values) == [b"raw"]
-    return contract.pixels is not None
 
 
 def values_of(example: Mapping[str, Feature], contract: Contract) -> Iterator[tuple[str, Any]]:
@@ -87,5 +70,4 @@ def shown(value: Any) -> str:
         return f"{value:g}"
     text = str(value)
     cut = text[:_MAX_TEXT_SHOWN]
-    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
-    return line + (f"... {len(text):,} characters in all" if len(text) > len(cut) else "")
+    return one_line(cut) + (f"... {len(text):,} characters in all" if len(text) > len(cut) else "")

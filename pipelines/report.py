@@ -1,0 +1,147 @@
+"""`shardwright report`: draws report.html anew from what is stored; nothing is validated."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.datasets import foreign_files, resolve_target
+from shardwright.pipelines.prepare import as_beam_options
+from shardwright.pipelines.result_places import check_result_place
+from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.tables import console
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.dataset import REPORT_HTML
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.units import format_size
+from shardwright.transforms import storage
+from shardwright.transforms.report.data import ReportData
+from shardwright.transforms.report.gather import as_time, gather, gather_files
+from shardwright.transforms.report.render import render
+
+EXAMPLE = "shardwright report pets-2/ --previous pets-1/"
+
+
+class ReportResult(NamedTuple):
+    """A page that was written.
+
+    Attributes:
+      path: where it is.
+      bytes: of it.
+      data: what it shows.
+    """
+
+    path: str
+    bytes: int
+    data: ReportData
+
+
+def report(
+    dataset: str | os.PathLike[str],
+    *,
+    previous: str | os.PathLike[str] = "",
+    output: str | os.PathLike[str] = "",
+    beam_options: object = None,
+    progress: bool = False,
+) -> ReportResult:
+    """Draws a dataset's page: the same as `shardwright report`, as a function.
+
+    Args:
+      dataset: a dataset directory, or a pattern of TFRecord files.
+      previous: the dataset to compare it with; empty for none.
+      output: where the page goes; empty for the dataset's own `report.html`.
+      beam_options: Beam's PipelineOptions, or a list of its command-line options, for the comparison.
+      progress: whether to show the comparison's progress on stderr.
+
+    Returns:
+      Where the page is, and what it shows.
+
+    Raises:
+      UsageError: there is no such dataset, or no place for the page.
+      EngineError: the storage or the machine failed.
+    """
+    previous, output = os.fspath(previous), os.fspath(output)
+    target = resolve_target(os.fspath(dataset), "report")
+    path = output or storage.join(target.directory or "", REPORT_HTML)
+    check_result_place("--output", path if output or target.directory else "")
+    drawn = as_time(time.time())
+    if target.directory is None:
+        if previous:
+            raise UsageError(
+                "--previous compares datasets, and files without a dataset.json are none; leave it out."
+            )
+        if not output:
+            raise UsageError(
+                "--output is missing: files without a dataset.json have no place of their own for the page; "
+                "name a file such as report.html."
+            )
+        data = gather_files(target.name, foreign_files(target.pattern or ""), drawn=drawn)
+    else:
+        drift = None
+        if previous:
+            from shardwright.pipelines.diff import drift_since
+
+            drift = drift_since(previous, target.directory, as_beam_options(beam_options), progress)
+        data = gather(target.directory, drift=drift, drawn=drawn)
+    page = render(data).encode()
+    try:
+        storage.write_bytes(path, page)
+    except OSError as error:
+        raise EngineError(
+            f"Cannot write the page to {printable(path)}: {(error.strerror or str(error)).lower()}; "
+            "choose another place with --output."
+        ) from error
+    return ReportResult(path, len(page), data)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright report`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser(
+            "shardwright report", "Draws report.html anew from what is stored; validates nothing.", EXAMPLE
+        )
+        cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
+        parser.add_argument(
+            "--previous", default="", metavar="DIR", help="the dataset before it, to show what is different"
+        )
+        parser.add_argument(
+            "--output", default="", metavar="FILE",
+            help="where the page goes (default: report.html in the dataset directory)",
+        )  # fmt: skip
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        place = cli_options.dataset_of(namespace)
+        with quiet_engine(verbose):
+            beam_options = None
+            if rest or namespace.previous:
+                beam_options = cli_options.beam_options(rest, cli_options.names_of(namespace))
+                storage.use_options(beam_options)
+            made = report(
+                place,
+                previous=namespace.previous,
+                output=namespace.output,
+                beam_options=beam_options,
+                progress=True,
+            )
+        out = console()
+        for sentence in made.data.left_out:
+            out.print(f"  {sentence}")
+        if made.data.checked is None and made.data.fingerprint:
+            out.print("  not validated yet; shardwright validate --quality adds findings and measurements")
+        out.print(f"  {printable(made.path)}: {format_size(made.bytes)}, to be opened in a browser")
+        return int(ExitCode.DONE)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

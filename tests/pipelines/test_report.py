@@ -1,0 +1,126 @@
+"""`shardwright report`, and the page that `validate` writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shardwright.pipelines.cli import main
+from shardwright.pipelines.report import report
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import EngineError, UsageError
+
+
+@pytest.fixture(scope="module")
+def validated(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of a dataset that was validated."""
+    directory = tmp_path_factory.mktemp("validated") / "dataset"
+    shutil.copytree(sound_dataset, directory)
+    validate(str(directory))
+    return directory
+
+
+def test_a_validation_writes_the_page(validated: Path) -> None:
+    page = (validated / "report.html").read_text()
+    assert "✓ Sound" in page and "every picture decoded" in page
+    assert page.count("<img") >= 20
+    assert "shardwright validate --dataset" in page  # --quality would measure
+
+
+def test_the_page_is_drawn_anew_from_what_is_stored(validated: Path, tmp_path: Path) -> None:
+    before = sorted(path.name for path in validated.rglob("*"))
+    assert main(["report", str(validated), "--output", str(tmp_path / "a.html")]) == 0
+    assert (tmp_path / "a.html").read_text().count("✓ Sound") == 1
+    assert sorted(path.name for path in validated.rglob("*")) == before
+    made = report(str(validated))
+    assert made.path == str(validated / "report.html")
+    assert made.bytes == (validated / "report.html").stat().st_size
+
+
+def test_what_was_never_validated_says_so(
+    sound_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "dataset"
+    shutil.copytree(sound_dataset, directory)
+    (directory / "validation.json").unlink()  # of the conversion's own verification
+    assert main(["report", "--dataset", str(directory)]) == 0
+    assert "not validated yet" in capsys.readouterr().out
+    assert "Not validated" in (directory / "report.html").read_text()
+
+
+def test_an_unsound_dataset_has_a_page_that_says_so(validated: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "dataset"
+    shutil.copytree(validated, directory)
+    shard = next(directory.glob("train-*.tfrecord"))
+    body = bytearray(shard.read_bytes())
+    body[200] ^= 1
+    shard.write_bytes(body)
+    assert main(["validate", "--dataset", str(directory)]) == 1
+    page = (directory / "report.html").read_text()
+    assert "✗ Not sound" in page and "DATA_CRC" in page and shard.name in page
+
+
+def test_the_page_of_a_validation_can_go_elsewhere_or_nowhere(sound_dataset: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "dataset"
+    shutil.copytree(sound_dataset, directory)
+    validate(str(directory), mode="fast", report=str(tmp_path / "v.json"))
+    assert not list(tmp_path.rglob("*.html"))
+    validate(str(directory), mode="fast", report=str(tmp_path / "v.json"), html=str(tmp_path / "p.html"))
+    assert "without decoding a picture" in (tmp_path / "p.html").read_text()
+    assert not (directory / "report.html").exists()
+
+
+def test_files_of_unknown_origin_have_a_page_where_there_is_a_place_for_it(
+    sound_dataset: Path, tmp_path: Path
+) -> None:
+    pattern = str(sound_dataset / "*.tfrecord")
+    made = report(pattern, output=str(tmp_path / "a.html"))
+    assert made.data.fingerprint == "" and "<img" in (tmp_path / "a.html").read_text()
+    validate(pattern, mode="fast", html=str(tmp_path / "b.html"), report=str(tmp_path / "b.json"))
+    assert "Sound" in (tmp_path / "b.html").read_text()
+
+
+def test_a_previous_dataset_is_compared_with(validated: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(validated, other)
+    document = json.loads((other / "dataset.json").read_text())
+    document["class_counts"]["train"].pop(sorted(document["class_counts"]["train"])[0])
+    (other / "dataset.json").write_text(json.dumps(document))
+    made = report(str(validated), previous=str(other), output=str(tmp_path / "a.html"))
+    assert made.data.drift is not None
+    page = (tmp_path / "a.html").read_text()
+    assert "Compared with the previous dataset" in page and "Jensen-Shannon" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"dataset": ""}, "missing"),
+        ({"dataset": "/no/such/place"}, "does not exist"),
+        ({"dataset": "{made}", "output": "{made}"}, "is a directory"),
+        ({"dataset": "{made}/*.tfrecord"}, "--output is missing"),
+        ({"dataset": "{made}/*.tfrecord", "previous": "x", "output": "y"}, "leave it out"),
+        ({"dataset": "{made}", "previous": "/no/such/place"}, "/no/such/place"),
+        ({"dataset": "{made}", "output": "nothing://here/a.html"}, "no storage"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(validated: Path, arguments: dict[str, str], words: str) -> None:
+    given = {name: value.format(made=validated) for name, value in arguments.items()}
+    with pytest.raises(UsageError) as caught:
+        report(**given)  # type: ignore[arg-type]
+    assert words in str(caught.value)
+
+
+def test_a_place_that_cannot_be_written_to_is_named(validated: Path) -> None:
+    with pytest.raises(EngineError) as caught:
+        report(str(validated), output="/proc/here.html")
+    assert "choose another place with --output" in str(caught.value)
+
+
+def test_two_datasets_and_unknown_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "a", "b"]) == 2
+    assert main(["report", "a", "--outptu", "b"]) == 2
+    assert "--output" in capsys.readouterr().err

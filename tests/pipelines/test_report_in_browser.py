@@ -1,0 +1,153 @@
+"""The page in a real browser: quiet, nothing loaded, no scrolling sideways on a phone, filters that work."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from headless import CHROMIUM, Browser
+
+from shardwright.transforms.report.render import render
+
+sys.path.insert(0, str(ROOT / "tests" / "transforms" / "report"))
+from report_samples import HOSTILE, made_up
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+_PHONE, _DESK = 360, 1200
+#: Contrast of each piece of text with what is behind it, by WCAG's formula; the lowest ones.
+_CONTRASTS = """
+(() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const color = parse(getComputedStyle(e).backgroundColor);
+      if (color.length === 3 || color[3] === 1) return color;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
+    if (element.closest("script, style, svg")) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
+    found.push([(Math.max(a, b) + .05) / (Math.min(a, b) + .05), element.className || element.tagName]);
+  }
+  return found.sort((x, y) => x[0] - y[0])[0];
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("browser")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page whose every name is hostile."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(made_up(HOSTILE, charts=True)))
+    return path.as_uri()
+
+
+@pytest.mark.parametrize("width", [_PHONE, _DESK])
+def test_nothing_is_loaded_nothing_is_said_and_nothing_sticks_out(
+    browser: Browser, page: str, width: int
+) -> None:
+    browser.open(page, width)
+    browser.run("for (const details of document.querySelectorAll('details')) details.open = true")
+    assert browser.run("document.documentElement.scrollWidth") == width
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if not url.startswith("data:image/jpeg")] == [page]
+    browser.run("for (const image of document.images) image.loading = 'eager'")
+    broken = browser.run(
+        "Promise.all([...document.images].map((image) => image.decode().then(() => 0, () => 1)))"
+        ".then((all) => all.reduce((a, b) => a + b))"
+    )
+    assert broken == 0
+    assert browser.run("document.images.length") > 50
+
+
+def test_a_script_that_gets_in_does_not_run(browser: Browser, tmp_path: Path, page: str) -> None:
+    # The policy is the second wall: put a script in by hand, and see that it stays silent.
+    text = render(made_up(("a",))).replace("</main>", "<script>document.title = 'broken'</script></main>")
+    (tmp_path / "broken.html").write_text(text)
+    browser.open((tmp_path / "broken.html").as_uri(), _DESK)
+    assert browser.run("document.title") == "a: dataset report"
+    assert any("Content Security Policy" in str(complaint) for complaint in browser.complaints())
+
+
+def test_landmarks_and_headings_are_there_for_a_screen_reader(browser: Browser, page: str) -> None:
+    browser.open(page, _DESK)
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    roles = [node["role"]["value"] for node in nodes if not node.get("ignored") and "role" in node]
+    for landmark in ("banner", "navigation", "main", "contentinfo"):
+        assert roles.count(landmark) == 1
+    names = [
+        node.get("name", {}).get("value") for node in nodes if node.get("role", {}).get("value") == "region"
+    ]
+    assert {"Findings", "Pictures", "Sizes"} <= set(names) and all(names)
+    wanted = ("image", "link", "button", "searchbox", "checkbox")
+    unnamed = [
+        node
+        for node in nodes
+        if not node.get("ignored")
+        and node.get("role", {}).get("value") in wanted
+        and not node.get("name", {}).get("value")
+    ]
+    assert unnamed == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_text_stands_out_from_its_background(browser: Browser, page: str, dark: bool) -> None:
+    browser.open(page, _DESK, dark=dark)
+    ratio, where = browser.run(_CONTRASTS)
+    assert ratio >= 4.5, where
+
+
+def test_findings_can_be_filtered(browser: Browser, page: str) -> None:
+    browser.open(page, _DESK)
+    shown = "[...document.querySelectorAll('tr[data-severity]')].filter((row) => !row.hidden).length"
+    every = browser.run(shown)
+    assert browser.run("document.querySelector('#filter').hidden") is False
+    browser.run("document.querySelector('input[value=note]').click()")
+    assert 0 < browser.run(shown) < every
+    assert browser.run("document.querySelector('details[data-code=DARK]').hidden") is True
+    browser.run("document.querySelector('input[value=note]').click()")
+    browser.run(
+        "(() => { const box = document.querySelector('input[type=search]'); box.value = 'leak';"
+        " box.dispatchEvent(new Event('input', {bubbles: true})) })()"
+    )
+    assert browser.run(shown) == 5
+    assert (
+        browser.run("document.querySelector('#filter output').textContent") == f"5 of {every} listed findings"
+    )
+    assert browser.complaints() == []
+
+
+def test_without_scripts_everything_is_there(browser: Browser, page: str) -> None:
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(page, _PHONE)
+        assert browser.run("document.querySelector('#filter').hidden") is True
+        assert browser.run("document.querySelectorAll('tr[data-severity]').length") > 50
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_it_can_be_printed(browser: Browser, page: str, tmp_path: Path) -> None:
+    browser.open(page, 800)
+    browser.pdf(tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    browser.open(page, 800, media="print")
+    assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"

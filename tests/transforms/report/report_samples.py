@@ -1,0 +1,191 @@
+"""Reports made up for tests: ordinary, huge and hostile ones."""
+
+from __future__ import annotations
+
+import io
+import random
+from typing import Any
+
+from PIL import Image
+
+from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
+from shardwright.transforms.report.data import (
+    ClassSheet,
+    Facts,
+    Quarantined,
+    RecordAt,
+    ReportData,
+    Sample,
+    Thumbnail,
+)
+from shardwright.transforms.report.findings import PAIRS, read_validation
+from shardwright.transforms.report.thumbnails import Seen
+
+#: Names that break pages which do not escape them, each in another place.
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "</svg></style></script><script>alert(3)</script>",
+    "' onmouseover='alert(4)",
+    "{{ 7 * 7 }}{% raw %}",
+    "&lt;b&gt; &amp;",
+    "right\u202eleft\u2066 isolate",
+    "two\nlines\r\n\tand a tab\x00\x1b[31m",
+    "javascript:alert(5)",
+    "]]><!-- -->",
+    "nice 猫 القطة 🐱",
+    "lone \ud800 surrogate and \udcff escape",
+    "x" * 5_000,
+    "'\"<&>`$\\" * 700,
+    "",
+)
+
+
+def thumbnail(number: int, side: int = 96) -> Thumbnail:
+    """A picture of one colour with a darker corner."""
+    image = Image.new("RGB", (side, side * 3 // 4), (37 * number % 256, 91 * number % 256, 53 * number % 256))
+    image.paste((20, 20, 20), (0, 0, side // 4, side // 4))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=70)
+    return Thumbnail(buffer.getvalue(), *image.size)
+
+
+def noisy_thumbnail(number: int) -> Thumbnail:
+    """A picture whose JPEG is as large as one of that size gets."""
+    noise = random.Random(number).randbytes(128 * 128 * 3)
+    buffer = io.BytesIO()
+    Image.frombytes("RGB", (128, 128), noise).save(buffer, "JPEG", quality=74)
+    return Thumbnail(buffer.getvalue(), 128, 128)
+
+
+def validation_of(
+    per_code: int, codes: tuple[FindingCode, ...], key: str = "a/key.jpg", message: str = "it is wrong"
+) -> dict[str, Any]:
+    """What a `validation.json` with so many findings of each code holds."""
+
+    def severity(code: FindingCode) -> str:
+        return "note" if code in NOTES else "warning" if code in WARNINGS else "error"
+
+    findings = [
+        {
+            "severity": severity(code),
+            "code": code.value,
+            "message": f"{message} {number}",
+            "shard": "train-00000-of-00001.tfrecord",
+            "record": number,
+            "offset": number * 100,
+            "key": f"{key} {number}",
+            **(
+                {"other": {"shard": "test-00000-of-00001.tfrecord", "record": 1, "offset": 7, "key": key}}
+                if code in PAIRS
+                else {}
+            ),
+        }
+        for code in codes
+        for number in range(per_code)
+    ]
+    return {
+        "format_version": 1,
+        "dataset": "pets",
+        "mode": "quality",
+        "sound": not any(item["severity"] == "error" for item in findings),
+        "fingerprint": "f" * 64,
+        "shards": 2,
+        "records": 1_000,
+        "bytes": 12_345_678,
+        "errors": sum(item["severity"] == "error" for item in findings),
+        "warnings": sum(item["severity"] == "warning" for item in findings),
+        "notes": sum(item["severity"] == "note" for item in findings),
+        "counts": {code.value: per_code for code in codes},
+        "findings": findings,
+    }
+
+
+def made_up(
+    names: tuple[str, ...], *, per_code: int = 5, codes: tuple[FindingCode, ...] | None = None,
+    noisy: bool = False, charts: bool = False, records: int = 1_000, drift: dict[str, Any] | None = None,
+    statistics: dict[str, Any] | None = None,
+) -> ReportData:  # fmt: skip
+    """A report of a dataset with some classes, in which every part of the page is there.
+
+    Args:
+      names: of the classes; they also stand for keys, messages, places and settings.
+      per_code: findings of each code.
+      codes: of the findings; some of all severities if none are given.
+      noisy: whether thumbnails are as large as they get.
+      charts: whether sizes of pictures are known, and so drawn.
+      records: of the largest class.
+      drift: what `diff` found.
+      statistics: `statistics.json`.
+    """
+    draw = noisy_thumbnail if noisy else thumbnail
+    codes = codes or (
+        FindingCode.BOX_RANGE, FindingCode.LABEL_TEXT, *WARNINGS, *sorted(QUALITY - WARNINGS)
+    )  # fmt: skip
+    longest = max(names, key=len, default="key")
+    paths = {f"{split}-00000-of-00001.tfrecord": f"/d/{split}" for split in ("train", "test")}
+    left_out: list[str] = []
+    validation = read_validation(
+        validation_of(per_code, codes, longest, longest), "f" * 64, paths, "2026-01-02", left_out
+    )
+    assert validation is not None and not left_out
+    seen: dict[RecordAt, Seen] = {
+        place: (draw(i), None) for i, place in enumerate(dict.fromkeys(validation.places()))
+    }
+    counts = {name: max(1, records // (i + 1)) for i, name in enumerate(names)}
+    written = sum(counts.values())
+    quarantined = max(1, records // 50)
+    return ReportData(
+        name=names[0] if names else "pets",
+        place=f"data/{names[0] if names else 'pets'}",
+        drawn="2026-01-02 03:04 UTC",
+        version="0",
+        fingerprint="f" * 64,
+        layout="classification",
+        labels=tuple(names),
+        splits={"train": (8 * written // 10, 10**9, 16), "test": (written // 5, 10**8, 2)},
+        class_counts={
+            "train": {name: count - count // 5 for name, count in counts.items()},
+            "test": {name: count // 5 for name, count in counts.items()},
+        },
+        formats={"train": {"jpg": 10}},
+        ledger={
+            "listed": written + quarantined + 7,
+            "written": written,
+            "quarantined": quarantined,
+            "filtered": 5,
+            "deduplicated": 2,
+            "splits": {
+                "train": {"written": sum(count - count // 5 for count in counts.values())},
+                "test": {"written": sum(count // 5 for count in counts.values())},
+            },
+            "reasons": {"quarantined": {longest: quarantined}, "filtered": {"dotfile": 5}},
+        },
+        settings={"resize": "224", "note": longest, **{name: name for name in names[:20]}},
+        versions={"pillow": "12", "odd": longest},
+        checked=validation.with_pictures(seen),
+        statistics=statistics,
+        sheets=tuple(
+            ClassSheet(
+                name, count,
+                tuple(
+                    Sample(RecordAt("/d", i * 10 + j), "train", name, f"{name}/{j}.jpg", draw(i + j))
+                    for j in range(6)
+                ),
+            )
+            for i, (name, count) in enumerate(list(counts.items())[:48])
+        ),
+        sampled=tuple(
+            Facts(200 + 13 * i % 90, 150 + 7 * i % 110, 9_000 + 37 * i % 4_000) for i in range(120)
+        )
+        if charts
+        else (),
+        quarantine=tuple(
+            Quarantined(
+                f"{name}/{i}", f"/gone/{name}", "decode", longest, longest, draw(i) if i < 9 else None
+            )
+            for i, name in enumerate((*names[:20], "a", "b"))
+        ),
+        drift=drift,
+        left_out=(f"{longest} cannot be read.",),
+    )  # fmt: skip

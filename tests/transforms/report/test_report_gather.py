@@ -1,0 +1,266 @@
+"""What is gathered from a dataset directory, sound, damaged, foreign or hostile."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from shardwright.schemas.dataset import Dataset
+from shardwright.transforms.report import quarantine as quarantine_module
+from shardwright.transforms.report.data import Quarantined
+from shardwright.transforms.report.gather import gather, gather_files
+from shardwright.transforms.report.quarantine import read_quarantine, with_pictures
+from shardwright.transforms.report.render import render
+from shardwright.transforms.report.samples import choose_sheets, shown_classes
+
+
+@pytest.fixture
+def copied(sound_dataset: Path, tmp_path: Path) -> Path:
+    """A dataset that a test may damage."""
+    shutil.copytree(sound_dataset, tmp_path / "dataset")
+    return tmp_path / "dataset"
+
+
+def _dataset(directory: Path) -> Dataset:
+    return Dataset.from_bytes((directory / "dataset.json").read_bytes(), "dataset.json")
+
+
+def _change(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def _ledger(directory: Path, shard: str) -> list[dict[str, Any]]:
+    name = shard.replace(".tfrecord", ".jsonl.gz")
+    lines = gzip.decompress((directory / "_shards" / name).read_bytes()).splitlines()
+    return [json.loads(line) for line in lines[1:]]
+
+
+def test_every_class_has_pictures_and_the_books_are_shown(sound_dataset: Path) -> None:
+    data = gather(str(sound_dataset))
+    dataset = _dataset(sound_dataset)
+    assert [sheet.label for sheet in data.sheets] == list(dataset.labels)
+    for sheet in data.sheets:
+        assert sheet.records == sum(counts.get(sheet.label, 0) for counts in dataset.class_counts.values())
+        assert 3 <= len(sheet.samples) <= 12
+        for sample in sheet.samples:
+            assert sample.picture is not None
+            assert sample.picture.jpeg.startswith(b"\xff\xd8")
+            assert sample.label == sheet.label
+            assert max(sample.picture.width, sample.picture.height) <= 128
+    assert data.records == dataset.all_records
+    assert {(facts.width, facts.height) for facts in data.sampled} == {(64, 64)}
+    assert data.checked is not None and data.checked.mode == "fast"
+    assert data.statistics is None and not data.left_out
+
+
+def test_the_pictures_are_those_of_the_records(sound_dataset: Path) -> None:
+    # The ledger says which source each record is of; a picture of it resized has about the same colours.
+    data = gather(str(sound_dataset))
+    sample = data.sheets[0].samples[0]
+    lines = [
+        line
+        for shards in _dataset(sound_dataset).splits.values()
+        for shard in shards
+        for line in _ledger(sound_dataset, shard.file)
+    ]
+    assert (sample.key, sample.at.offset) in {(line["key"], line.get("offset")) for line in lines}
+    again = gather(str(sound_dataset))
+    assert again == data
+
+
+def test_only_as_many_ledgers_are_read_as_are_needed(
+    sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shardwright.transforms.report import samples
+
+    read: list[str] = []
+    monkeypatch.setattr(samples, "_PICTURES", 5)
+    monkeypatch.setattr(samples, "_LEAST_OF_ONE", 1)
+    whole = samples.ledger_entries
+
+    def counted(directory: str, dataset: Dataset, split: str, number: int) -> Any:
+        read.append(f"{split}{number}")
+        return whole(directory, dataset, split, number)
+
+    monkeypatch.setattr(samples, "ledger_entries", counted)
+    sheets = choose_sheets(str(sound_dataset), _dataset(sound_dataset))
+    assert [len(sheet.samples) for sheet in sheets] == [1] * len(sheets)
+    assert read[0] == "train0" and "train2" not in read
+
+
+def test_of_very_many_classes_the_extremes_and_some_between_are_shown() -> None:
+    counts = {f"c{number:04}": 5_000 - number for number in range(3_000)}
+    document = {
+        "format_version": 1, "name": "many", "layout": "classification", "features": [],
+        "plan": {"labels": list(counts), "shards": {"train": 1}, "estimate": {"train": 1}, "settings": {}},
+        "versions": {}, "splits": {"train": {"shards": []}}, "ledger": {}, "class_counts": {"train": counts},
+    }  # fmt: skip
+    names = shown_classes(Dataset.from_json(document, "here"))
+    assert len(names) == len(set(names)) == 48
+    assert names[:2] == ["c0000", "c0001"] and names[-1] == "c2999"
+    assert names == sorted(names)
+
+
+def test_findings_bring_their_pictures_along(copied: Path) -> None:
+    lines = _ledger(copied, "train-00000-of-00003.tfrecord")
+    written = [line for line in lines if line["outcome"] == "written"][:2]
+    first, second = (
+        {"shard": "train-00000-of-00003.tfrecord", "record": i, "offset": line["offset"], "key": line["key"]}
+        for i, line in enumerate(written)
+    )
+    outside = {"shard": "../../secret.tfrecord", "record": 0, "offset": 0, "key": "x"}
+    findings = [
+        {"severity": "note", "code": "NEAR_DUPLICATE", "message": "alike", **first, "other": second},
+        {"severity": "note", "code": "DARK", "message": "dark", **second},
+        {"severity": "note", "code": "BLURRY", "message": "none", **first, "offset": 3},
+        {"severity": "note", "code": "LIGHT", "message": "elsewhere", **outside},
+        {"severity": "odd", "code": "OF_A_LATER_VERSION", "message": "new", **first},
+    ]
+    validation = {
+        "mode": "quality", "sound": True, "fingerprint": _dataset(copied).fingerprint, "records": 60,
+        "errors": 0, "warnings": 0, "notes": 4, "findings": findings,
+        "counts": {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1, "OF_A_LATER_VERSION": 1},
+    }  # fmt: skip
+    (copied / "validation.json").write_text(json.dumps(validation))
+    checked = gather(str(copied)).checked
+    assert checked is not None and checked.current
+    assert [finding.other_key for finding in checked.pairs] == [written[1]["key"]]
+    assert checked.pairs[0].picture and checked.pairs[0].other_picture
+    assert checked.pairs[0].picture != checked.pairs[0].other_picture
+    assert list(checked.looks) == ["DARK"]
+    assert len(checked.findings) == 5
+    page = render(gather(str(copied)))
+    assert "OF_A_LATER_VERSION" in page
+
+
+def test_a_validation_of_another_build_is_not_taken_for_this_one(copied: Path) -> None:
+    validation = {"mode": "full", "sound": True, "fingerprint": "0" * 64, "records": 1, "errors": 0,
+                  "warnings": 0, "findings": [], "counts": {}}  # fmt: skip
+    (copied / "validation.json").write_text(json.dumps(validation))
+    page = render(gather(str(copied)))
+    assert "Changed since it was validated" in page and "✓ Sound" not in page
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"counts": 3}', "nul", "[" * 100_000, '{"a": "\\ud800"}'])
+def test_documents_that_cannot_be_read_are_named_and_the_page_goes_on(copied: Path, text: str) -> None:
+    (copied / "validation.json").write_text(text)
+    (copied / "statistics.json").write_text("[1]")
+    data = gather(str(copied))
+    assert data.checked is None
+    assert any(sentence.startswith("validation.json") for sentence in data.left_out)
+    assert any(sentence.startswith("statistics.json") for sentence in data.left_out)
+    assert "What this page lacks" in render(data)
+
+
+def test_damaged_shards_and_ledgers_cost_pictures_and_nothing_else(copied: Path) -> None:
+    files = sorted(copied.glob("*.tfrecord"))
+    files[0].write_bytes(os.urandom(5_000))
+    files[1].unlink()
+    body = bytearray(files[2].read_bytes())
+    body[40:4_000] = os.urandom(3_960)
+    files[2].write_bytes(body)
+    files[3].write_bytes(b"")
+    ledgers = sorted((copied / "_shards").glob("*.gz"))
+    ledgers[0].write_bytes(b"no gzip")
+    ledgers[4].write_bytes(gzip.compress(b'{"ledger_version": 9}\n'))
+    (copied / "quarantine.jsonl").write_bytes(b"\xff\n{}\n[]\n")
+    data = gather(str(copied))
+    assert "Splits and classes" in render(data)
+    for ledger in ledgers:
+        ledger.unlink()
+    assert gather(str(copied)).sheets == ()
+
+
+def test_compressed_shards_have_pictures_too(convert_photos: Callable[..., Any]) -> None:
+    result = convert_photos(resize=32, limit=10, compression="gzip")
+    data = gather(result.path)
+    assert sum(len(sheet.samples) for sheet in data.sheets) == 10
+
+
+def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path) -> None:
+    files = sorted(map(str, sound_dataset.glob("*.tfrecord")))
+    name = os.path.basename(files[0])
+    validation = {
+        "mode": "full", "sound": False, "fingerprint": None, "records": 60, "errors": 1, "warnings": 0,
+        "counts": {"SIZE_MISMATCH": 1},
+        "findings": [{"severity": "error", "code": "SIZE_MISMATCH", "message": "small", "shard": name,
+                      "record": 0, "offset": 0, "key": None}],
+    }  # fmt: skip
+    data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=validation)
+    assert data.checked is not None and data.checked.looks["SIZE_MISMATCH"][0].picture
+    assert sum(len(sheet.samples) for sheet in data.sheets) >= 40
+    page = render(data)
+    assert "Not sound" in page and "gone.tfrecord cannot be read" in page
+
+
+def _lines(directory: Path, items: list[dict[str, str]]) -> None:
+    (directory / "quarantine.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+
+
+def test_what_was_left_out_is_shown_as_far_as_it_can_be_seen(tmp_path: Path) -> None:
+    picture = Image.effect_noise((300, 200), 60)
+    for kind in ("jpeg", "png"):
+        picture.save(tmp_path / f"whole.{kind}")
+        whole = (tmp_path / f"whole.{kind}").read_bytes()
+        (tmp_path / f"half.{kind}").write_bytes(whole[: len(whole) // 2])
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(b"\xff\xd8\xff" + bytes(17_000_000))
+    uris = ["whole.jpeg", "half.jpeg", "half.png", "pipe", "large", "gone", ".", ""]
+    item = {"stage": "decode", "message": "m"}
+    _lines(
+        tmp_path,
+        [
+            {**item, "key": uri, "uri": str(tmp_path / uri) if uri else "", "reason": f"R{uri}"}
+            for uri in uris
+        ],
+    )
+    items = read_quarantine(str(tmp_path))
+    assert len(items) == len(uris)
+    shown = {item.key: item.picture for item in with_pictures(items, str(tmp_path))}
+    for seen in ("whole.jpeg", "half.jpeg", "half.png"):
+        picture_of = shown[seen]
+        assert picture_of is not None and (picture_of.width, picture_of.height) == (128, 85)
+    assert not any(shown[unseen] for unseen in uris[3:])
+
+
+def test_a_source_that_does_not_answer_costs_its_picture_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(quarantine_module, "_PATIENCE", 0.05)
+    monkeypatch.setattr(quarantine_module, "_read", lambda uri: never.wait(30))
+    item = Quarantined("k", "/somewhere", "read", "UNREADABLE", "m")
+    try:
+        assert with_pictures([item], "/data")[0].picture is None
+    finally:
+        never.set()
+
+
+def test_no_other_storage_is_asked_for_the_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(quarantine_module, "_look", asked.append)
+    uris = ("http://host/a.jpg", "https://host/a.jpg", "gs://b/a.jpg", "s3://b/a.jpg", "/local/a.jpg", "")
+    items = [Quarantined(uri, uri, "read", f"R{uri}", "m") for uri in uris]
+    with_pictures(items, "/data")
+    with_pictures(items, "gs://bucket/data")
+    assert asked == ["/local/a.jpg", "gs://b/a.jpg"]
+
+
+def test_a_very_long_quarantine_is_read_at_its_beginning(tmp_path: Path) -> None:
+    items = [
+        {"key": f"{number:06}", "uri": "", "stage": "read", "reason": f"R{number % 3}", "message": "m" * 200}
+        for number in range(20_000)
+    ]
+    _lines(tmp_path, items)
+    found = read_quarantine(str(tmp_path))
+    assert len(found) == 120
+    assert {item.reason for item in found} == {"R0", "R1", "R2"}

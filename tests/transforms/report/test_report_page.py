@@ -1,0 +1,313 @@
+"""The page as a pure function: what is escaped, what is left out to keep it small, what is always there."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from report_samples import HOSTILE, made_up
+
+from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
+from shardwright.schemas.dataset import STATISTICS_JSON
+from shardwright.transforms.report.data import MAX_PAGE_BYTES, ReportData
+from shardwright.transforms.report.meanings import MEANINGS
+from shardwright.transforms.report.render import render, shown
+
+_VOID = frozenset({"meta", "img", "input", "link", "br"})
+#: Every element that the page has; anything else has come in from the data.
+_KNOWN = frozenset(
+    [
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "a",
+        "header",
+        "p",
+        "h1",
+        "h2",
+        "h3",
+        "div",
+        "strong",
+        "span",
+        "code",
+        "dl",
+        "dt",
+        "dd",
+        "nav",
+        "ul",
+        "li",
+        "main",
+        "section",
+        "details",
+        "summary",
+        "form",
+        "label",
+        "input",
+        "output",
+        "table",
+        "caption",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "bdi",
+        "figure",
+        "i",
+        "figcaption",
+        "svg",
+        "g",
+        "path",
+        "rect",
+        "text",
+        "defs",
+        "clippath",
+        "use",
+        "img",
+        "pre",
+        "button",
+        "footer",
+        "script",
+    ]
+)
+_KNOWN_ATTRIBUTES = re.compile(
+    r"(lang|charset|content|name|id|class|style|href|role|tabindex|scope|src|alt|width|height|loading|hidden|open"
+    r"|type|autocomplete|value|checked|http-equiv|viewbox|focusable|xmlns|d|x|y|rx|x1|y1|x2|y2|transform|clip-path"
+    r"|font-weight|aria-(hidden|label|labelledby)|data-(severity|code|copy))\Z"
+)
+
+
+class Outline(HTMLParser):
+    """Reads a page; fails on what is not closed, not known or twice there."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.wanted: list[str] = []
+        self.levels: list[int] = []
+        self.texts: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in _KNOWN, tag
+        if tag not in _VOID:
+            self.open.append(tag)
+        if re.fullmatch("h[1-6]", tag):
+            self.levels.append(int(tag[1]))
+        for name, value in attrs:
+            assert _KNOWN_ATTRIBUTES.match(name), (tag, name)
+            self.attributes.append((tag, name, value or ""))
+            if name == "id":
+                self.ids.append(value or "")
+            elif name in ("aria-labelledby", "data-copy"):
+                self.wanted.append(value or "")
+            elif name == "href":
+                assert value and value.startswith("#"), value
+                self.wanted.append(value[1:])
+            elif name == "src":
+                assert value and value.startswith("data:image/jpeg;base64,")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def outline_of(page: str) -> Outline:
+    outline = Outline()
+    outline.feed(page)
+    outline.close()
+    assert not outline.open
+    assert len(set(outline.ids)) == len(outline.ids)
+    assert set(outline.wanted) <= set(outline.ids)
+    return outline
+
+
+def test_names_from_the_data_are_text_wherever_they_stand() -> None:
+    page = render(made_up(HOSTILE, charts=True))
+    outline = outline_of(page)
+    text = "".join(outline.texts)
+    for name in HOSTILE[:6]:
+        assert name in text
+    assert page.count("<script") == 1
+    assert not any(name.startswith("on") for _, name, _ in outline.attributes)
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert len(scripts) == 1 and "alert" not in scripts[0]
+    assert "\u202e" not in page and "\\u202e" in page
+    assert "\x00" not in page and "x" * 200 not in page
+
+
+def test_the_policy_allows_the_pages_own_script_and_nothing_else() -> None:
+    page = render(made_up(("a", "b")))
+    script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert script and policy
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    rules = dict(rule.split(" ", 1) for rule in policy[1].replace("&#39;", "'").split("; "))
+    assert rules == {
+        "default-src": "'none'", "img-src": "data:", "style-src": "'unsafe-inline'",
+        "script-src": f"'sha256-{digest}'", "base-uri": "'none'", "form-action": "'none'",
+    }  # fmt: skip
+    assert "http://" not in page.replace("http://www.w3.org/", "") and "https://" not in page
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.text(max_size=80), min_size=1, max_size=4, unique=True))
+def test_any_names_make_a_sound_page(names: list[str]) -> None:
+    data = made_up(tuple(names), per_code=1, codes=(FindingCode.DARK, FindingCode.EXACT_DUPLICATE))
+    page = render(data)
+    outline_of(page)
+    page.encode()
+
+
+@given(st.text(max_size=300), st.integers(1, 200))
+def test_what_is_shown_can_be_seen_and_is_short(text: str, letters: int) -> None:
+    result = shown(text, letters)
+    assert result.isprintable()
+    assert len(result) <= letters * len("\\U0010ffff") + len("…")
+    if text.isprintable() and len(text) <= letters:
+        assert result == text
+
+
+def test_the_largest_page_is_below_the_limit() -> None:
+    names = tuple(f"{'<&> long ' * 30}class {number}" for number in range(1_000))
+    codes = tuple(FindingCode)[:20]
+    page = render(made_up(names, per_code=1_000, codes=codes, noisy=True, records=20_000_000))
+    assert len(page.encode()) <= MAX_PAGE_BYTES
+    outline = outline_of(page)
+    text = "".join(outline.texts)
+    assert all(code.value in text for code in codes)
+    assert "class 999" not in text or "1,000" in text
+
+
+def test_pictures_are_left_out_before_the_page_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = made_up(tuple(f"class {number}" for number in range(30)), noisy=True)
+    whole = render(data)
+    monkeypatch.setattr("shardwright.transforms.report.render.MAX_PAGE_BYTES", len(whole.encode()) // 2)
+    smaller = render(data)
+    assert 0 < smaller.count("<img") < whole.count("<img")
+    assert "fewer pictures" in smaller and "fewer pictures" not in whole
+    monkeypatch.setattr("shardwright.transforms.report.render.MAX_PAGE_BYTES", 1)
+    least = render(data)
+    assert "<img" not in least and "class 29" in least
+    outline_of(least)
+
+
+def test_headings_follow_one_another_and_landmarks_are_there() -> None:
+    page = render(made_up(("a", "b", "c")))
+    outline = outline_of(page)
+    assert outline.levels[0] == 1 and outline.levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(outline.levels, outline.levels[1:]))
+    for landmark in ("<header", "<nav aria-label", "<main", "<footer"):
+        assert page.count(landmark) == 1
+    assert page.count("<th") == len(re.findall(r'<th scope="(?:col|row)"', page)) + page.count("<thead")
+    assert page.count("<img") == len(re.findall(r'<img [^>]*alt="[^"]+"', page))
+    assert 'lang="en"' in page and 'class="skip" href="#main"' in page
+
+
+def test_what_is_missing_says_which_command_adds_it() -> None:
+    page = render(
+        ReportData(name="pets", place="data/pets", fingerprint="f" * 64, splits={"train": (0, 0, 1)})
+    )
+    text = "".join(outline_of(page).texts)
+    assert "Not validated" in text
+    assert "shardwright validate --dataset data/pets" in text
+    assert "shardwright validate --dataset data/pets --quality" in text
+    assert STATISTICS_JSON not in text
+
+
+def test_nothing_at_all_makes_a_page_too() -> None:
+    outline_of(render(ReportData(name="")))
+
+
+def test_equal_data_make_equal_pages() -> None:
+    first, second = (render(made_up(("a", "b", "c" * 40), charts=True)) for _ in range(2))
+    assert first == second
+
+
+def _spread(counts: list[int], edges: list[float]) -> dict[str, Any]:
+    summary = {
+        "min": edges[0],
+        "median": 2.0,
+        "mean": 2.5,
+        "max": edges[-1],
+        "std": 1.0,
+        "count": sum(counts),
+    }
+    return {**summary, "histogram": {"counts": counts, "edges": edges}}
+
+
+def test_measurements_become_charts_with_tables_and_a_line_to_copy() -> None:
+    measured = {
+        "records": 10,
+        "bytes": _spread([3, 7], [1000, 2000, 4000]),
+        "width": _spread([4, 6], [10, 20, 30]),
+        "height": _spread([10], [7, 8]),
+        "aspect_ratio": _spread([5, 5], [0.5, 1, 2]),
+        "scores": {"brightness": _spread([1, 9], [0, 0.5, 1])},
+        "pixels": {"images": 10, "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]},
+    }
+    of_all = {"all": measured}
+    statistics = {"splits": {"train": of_all, "test": of_all}, "total": of_all}
+    page = render(made_up(("a", "b"), charts=True, statistics=statistics))
+    outline_of(page)
+    assert "transforms.Normalize(mean=[0.1000, 0.2000, 0.3000], std=[0.4000, 0.5000, 0.6000])" in page
+    assert "1.0 kB to 2.0 kB" in page and "Brightness" in page
+    assert page.count('class="chart"') == page.count("The same as a table<span") - 1 >= 5
+    assert "matplotlib" not in page.lower()
+
+
+@pytest.mark.parametrize(
+    "statistics",
+    [
+        {"splits": {"train": {"all": {"bytes": {"histogram": {"counts": [1], "edges": "x"}}}}}},
+        {"splits": [], "total": None},
+        {"total": {"all": {"pixels": {"mean": [float("nan")], "std": ["a"]}, "width": 3, "boxes": []}}},
+    ],
+)
+def test_statistics_of_another_kind_do_no_harm(statistics: dict[str, Any]) -> None:
+    outline_of(render(made_up(("a",), statistics=statistics)))
+
+
+def test_drift_is_shown_as_diff_reports_it() -> None:
+    pair = {"old": 10, "new": 12}
+    drift = {
+        "datasets": {"old": "old<b>", "new": "new"},
+        "identical": False,
+        "images": {
+            "unchanged": 7, "added": 3, "removed": 1, "relabelled": 2,
+            "split_moves": [{"from": "train", "to": "test", "images": 4}],
+            "label_changes": {"pairs": 1, "most_frequent": [{"from": ["cat"], "to": ["<dog>"], "images": 2}]},
+        },
+        "records": {"all": pair, "splits": {"train": pair}},
+        "classes": {
+            "distance": {"all": {"l_infinity": 0.25, "name": "cat", "jensen_shannon": 0.125}, "splits": {}},
+            "new": ["<i>new</i>"], "vanished": [], "renumbered": {},
+            "shifts": [{"name": "cat", "old": 0.5, "new": 0.25}],
+        },
+        "made": {"settings": {"resize": {"old": "224", "new": "256"}}},
+        "refusals": [{"message": "too <many>"}],
+    }  # fmt: skip
+    text = "".join(outline_of(render(made_up(("a",), drift=drift))).texts)
+    for part in ("old<b>", "<dog>", "<i>new</i>", "0.1250", "50.00%", "25.00%", "256", "too <many>"):
+        assert part in text
+    outline_of(render(made_up(("a",), drift={})))
+
+
+def test_every_code_has_a_meaning() -> None:
+    assert {*FindingCode, *QuarantineReason, *FilterReason} <= set(MEANINGS)

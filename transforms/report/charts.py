@@ -1,0 +1,280 @@
+"""Charts of numbers, drawn by matplotlib as SVG that takes its colours and letters from the page.
+
+No name from the data gets in here: matplotlib would take some for formulas. Each chart is as wide as a phone,
+so that its letters are never scaled down; wide screens show several side by side.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import re
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from shardwright.schemas.units import format_size
+
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "http://www.w3.org/1999/xlink"
+#: Inches at 72 a inch: 340 x 230 units, in which letters have the size that they have in CSS pixels.
+_SIZE = (340 / 72, 230 / 72)
+_FONT = 11
+#: Colours that stand for those of the page, which differ by day and night.
+_INK, _FAINT, _MAIN, _SOFT = "#010101", "#020202", "#030303", "#040404"
+_VARIABLES = {_INK: "--ink-2", _FAINT: "--line", _MAIN: "--c0", _SOFT: "--c0-soft"}
+#: Groups of matplotlib's settings that such charts depend on.
+_DRAWN = (
+    "axes", "figure", "font", "grid", "lines", "mathtext", "patch", "path", "savefig", "scatter", "svg",
+    "text", "xaxis", "xtick", "yaxis", "ytick",
+)  # fmt: skip
+#: matplotlib's settings are those of the process.
+_ALONE = threading.Lock()
+_FONT_STYLE = re.compile(r"font: ([\d.]+)px [^;]*")
+#: Points of a scatter and of a curve that are drawn, at most.
+_MAX_POINTS = 400
+_TABLE_ROWS = 24
+
+
+class Chart(NamedTuple):
+    """A chart and the same as a table.
+
+    Attributes:
+      title: what it shows.
+      summary: what one sees in it, in a sentence.
+      svg: the drawing; trusted, for nothing from the data is in it but numbers.
+      head: of the table.
+      rows: of the table.
+    """
+
+    title: str
+    summary: str
+    svg: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def _draw(name: str, plot: Callable[[Any], None]) -> str:
+    """Draws a chart as an SVG element.
+
+    Args:
+      name: tells its ids from those of the page's other charts.
+      plot: draws on matplotlib's Axes.
+    """
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells users of its cache
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    style: dict[str, Any] = {
+        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": _FONT, "axes.edgecolor": _FAINT,
+        "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK, "text.color": _INK,
+        "xtick.major.size": 0, "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0,
+        "grid.color": _FAINT, "grid.linewidth": 0.8, "axes.axisbelow": True, "axes.unicode_minus": False,
+        "axes.labelsize": _FONT, "path.simplify": False, "font.family": ["DejaVu Sans"],
+    }  # fmt: skip
+    buffer = io.BytesIO()
+    # A user's own defaults do not count here, and are left as they are.
+    defaults: Any = matplotlib.rcParamsDefault
+    plain = {name: defaults[name] for name in defaults if name.partition(".")[0] in _DRAWN}
+    with _ALONE, matplotlib.rc_context(plain | style):
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        axes: Any = figure.add_subplot()
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.grid(axis="y")
+        plot(axes)
+        FigureCanvasSVG(figure).print_svg(
+            buffer, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        )
+    return _for_page(buffer.getvalue(), name)
+
+
+def _for_page(svg: bytes, name: str) -> str:
+    """Takes out of matplotlib's SVG what a page does not need, and leaves colours and fonts to the page."""
+    root = ET.fromstring(svg)
+    for child in list(root):
+        if child.tag == f"{{{_SVG}}}metadata":
+            root.remove(child)
+    for element in list(root.iter(f"{{{_SVG}}}g")):
+        for child in list(element):
+            if child.get("id") in ("patch_1", "patch_2"):  # the white behind figure and axes
+                element.remove(child)
+    for element in root.iter():
+        if element.tag == f"{{{_SVG}}}g":
+            element.attrib.pop("id", None)  # nothing refers to it
+        if element.tag == f"{{{_SVG}}}defs":
+            for child in [child for child in element if child.tag == f"{{{_SVG}}}style"]:
+                element.remove(child)
+        if "id" in element.attrib:
+            element.set("id", f"{name}-{element.attrib['id']}")
+        for key in (f"{{{_XLINK}}}href", "clip-path"):
+            if key in element.attrib:
+                value = element.attrib.pop(key).replace("#", f"#{name}-")
+                element.set("href" if key != "clip-path" else key, value)
+        if "style" in element.attrib:
+            text = _FONT_STYLE.sub(r"font-size: \1px", element.attrib["style"])
+            for color, variable in _VARIABLES.items():
+                text = text.replace(color, f"var({variable})")
+            element.set("style", text)
+        if "d" in element.attrib:
+            element.set("d", " ".join(element.attrib["d"].split()))
+        element.text = (element.text or "").strip() or None
+        element.tail = None
+    for key in ("width", "height", "version"):
+        root.attrib.pop(key, None)
+    root.set("aria-hidden", "true")
+    root.set("focusable", "false")
+    root.set("class", "chart")
+    ET.register_namespace("", _SVG)
+    text = ET.tostring(root, encoding="unicode")
+    return text.replace(f' xmlns="{_SVG}"', "", 1)
+
+
+def short(value: float) -> str:
+    """Returns a number in few letters: 950, 12.5k, 3M."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def class_curve(counts: Sequence[int]) -> Chart:
+    """Draws how many records the classes have, the largest first."""
+    ordered = sorted(counts, reverse=True)
+    count = len(ordered)
+    step = max(1, math.ceil(count / _MAX_POINTS))
+    places = sorted({*range(0, count, step), count - 1})
+    log = ordered[0] > 50 * max(1, ordered[-1])
+
+    def plot(axes: Any) -> None:
+        x, y = [place + 1 for place in places], [ordered[place] for place in places]
+        axes.fill_between(x, y, [0.8 if log else 0] * len(y), color=_SOFT, step="mid", linewidth=0)
+        axes.step(x, y, color=_MAIN, linewidth=1.8, where="mid")
+        if log:
+            axes.set_yscale("log")
+        axes.set_ylim(bottom=0.8 if log else 0)
+        axes.set_xlim(0.5, count + 0.5)
+        _whole(axes)
+        axes.yaxis.set_major_formatter(lambda value, _: short(value))
+        axes.set_xlabel("class, by number of records")
+        axes.set_ylabel("records" + (" (log)" if log else ""))
+
+    shares = (0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1)
+    rows = {min(count - 1, int(share * (count - 1))): None for share in shares}
+    half = ordered[count // 2]
+    return Chart(
+        "Records per class",
+        f"The largest of {count:,} classes has {ordered[0]:,} records, the one in the middle {half:,}, the "
+        f"smallest {ordered[-1]:,}.",
+        _draw("curve", plot),
+        ("rank", "records"),
+        tuple((f"{place + 1:,}", f"{ordered[place]:,}") for place in rows),
+    )
+
+
+def size_scatter(sizes: Sequence[tuple[int, int]]) -> Chart:
+    """Draws width and height of some pictures, each as a point."""
+    sizes = sizes[:_MAX_POINTS]
+    number: dict[tuple[int, int], int] = {}
+    for size in sizes:
+        number[size] = number.get(size, 0) + 1
+    widths, heights = zip(*number)
+
+    def plot(axes: Any) -> None:
+        area = [18 + 240 * count / len(sizes) for count in number.values()]
+        axes.scatter(widths, heights, s=area, color=_SOFT, edgecolors=_MAIN, linewidths=1)
+        axes.grid(axis="x")
+        most = max(*widths, *heights) * 1.12
+        axes.plot([0, most], [0, most], color=_FAINT, linewidth=1, zorder=0)
+        axes.set_xlim(0, max(widths) * 1.15)
+        axes.set_ylim(0, max(heights) * 1.15)
+        _whole(axes)
+        axes.set_xlabel("width, pixels")
+        axes.set_ylabel("height, pixels")
+
+    common = sorted(number.items(), key=lambda item: (-item[1], item[0]))
+    (width, height), most = common[0]
+    return Chart(
+        "Width and height",
+        f"{len(sizes):,} sampled pictures have {len(number):,} sizes; the most frequent is "
+        f"{width} × {height} ({most:,} of them). Larger dots stand for more pictures; "
+        "the line is where both sides are equal.",
+        _draw("sizes", plot),
+        ("width × height", "pictures"),
+        tuple((f"{w} × {h}", f"{count:,}") for (w, h), count in common[:_TABLE_ROWS]),
+    )
+
+
+def histogram(
+    name: str, title: str, label: str, edges: Sequence[float], counts: Sequence[int], *,
+    is_bytes: bool = False, sampled: bool = False,
+) -> Chart:  # fmt: skip
+    """Draws how a number is spread.
+
+    Args:
+      name: tells the chart from others.
+      title: of the chart.
+      label: of its axis.
+      edges: of the bins, one more than these.
+      counts: pictures in each bin.
+      is_bytes: whether the number is one of bytes.
+      sampled: whether only the sampled pictures were counted.
+    """
+
+    def text(value: float) -> str:
+        return format_size(value) if is_bytes else short(value)
+
+    total = sum(counts)
+
+    def plot(axes: Any) -> None:
+        # Bins need not be equally wide: each is drawn as wide as any, and the edges say what it spans.
+        axes.bar(range(len(counts)), counts, 0.94, align="edge", color=_MAIN)
+        axes.set_xlim(0, len(counts))
+        axes.set_ylim(bottom=0)
+        ticks = sorted({round(len(counts) * part / 4) for part in range(5)})
+        axes.set_xticks(ticks, [text(edges[tick]) for tick in ticks], parse_math=False)
+        axes.yaxis.set_major_formatter(lambda value, _: short(value))
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        for tick, align in ((0, "left"), (-1, "right")):  # the outer ones stay inside
+            axes.get_xticklabels()[tick].set_horizontalalignment(align)
+        axes.set_xlabel(label)
+        axes.set_ylabel("sampled pictures" if sampled else "pictures")
+
+    most = max(range(len(counts)), key=lambda place: counts[place])
+    rows = [
+        (f"{text(low)} to {text(high)}", f"{count:,}") for low, high, count in zip(edges, edges[1:], counts)
+    ]
+    return Chart(
+        title,
+        f"Of {total:,} {'sampled ' if sampled else ''}pictures {counts[most]:,} lie between "
+        f"{text(edges[most])} and {text(edges[most + 1])}, more than in any other bin.",
+        _draw(name, plot),
+        (label, "pictures"),
+        tuple(rows[:_TABLE_ROWS]),
+    )
+
+
+def bins_of(values: Sequence[float], count: int = 16) -> tuple[list[float], list[int]]:
+    """Counts values in bins of equal width; returns the edges and the counts."""
+    low, high = min(values), max(values)
+    if low == high:
+        low, high = low - max(1.0, abs(low) * 0.05), high + max(1.0, abs(high) * 0.05)
+    width = (high - low) / count
+    counts = [0] * count
+    for value in values:
+        counts[min(count - 1, int((value - low) / width))] += 1
+    return [low + i * width for i in range(count + 1)], counts
+
+
+def _whole(axes: Any) -> None:
+    """Labels both axes with few whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
+    if axes.get_yscale() == "linear":
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_formatter(lambda value, _: short(value))

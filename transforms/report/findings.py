@@ -1,0 +1,170 @@
+"""What of a validation the page shows: the first findings of each code, and pictures for some of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwright.schemas.codes import NOTES, QUALITY, FindingCode, Severity
+from shardwright.transforms.report.data import (
+    MAX_ROWS,
+    MAX_ROWS_PER_CODE,
+    Checked,
+    RecordAt,
+    ShownFinding,
+    Thumbnail,
+)
+from shardwright.transforms.report.thumbnails import Seen
+
+#: Codes whose two records are shown side by side, the gravest first, and how many of each.
+PAIRS = (
+    FindingCode.SPLIT_LEAKAGE, FindingCode.LABEL_CONFLICT, FindingCode.EXACT_DUPLICATE,
+    FindingCode.NEAR_DUPLICATE, FindingCode.DUPLICATE_KEY,
+)  # fmt: skip
+_PAIRS_OF_CODE = 12
+#: Codes about a single picture that are easier to see than to read.
+_VISIBLE = (
+    *sorted(QUALITY - set(PAIRS)),
+    FindingCode.LABEL_RANGE, FindingCode.LABEL_TEXT, FindingCode.BOX_RANGE, FindingCode.BOX_ORDER,
+    FindingCode.MASK_MISMATCH, FindingCode.SIZE_MISMATCH, FindingCode.FORMAT_MISMATCH,
+    FindingCode.SOURCE_LABEL, FindingCode.SOURCE_CHANGED, FindingCode.SOURCE_MISSING, FindingCode.KEPT_BYTES,
+)  # fmt: skip
+_OF_CODE = 10
+_ORDER = {Severity.ERROR.value: 0, Severity.WARNING.value: 1, Severity.NOTE.value: 2}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """A validation as it was read, before anybody looked at the pictures.
+
+    Attributes:
+      checked: with all that is listed.
+      paths: shard -> its path.
+    """
+
+    checked: Checked
+    paths: Mapping[str, str]
+
+    def places(self) -> list[RecordAt]:
+        """Returns the places of the records whose pictures are wanted."""
+        looks = [finding for found in self.checked.looks.values() for finding in found]
+        places = [self._place(finding.shard, finding.offset) for finding in (*looks, *self.checked.pairs)]
+        places += [self._place(finding.other_shard, finding.other_offset) for finding in self.checked.pairs]
+        return [place for place in places if place is not None]
+
+    def with_pictures(self, seen: Mapping[RecordAt, Seen]) -> Checked:
+        """Returns the validation with the pictures that could be had."""
+
+        def drawn(finding: ShownFinding) -> ShownFinding:
+            return finding._replace(
+                picture=self._picture(seen, finding.shard, finding.offset),
+                other_picture=self._picture(seen, finding.other_shard, finding.other_offset),
+            )
+
+        looks = {
+            code: tuple(item for item in map(drawn, found) if item.picture)
+            for code, found in self.checked.looks.items()
+        }
+        return replace(
+            self.checked,
+            pairs=tuple(map(drawn, self.checked.pairs)),
+            looks={code: found for code, found in looks.items() if found},
+        )
+
+    def _place(self, shard: str, offset: int | None) -> RecordAt | None:
+        path = self.paths.get(shard)
+        return RecordAt(path, offset) if path is not None and offset is not None else None
+
+    def _picture(self, seen: Mapping[RecordAt, Seen], shard: str, offset: int | None) -> Thumbnail | None:
+        place = self._place(shard, offset)
+        return seen[place][0] if place is not None and place in seen else None
+
+
+def read_validation(
+    document: Mapping[str, Any] | None,
+    fingerprint: str,
+    paths: Mapping[str, str],
+    when: str,
+    left_out: list[str],
+) -> Validation | None:
+    """Reads what a `validation.json` says; codes of later versions are shown like any other.
+
+    Args:
+      document: its content; None if there is none.
+      fingerprint: of the dataset as it is now; empty for foreign files.
+      paths: shard -> its path.
+      when: it was written.
+      left_out: takes a sentence if it cannot be understood.
+    """
+    if document is None:
+        return None
+    try:
+        return Validation(_checked(document, fingerprint, when), paths)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        left_out.append("validation.json is damaged or of another version; validate again to write it anew.")
+        return None
+
+
+def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checked:
+    counts = {str(code): int(count) for code, count in document["counts"].items()}
+    findings: defaultdict[str, list[ShownFinding]] = defaultdict(list)
+    severities: dict[str, str] = {}
+    for value in document["findings"]:
+        finding = _finding(value)
+        findings[finding.code].append(finding)
+        severities[finding.code] = finding.severity
+    for code in counts:  # a code may be counted only
+        severities.setdefault(code, (Severity.NOTE if code in NOTES else Severity.ERROR).value)
+    codes = sorted(counts.keys() | findings.keys(), key=lambda code: (_ORDER.get(severities[code], 3), code))
+    share = max(1, min(MAX_ROWS_PER_CODE, MAX_ROWS // max(1, len(codes))))
+    return Checked(
+        mode=str(document["mode"]),
+        sound=bool(document["sound"]),
+        errors=int(document["errors"]),
+        warnings=int(document["warnings"]),
+        notes=int(document.get("notes", 0)),
+        counts={code: counts.get(code, len(findings[code])) for code in codes},
+        severities={code: severities[code] for code in codes},
+        findings=tuple(finding for code in codes for finding in findings[code][:share])[:MAX_ROWS],
+        pairs=tuple(_pairs(findings)),
+        looks={code.value: tuple(found) for code in _VISIBLE if (found := _single(findings[code.value]))},
+        records=int(document["records"]),
+        current=document.get("fingerprint") in (fingerprint or None, None),
+        when=when,
+    )
+
+
+def _pairs(findings: Mapping[str, list[ShownFinding]]) -> Iterable[ShownFinding]:
+    for code in PAIRS:
+        of_two = [finding for finding in findings.get(code.value, ()) if finding.other_shard]
+        yield from of_two[:_PAIRS_OF_CODE]
+
+
+def _single(found: Iterable[ShownFinding]) -> list[ShownFinding]:
+    return [finding for finding in found if finding.shard and finding.offset is not None][:_OF_CODE]
+
+
+def _finding(value: Mapping[str, Any]) -> ShownFinding:
+    other = value.get("other") or {}
+    return ShownFinding(
+        code=str(value["code"]),
+        severity=str(value.get("severity", Severity.ERROR.value)),
+        message=str(value["message"]),
+        shard=_text(value.get("shard")),
+        record=_number(value.get("record")),
+        offset=_number(value.get("offset")),
+        key=_text(value.get("key")),
+        other_shard=_text(other.get("shard")),
+        other_offset=_number(other.get("offset")),
+        other_key=_text(other.get("key")),
+    )
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None

@@ -1,0 +1,232 @@
+"""Gathers what the page shows from a dataset directory, reading no more of it than that."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from shardwright.schemas import __version__
+from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plan import settings_json
+from shardwright.transforms import storage
+from shardwright.transforms.checks.contract import Contract, contract_of_plan, infer_contract
+from shardwright.transforms.records.framing import Record
+from shardwright.transforms.records.sample import read_lazily
+from shardwright.transforms.report.data import (
+    ClassSheet,
+    Facts,
+    Quarantined,
+    RecordAt,
+    ReportData,
+    Sample,
+)
+from shardwright.transforms.report.findings import read_validation
+from shardwright.transforms.report.quarantine import read_quarantine, with_pictures
+from shardwright.transforms.report.samples import NO_CLASS, choose_sheets
+from shardwright.transforms.report.thumbnails import Seen, read_thumbnails, thumbnail_of
+
+#: Documents beyond this size are not read for the page.
+_MAX_DOCUMENT = 400_000_000
+#: Of files without a `dataset.json`: records that are shown, and files they are taken from.
+_FOREIGN_SAMPLES, _FOREIGN_FILES = 48, 8
+_INFER_FROM = 64
+
+Document = Mapping[str, Any]
+
+
+def gather(
+    directory: str,
+    *,
+    validation: Document | None = None,
+    statistics: Document | None = None,
+    drift: Document | None = None,
+    drawn: str = "",
+) -> ReportData:
+    """Gathers what the page of a dataset shows.
+
+    Args:
+      directory: of the dataset.
+      validation: what `validation.json` is about to hold; None to read it.
+      statistics: what `statistics.json` is about to hold; None to read it.
+      drift: what `diff` found compared with the previous dataset.
+      drawn: when the page is drawn.
+
+    Raises:
+      UsageError: if there is no readable `dataset.json`.
+      EngineError: if it cannot be read.
+    """
+    path = storage.join(directory, DATASET_JSON)
+    with storage.faults("read", path):
+        dataset = Dataset.from_bytes(storage.read_bytes(path), path)
+    try:
+        return _gather(directory, dataset, validation, statistics, drift, drawn)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{printable(path)} is damaged ({error!r}); restore it or convert again.") from error
+
+
+def _gather(
+    directory: str,
+    dataset: Dataset,
+    validation: Document | None,
+    statistics: Document | None,
+    drift: Document | None,
+    drawn: str,
+) -> ReportData:
+    left_out: list[str] = []
+    when = drawn if validation is not None else _written(storage.join(directory, VALIDATION_JSON))
+    if validation is None:
+        validation = _stored(directory, VALIDATION_JSON, left_out)
+    if statistics is None:
+        statistics = _stored(directory, STATISTICS_JSON, left_out)
+    paths = {shard.file: storage.join(directory, shard.file) for _, _, _, shard in dataset.placed_shards()}
+    checked = read_validation(validation, dataset.fingerprint, paths, when, left_out)
+    sheets = choose_sheets(directory, dataset)
+    contract = contract_of_plan(dataset.features, dataset.first_label, dataset.plan)
+    seen = read_thumbnails([*_places(sheets), *(checked.places() if checked else ())], contract)
+    quarantine: Sequence[Quarantined] = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
+    return ReportData(
+        name=dataset.name,
+        place=printable(directory),
+        drawn=drawn,
+        version=__version__,
+        fingerprint=dataset.fingerprint,
+        layout=dataset.layout,
+        labels=dataset.labels,
+        splits={
+            split: (dataset.records(split), sum(shard.bytes for shard in shards), len(shards))
+            for split, shards in dataset.splits.items()
+        },
+        class_counts={split: dict(counts) for split, counts in dataset.class_counts.items()},
+        formats={split: dict(counts) for split, counts in dataset.formats.items()},
+        ledger=dict(dataset.ledger),
+        settings=settings_json(dataset.plan.settings),
+        versions=dict(dataset.versions),
+        checked=checked.with_pictures(seen) if checked else None,
+        statistics=statistics,
+        sheets=_drawn(sheets, seen),
+        sampled=_facts(sheets, seen),
+        quarantine=with_pictures(quarantine, directory),
+        drift=drift,
+        left_out=tuple(left_out),
+    )
+
+
+def gather_files(
+    name: str,
+    files: Sequence[str],
+    *,
+    validation: Document | None = None,
+    statistics: Document | None = None,
+    drawn: str = "",
+) -> ReportData:
+    """Gathers what the page of TFRecord files of unknown origin shows: findings, and some pictures.
+
+    Args:
+      name: what they are called.
+      files: their paths.
+      validation: what a validation of them found.
+      statistics: of their pictures.
+      drawn: when the page is drawn.
+    """
+    left_out: list[str] = []
+    samples, facts, contract = _foreign_samples(files)
+    paths = {os.path.basename(path): path for path in files}
+    checked = read_validation(validation, "", paths, drawn, left_out)
+    seen = read_thumbnails(checked.places() if checked else (), contract)
+    total = 0
+    for path in files:
+        try:
+            total += storage.size_of(path)
+        except OSError:
+            left_out.append(f"{printable(os.path.basename(path))} cannot be read.")
+    records = checked.checked.records if checked else 0
+    return ReportData(
+        name=printable(name),
+        place=printable(name),
+        drawn=drawn,
+        version=__version__,
+        splits={"": (records, total, len(files))},
+        checked=checked.with_pictures(seen) if checked else None,
+        statistics=statistics,
+        sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
+        sampled=facts,
+        left_out=tuple(left_out),
+    )
+
+
+def _foreign_samples(files: Sequence[str]) -> tuple[tuple[Sample, ...], tuple[Facts, ...], Contract]:
+    found: list[tuple[RecordAt, bytes]] = []
+    share = max(1, _FOREIGN_SAMPLES // max(1, min(len(files), _FOREIGN_FILES)))
+    for path in files[:_FOREIGN_FILES]:
+        try:
+            records = (item for item in read_lazily(path) if isinstance(item, Record))
+            found += [(RecordAt(path, item.offset), item.data) for item in islice(records, share)]
+        except (EngineError, OSError):
+            continue
+    contract = infer_contract([data for _, data in found[:_INFER_FROM]])
+    looked = [(place, thumbnail_of(data, contract)) for place, data in found]
+    samples = tuple(
+        Sample(place, "", "", f"{os.path.basename(place.path)}, byte {place.offset}", picture)
+        for place, (picture, _) in looked
+    )
+    return samples, tuple(facts for _, (_, facts) in looked if facts), contract
+
+
+def _stored(directory: str, name: str, left_out: list[str]) -> Document | None:
+    """Reads a JSON document of a dataset, if it is there."""
+    path = storage.join(directory, name)
+    try:
+        if not storage.exists(path):
+            return None
+        if storage.size_of(path) > _MAX_DOCUMENT:
+            left_out.append(f"{name} is too large for this page.")
+            return None
+        value = json.loads(storage.read_bytes(path))
+    except (OSError, EngineError, ValueError, RecursionError):
+        value = None
+    if not isinstance(value, Mapping):
+        left_out.append(f"{name} cannot be read; validate again to write it anew.")
+        return None
+    return value
+
+
+def _written(path: str) -> str:
+    """Returns when a local file was written; empty where no storage says it."""
+    if storage.is_remote(path):
+        return ""
+    try:
+        return as_time(os.path.getmtime(path))
+    except OSError:
+        return ""
+
+
+def as_time(seconds: float) -> str:
+    """Returns seconds since the epoch as people write them."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def _places(sheets: Sequence[ClassSheet]) -> list[RecordAt]:
+    return [sample.at for sheet in sheets for sample in sheet.samples]
+
+
+def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[ClassSheet, ...]:
+    """Adds the thumbnails of samples; those that are not there go."""
+    drawn = []
+    for sheet in sheets:
+        samples = [
+            sample._replace(picture=seen[sample.at][0]) for sample in sheet.samples if sample.at in seen
+        ]
+        if samples:
+            drawn.append(sheet._replace(samples=tuple(samples)))
+    return tuple(drawn)
+
+
+def _facts(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[Facts, ...]:
+    found = (seen[place][1] for place in dict.fromkeys(_places(sheets)) if place in seen)
+    return tuple(facts for facts in found if facts)

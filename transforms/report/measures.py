@@ -1,0 +1,154 @@
+"""What was measured of the pictures, as the page shows it: `statistics.json`, else the sampled pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shardwright.schemas.units import format_size
+from shardwright.transforms.report.charts import Chart, bins_of, histogram, size_scatter
+from shardwright.transforms.report.data import ReportData
+
+#: Greater numbers, and those that are none, are not drawn.
+_MOST = 1e18
+#: Splits whose channels are listed.
+_MAX_SPLITS = 12
+
+Document = Mapping[str, Any]
+
+
+def size_charts(data: ReportData) -> list[Chart]:
+    """Draws sizes and bytes of the pictures: of all where they were measured, else of the sampled ones."""
+    charts = []
+    if data.sampled:
+        charts.append(size_scatter([(facts.width, facts.height) for facts in data.sampled]))
+    measured = all_pictures(data.statistics)
+    asked = (
+        ("bytes", "Bytes of a picture", "bytes", True),
+        ("width", "Width", "pixels", False),
+        ("height", "Height", "pixels", False),
+        ("aspect_ratio", "Width by height", "width / height", False),
+    )
+    for name, title, label, is_bytes in asked:
+        spread = as_mapping(measured.get(name))
+        found = _histogram_of(spread)
+        if found and spread.get("min") != spread.get("max"):
+            charts.append(histogram(name, title, label, *found, is_bytes=is_bytes))
+    if not measured and data.sampled:
+        sizes = [float(facts.bytes) for facts in data.sampled]
+        charts.append(
+            histogram("bytes", "Bytes of a picture", "bytes", *bins_of(sizes), is_bytes=True, sampled=True)
+        )
+    return charts
+
+
+def look_charts(data: ReportData) -> list[Chart]:
+    """Draws what the pictures are like, and their boxes, where that was measured."""
+    measured = all_pictures(data.statistics)
+    charts = []
+    titles = {"brightness": "Brightness", "sharpness": "Sharpness", "information": "Information"}
+    for name, title in titles.items():
+        found = _histogram_of(as_mapping(as_mapping(measured.get("scores")).get(name)))
+        if found:
+            charts.append(histogram(f"score-{name}", title, f"{name}, 0 to 1", *found))
+    boxes = as_mapping(measured.get("boxes"))
+    for name, title, label in (
+        ("per_image", "Objects in a picture", "objects"),
+        ("area", "Area of a box", "share of the picture"),
+    ):
+        found = _histogram_of(as_mapping(boxes.get(name)))
+        if found:
+            charts.append(histogram(f"box-{name}", title, label, *found))
+    return charts
+
+
+def spread_rows(data: ReportData) -> list[tuple[str, ...]]:
+    """Returns least, median, mean and greatest of what was measured of all pictures, in words."""
+    measured = all_pictures(data.statistics)
+    boxes = as_mapping(measured.get("boxes"))
+    wanted = (
+        ("width, pixels", measured.get("width")),
+        ("height, pixels", measured.get("height")),
+        ("width / height", measured.get("aspect_ratio")),
+        ("bytes", measured.get("bytes")),
+        ("objects in a picture", boxes.get("per_image")),
+    )
+    rows = []
+    for title, spread in wanted:
+        values = [as_mapping(spread).get(name) for name in ("min", "median", "mean", "max", "std")]
+        if all(isinstance(value, int | float) for value in values):
+            rows.append((title, *(_figure(title, value) for value in values)))
+    return rows
+
+
+def _figure(title: str, value: Any) -> str:
+    if title == "bytes":
+        return format_size(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+class Channels(NamedTuple):
+    """Means and deviations of the channels of a split, on a scale from 0 to 1."""
+
+    split: str
+    images: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def line(self) -> str:
+        """The line of code that normalises by them."""
+        mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (self.mean, self.std))
+        return f"transforms.Normalize(mean=[{mean}], std=[{std}])"
+
+
+def channel_rows(statistics: Document | None) -> list[Channels]:
+    """Returns the channels of each split and of all, where they were measured."""
+    rows = []
+    document = as_mapping(statistics)
+    found = [(str(split), as_mapping(value)) for split, value in as_mapping(document.get("splits")).items()]
+    if len(found) > 1:
+        found.append(("all", as_mapping(document.get("total"))))
+    for split, value in found[:_MAX_SPLITS]:
+        pixels = as_mapping(as_mapping(value.get("all")).get("pixels"))
+        mean, std = (_numbers(pixels.get(name)) for name in ("mean", "std"))
+        if mean and std:
+            rows.append(Channels(split, int(pixels.get("images", 0)), tuple(mean), tuple(std)))
+    return rows
+
+
+def best_channels(rows: Sequence[Channels]) -> Channels | None:
+    """Returns the channels to normalise by: those of the training pictures, which no others may tell."""
+    named = {row.split.lower(): row for row in rows}
+    return named.get("train") or named.get("training") or (rows[0] if len(rows) == 1 else named.get("all"))
+
+
+def all_pictures(statistics: Document | None) -> Document:
+    """Returns what was measured of all pictures of all splits; empty where nothing was."""
+    document = as_mapping(statistics)
+    total = as_mapping(as_mapping(document.get("total")).get("all"))
+    splits = [
+        as_mapping(as_mapping(value).get("all")) for value in as_mapping(document.get("splits")).values()
+    ]
+    return total or (splits[0] if len(splits) == 1 else {})
+
+
+def _histogram_of(spread: Document) -> tuple[list[float], list[int]] | None:
+    found = as_mapping(spread.get("histogram"))
+    edges, counts = (_numbers(found.get(name)) for name in ("edges", "counts"))
+    if len(edges) != len(counts) + 1 or not sum(counts):
+        return None
+    return edges, [int(count) for count in counts]
+
+
+def _numbers(values: Any) -> list[float]:
+    """Returns a list of numbers of a JSON document; an empty one for anything else."""
+    right = isinstance(values, list) and all(
+        isinstance(value, int | float) and abs(value) < _MOST for value in values
+    )
+    return list(values) if right else []
+
+
+def as_mapping(value: Any) -> Document:
+    """Returns an object of a JSON document; an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,143 @@
+"""Some of the images that were left out for a fault, drawn small where they can still be had."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import stat
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from PIL import Image
+
+from shardwright.schemas.dataset import QUARANTINE_JSONL
+from shardwright.schemas.errors import EngineError, ImageFault
+from shardwright.transforms import storage
+from shardwright.transforms.images.color import to_color
+from shardwright.transforms.images.contact_sheet import SIDE, thumbnail
+from shardwright.transforms.images.decode import open_image
+from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+from shardwright.transforms.report.data import MAX_QUARANTINED, Quarantined, Thumbnail
+from shardwright.transforms.report.thumbnails import as_thumbnail
+
+#: Bytes of `quarantine.jsonl` that are read.
+_MAX_BYTES = 2_000_000
+#: Pictures that are tried, and of one reason.
+_MAX_PICTURES, _MAX_OF_REASON = 24, 6
+#: A larger source is not worth it; its pixels neither.
+_MAX_SOURCE = 16_000_000
+_MAX_PIXELS = 24_000_000
+#: Seconds for all of them: where a network does not answer the page goes without.
+_PATIENCE = 6.0
+#: Kinds of which a part can be decoded.
+_PARTIAL = frozenset({"jpeg", "png"})
+
+
+def read_quarantine(directory: str) -> list[Quarantined]:
+    """Reads the beginning of `quarantine.jsonl`, and takes some lines of each reason.
+
+    Returns:
+      None of them if there is no such file, or nothing in it can be understood.
+    """
+    try:
+        data = storage.read_range(storage.join(directory, QUARANTINE_JSONL), 0, _MAX_BYTES)
+    except (OSError, EngineError):
+        return []
+    by_reason: defaultdict[str, list[Quarantined]] = defaultdict(list)
+    for line in data.split(b"\n"):
+        try:
+            value = json.loads(line)
+            item = Quarantined(
+                key=str(value["key"]), uri=str(value["uri"]), stage=str(value["stage"]),
+                reason=str(value["reason"]), message=str(value["message"]),
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # empty, cut off, or none of ours
+        by_reason[item.reason].append(item)
+    share = max(1, MAX_QUARANTINED // max(1, len(by_reason)))
+    taken = [item for _, items in sorted(by_reason.items()) for item in items[:share]]
+    return taken[:MAX_QUARANTINED]
+
+
+def with_pictures(items: Sequence[Quarantined], directory: str) -> tuple[Quarantined, ...]:
+    """Adds thumbnails of those whose source is still there; asks no storage but the dataset's own."""
+    tried: list[int] = []
+    of_reason: defaultdict[str, int] = defaultdict(int)
+    for i, item in enumerate(items):
+        if len(tried) < _MAX_PICTURES and of_reason[item.reason] < _MAX_OF_REASON and _near(item, directory):
+            of_reason[item.reason] += 1
+            tried.append(i)
+    found: dict[int, Thumbnail] = {}
+    end = time.monotonic() + _PATIENCE
+
+    def work() -> None:
+        for i in tried:
+            if time.monotonic() > end:
+                return
+            picture = _look(items[i].uri)
+            if picture is not None:
+                found[i] = picture
+
+    # A read that hangs in a network must not hold the page, nor the end of the process.
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(_PATIENCE)
+    pictures = dict(found)
+    return tuple(item._replace(picture=pictures.get(i)) for i, item in enumerate(items))
+
+
+def _near(item: Quarantined, directory: str) -> bool:
+    """Whether a source is a file of this machine, or an object in the dataset's own kind of storage."""
+    if not storage.is_remote(item.uri):
+        return bool(item.uri) and not storage.is_remote(directory)
+    return item.uri.startswith(("gs://", "s3://")) and item.uri[:5] == directory[:5]
+
+
+def _look(uri: str) -> Thumbnail | None:
+    """Returns what can be seen of a faulty image; None where that is nothing."""
+    try:
+        data = _read(uri)
+        if not data:
+            return None
+        try:
+            open_image(data, "image", _MAX_PIXELS)
+            return as_thumbnail(thumbnail(data))
+        except ImageFault:
+            partial = _partial(data)
+            return as_thumbnail(partial) if partial is not None else None
+    except Exception:  # it is faulty, that is why it is here
+        return None
+
+
+def _read(uri: str) -> bytes:
+    """Reads a source, if it is a regular file of a bearable size."""
+    if storage.is_remote(uri):
+        return storage.read_range(uri, 0, _MAX_SOURCE) if storage.size_of(uri) <= _MAX_SOURCE else b""
+    descriptor = os.open(uri, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_SOURCE:
+            return b""
+        return storage.read_fully(descriptor, 0, status.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _partial(data: bytes) -> Image.Image | None:
+    """Decodes a truncated or damaged picture as far as it goes."""
+    kind = kind_of(data[:HEAD_BYTES])
+    if kind not in _PARTIAL:
+        return None
+    image = Image.open(io.BytesIO(data), formats=[kind])
+    if image.width * image.height > _MAX_PIXELS:
+        return None
+    with contextlib.suppress(Exception):  # the damage: what came before it is there
+        image.load()
+    image.tile = []  # so that Pillow does not try again
+    small = to_color(image, "rgb", (255, 255, 255)).copy()
+    small.thumbnail((SIDE, SIDE))
+    return small

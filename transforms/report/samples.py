@@ -1,0 +1,107 @@
+"""Chooses the records that the page shows: those with the lowest hashes of each class."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice, zip_longest
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.plan import ledger_file
+from shardwright.transforms import storage
+from shardwright.transforms.report.data import ClassSheet, RecordAt, Sample
+
+#: Classes whose pictures are shown: all of so many, or the largest, the smallest and some in between.
+_MAX_CLASSES = 48
+#: Pictures in all, and of one class.
+_PICTURES = 288
+_MOST_OF_ONE, _LEAST_OF_ONE = 12, 3
+_WITHOUT_CLASSES = 48
+#: Where to stop looking for pictures of rare classes: lines of ledgers, and ledgers.
+_MAX_LINES = 150_000
+_MAX_LEDGERS = 64
+NO_CLASS = ""
+
+
+def class_totals(class_counts: Mapping[str, Mapping[str, int]]) -> Counter[str]:
+    """Returns the records of each class in all splits."""
+    totals: Counter[str] = Counter()
+    for counts in class_counts.values():
+        totals.update(counts)
+    return totals
+
+
+def ranked(totals: Mapping[str, int]) -> list[str]:
+    """Returns the classes by records, the most frequent first, equals by name."""
+    return sorted(totals, key=lambda name: (-totals[name], name))
+
+
+def shown_classes(dataset: Dataset) -> list[str]:
+    """Returns the classes whose pictures are shown: in id order if all are, else by their frequency."""
+    totals = class_totals(dataset.class_counts)
+    filled = [name for name in dataset.labels if totals[name]]
+    filled += sorted(name for name in totals.keys() - set(filled) if totals[name])
+    if len(filled) <= _MAX_CLASSES:
+        return filled
+    names = ranked({name: totals[name] for name in filled})
+    third = _MAX_CLASSES // 3
+    middle = names[third:-third]
+    between = [middle[i * len(middle) // third] for i in range(third)]
+    return [*names[:third], *between, *names[-third:]]
+
+
+def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
+    """Chooses some records of each class that is shown, without reading them.
+
+    A ledger's lines stand in the order of their hashes, and so do the shards of a split: the first ones are
+    those that any other reader would choose by the same rule.
+    """
+    totals = class_totals(dataset.class_counts)
+    names = shown_classes(dataset)
+    wanted: dict[str, list[Sample]] = {name: [] for name in names}
+    quota = max(_LEAST_OF_ONE, min(_MOST_OF_ONE, _PICTURES // max(1, len(names))))
+    if not names:
+        wanted, quota = {NO_CLASS: []}, _WITHOUT_CLASSES
+        totals[NO_CLASS] = dataset.all_records
+    missing = {name: min(quota, totals[name]) for name in wanted}
+    left = sum(missing.values())
+    for sample in islice(_samples(directory, dataset), _MAX_LINES):
+        for label in sample.label.split(LABEL_SEPARATOR):
+            name = NO_CLASS if not names else label
+            if missing.get(name):
+                wanted[name].append(sample)
+                missing[name] -= 1
+                left -= 1
+        if not left:
+            break
+    return [ClassSheet(name, totals[name], tuple(samples)) for name, samples in wanted.items() if samples]
+
+
+def _samples(directory: str, dataset: Dataset) -> Iterator[Sample]:
+    """Yields where records are, the first shard of each split first, then the second ones, ..."""
+    rounds = zip_longest(
+        *([(split, number) for number in range(len(shards))] for split, shards in dataset.splits.items())
+    )
+    places = (place for several in rounds for place in several if place is not None)
+    filled = (place for place in places if dataset.splits[place[0]][place[1]].records)
+    for split, number in islice(filled, _MAX_LEDGERS):
+        shards = dataset.splits[split]
+        path = storage.join(directory, shards[number].file)
+        for entry in ledger_entries(directory, dataset, split, number):
+            if entry.outcome == Outcome.WRITTEN and isinstance(entry.offset, int):
+                yield Sample(RecordAt(path, entry.offset), split, entry.label, entry.key)
+
+
+def ledger_entries(directory: str, dataset: Dataset, split: str, number: int) -> Iterator[Entry]:
+    """Yields the lines of a shard's ledger; none if it is missing, damaged or that of another build."""
+    shards = dataset.splits[split]
+    try:
+        data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
+        result, entries = load_ledger(data)
+        if result.sha256 == shards[number].sha256:
+            yield from entries
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return

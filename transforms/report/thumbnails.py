@@ -1,0 +1,135 @@
+"""Reads single records at random and makes small JPEGs of them; no fault of one is worth the page."""
+
+from __future__ import annotations
+
+import io
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from PIL import Image
+
+from shardwright.schemas.errors import EngineError, ImageFault
+from shardwright.schemas.example import parse_example
+from shardwright.schemas.layouts import Fill
+from shardwright.schemas.plan import is_compressed
+from shardwright.transforms.checks.contract import Contract
+from shardwright.transforms.images.decode import open_image
+from shardwright.transforms.records.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
+from shardwright.transforms.records.picture import record_thumbnail, single_value, without_encodings
+from shardwright.transforms.records.sample import records_at
+from shardwright.transforms.report.data import Facts, RecordAt, Thumbnail
+from shardwright.transforms.storage.ranges import RangeReader, open_ranges
+
+#: Bytes that a thumbnail should not exceed, and the JPEG qualities that are tried for it.
+_ENOUGH = 7_000
+_QUALITIES = (74, 55, 30)
+#: A record beyond this size is not read for a thumbnail.
+_MAX_RECORD = 64_000_000
+#: How far into a compressed shard, when unpacked, a thumbnail is worth going.
+_MAX_UNPACKED = 64_000_000
+#: Seconds after which no more shards are opened, and shards that are read at once.
+_PATIENCE = 60.0
+_AT_ONCE = 8
+_MAX_PIXELS = 89_478_485
+
+Seen = tuple[Thumbnail, Facts | None]
+
+
+def read_thumbnails(places: Iterable[RecordAt], contract: Contract) -> dict[RecordAt, Seen]:
+    """Reads records and draws them small.
+
+    Args:
+      places: of the records; each shard is opened once.
+      contract: what the records hold.
+
+    Returns:
+      A thumbnail for each record that is there and sound, with its picture's size.
+    """
+    offsets: defaultdict[str, set[int]] = defaultdict(set)
+    for place in places:
+        offsets[place.path].add(place.offset)
+    end = time.monotonic() + _PATIENCE
+
+    def look(item: tuple[str, set[int]]) -> list[tuple[RecordAt, Seen]]:
+        path, wanted = item
+        found: list[tuple[RecordAt, Seen]] = []
+        try:
+            for offset, data in _records(path, wanted):
+                found.append((RecordAt(path, offset), thumbnail_of(data, contract)))
+                if time.monotonic() > end:
+                    break
+        except (OSError, EngineError, ValueError):
+            pass  # the shard is missing or damaged: a finding says so, here a picture is missing
+        return found
+
+    with ThreadPoolExecutor(_AT_ONCE) as executor:
+        results = list(executor.map(lambda item: look(item) if time.monotonic() < end else [],
+                                    sorted(offsets.items())))  # fmt: skip
+    return {place: seen for found in results for place, seen in found}
+
+
+def _records(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:
+    if is_compressed(path):
+        yield from records_at(path, {offset for offset in offsets if offset <= _MAX_UNPACKED})
+        return
+    with open_ranges(path) as reader:
+        for offset in sorted(offsets):
+            data = _record_at(reader, offset)
+            if data is not None:
+                yield offset, data
+
+
+def _record_at(reader: RangeReader, offset: int) -> bytes | None:
+    """Reads the record whose frame begins at an offset; None if no sound one does."""
+    header = reader.read_at(offset, HEADER_BYTES)
+    if len(header) < HEADER_BYTES:
+        return None
+    length, crc = struct.unpack("<QI", header)
+    if masked_crc32c(header[:8]) != crc or length > _MAX_RECORD:
+        return None
+    frame = reader.read_at(offset + HEADER_BYTES, length + FOOTER_BYTES)
+    data = frame[:length]
+    sound = len(frame) == length + FOOTER_BYTES
+    return data if sound and masked_crc32c(data) == struct.unpack("<I", frame[length:])[0] else None
+
+
+def thumbnail_of(data: bytes, contract: Contract) -> Seen:
+    """Draws a record's picture small; where that cannot be done the thumbnail says why."""
+    try:
+        image = record_thumbnail(data, contract)
+        if image is None:
+            return Thumbnail(problem="it holds no picture"), None
+        return as_thumbnail(image), _facts(data, contract)
+    except ImageFault as fault:
+        return Thumbnail(problem=fault.reason.value), None
+    except Exception as error:  # whatever a damaged record makes of a library: the page goes on
+        return Thumbnail(problem=type(error).__name__), None
+
+
+def as_thumbnail(image: Image.Image) -> Thumbnail:
+    """Encodes a small picture in few bytes."""
+    rgb = image.convert("RGB")
+    for quality in _QUALITIES:
+        buffer = io.BytesIO()
+        rgb.save(buffer, "JPEG", quality=quality, optimize=True)
+        if buffer.tell() <= _ENOUGH:
+            break
+    return Thumbnail(buffer.getvalue(), *rgb.size)
+
+
+def _facts(data: bytes, contract: Contract) -> Facts | None:
+    """Returns what a stored picture measures: as its own header says, or its record for bare pixels."""
+    example = without_encodings(parse_example(data), contract)
+    encoded = single_value(example, contract, Fill.ENCODED)
+    if not isinstance(encoded, bytes):
+        return None
+    height, width = (single_value(example, contract, fill) for fill in (Fill.HEIGHT, Fill.WIDTH))
+    if not isinstance(height, int) or not isinstance(width, int):
+        try:
+            width, height = open_image(encoded, "image", _MAX_PIXELS).image.size
+        except Exception:  # bare pixels, of which the record does not say how they lie
+            return None
+    return Facts(width, height, len(encoded))

@@ -1,0 +1,173 @@
+"""Brings what was gathered into the order and the words in which the page shows it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from shardwright.transforms.report.charts import (
+    Chart,
+    class_curve,
+)
+from shardwright.transforms.report.data import ReportData, ShownFinding
+from shardwright.transforms.report.samples import class_totals, ranked
+
+#: Classes whose bars are all shown; of more the largest and the smallest so many.
+_ALL_CLASSES, _SOME_CLASSES = 60, 30
+#: Classes in the table that lists all of them.
+_LISTED_CLASSES = 1_000
+#: Splits with a column and a colour of their own.
+_MAX_SPLITS = 6
+_CURVE_FROM = 12
+
+Document = Mapping[str, Any]
+
+
+class Amount(NamedTuple):
+    """How much of the page is drawn: what makes it smaller when it would be too large."""
+
+    pictures: float = 1.0
+    rows: int = 600
+    classes: int = _LISTED_CLASSES
+    letters: int = 120
+
+
+#: Tried in turn until the page is small enough.
+AMOUNTS = (
+    Amount(),
+    Amount(0.5, 400, 500),
+    Amount(0.2, 200, 200),
+    Amount(0.0, 100, 60, 60),
+)
+
+
+class ClassRow(NamedTuple):
+    """A class with its records in each split that has a column, and its share of the largest class."""
+
+    name: str
+    counts: tuple[int, ...]
+    total: int
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ClassTables:
+    """The classes as the page shows them.
+
+    Attributes:
+      splits: that have a column; the last stands for all others where there are too many.
+      number: of classes that have records.
+      empty: number of classes without records.
+      largest: rows with bars.
+      smallest: rows with bars, none where `largest` holds all.
+      every: rows without bars, at most some hundreds.
+      curve: of all of them.
+    """
+
+    splits: tuple[str, ...]
+    number: int
+    empty: int
+    largest: tuple[ClassRow, ...]
+    smallest: tuple[ClassRow, ...]
+    every: tuple[ClassRow, ...]
+    curve: Chart | None
+
+
+def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
+    """Returns the tables of classes; None where there are none."""
+    totals = class_totals(data.class_counts)
+    for name in data.labels:
+        totals.setdefault(name, 0)
+    if not totals:
+        return None
+    splits = list(data.class_counts)
+    if len(splits) > _MAX_SPLITS:
+        kept = sorted(splits, key=lambda split: -sum(data.class_counts[split].values()))[: _MAX_SPLITS - 1]
+        splits = [split for split in splits if split in kept]
+    shown = {split: data.class_counts[split] for split in splits}
+    if len(splits) < len(data.class_counts):
+        others: Counter[str] = Counter()
+        for split, counts in data.class_counts.items():
+            if split not in shown:
+                others.update(counts)
+        shown["all others"] = others
+    names = ranked(totals)
+    most = max(1, totals[names[0]])
+
+    def row(name: str) -> ClassRow:
+        counts = tuple(of_split.get(name, 0) for of_split in shown.values())
+        return ClassRow(name, counts, totals[name], tuple(round(100 * n / most, 2) for n in counts))
+
+    filled = [name for name in names if totals[name]]
+    few = len(names) <= _ALL_CLASSES
+    return ClassTables(
+        splits=tuple(shown),
+        number=len(filled),
+        empty=len(names) - len(filled),
+        largest=tuple(map(row, names if few else names[:_SOME_CLASSES])),
+        smallest=() if few else tuple(map(row, names[-_SOME_CLASSES:])),
+        every=() if few else tuple(map(row, names[: amount.classes])),
+        curve=class_curve([totals[name] for name in filled]) if len(filled) >= _CURVE_FROM else None,
+    )
+
+
+class CodeGroup(NamedTuple):
+    """The findings of one code."""
+
+    code: str
+    severity: str
+    number: int
+    findings: tuple[ShownFinding, ...]
+
+
+def code_groups(data: ReportData) -> list[CodeGroup]:
+    """Returns the findings by code, the gravest first."""
+    if data.checked is None:
+        return []
+    checked = data.checked
+    return [
+        CodeGroup(
+            code, checked.severities[code], count,
+            tuple(finding for finding in checked.findings if finding.code == code),
+        )
+        for code, count in checked.counts.items()
+    ]  # fmt: skip
+
+
+def reduced(data: ReportData, amount: Amount) -> ReportData:
+    """Returns the data with fewer pictures and rows."""
+    if amount == AMOUNTS[0]:
+        return data
+
+    def some(items: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(items[: -(-int(len(items) * amount.pictures * 10) // 10)]) if amount.pictures else ()
+
+    checked = data.checked
+    if checked is not None:
+        looks = {code: some(found) for code, found in checked.looks.items()}
+        checked = replace(
+            checked,
+            findings=checked.findings[: amount.rows],
+            pairs=some(checked.pairs),
+            looks={code: found for code, found in looks.items() if found},
+        )
+    sheets = [sheet._replace(samples=some(sheet.samples)) for sheet in data.sheets]
+    quarantine = [item if amount.pictures else item._replace(picture=None) for item in data.quarantine]
+    return replace(
+        data,
+        checked=checked,
+        sheets=tuple(sheet for sheet in sheets if sheet.samples),
+        quarantine=tuple(quarantine[: max(20, int(len(quarantine) * amount.pictures))]),
+    )
+
+
+def percent(part: int, total: int) -> str:
+    """Returns a share that is never rounded to nothing or to all."""
+    if not total or not part or part == total:
+        return "0 %" if not part else "100 %"
+    value = 100 * part / total
+    if value < 0.1:
+        return "< 0.1 %"
+    return "> 99.9 %" if value > 99.9 else f"{value:.1f} %" if value < 10 or value > 90 else f"{value:.0f} %"
