@@ -1,0 +1,180 @@
+"""`validate --against`: from what the command was told to a checked comparison with the source."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.pipelines.datasets import Target, read_dataset
+from shardwright.schemas.dataset import RUN_JSON, WORK_DIR
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.settings_values import setting_fields, settings_from
+from shardwright.transforms import storage
+from shardwright.transforms.checks.against.shard import Comparison
+from shardwright.transforms.sources.inputs import check_inputs
+from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
+from shardwright.transforms.sources.source import Input
+from shardwright.transforms.sources.spool import Spool
+
+#: Settings of `convert` that say how a source is listed and that may be given (anew) beside `--against`.
+LISTING = ("source", "image_root", "mask_dir", "keep_labels", "rename_labels")
+#: Those of them that a dataset does not store, for they are places; its `run.json` says that there were some.
+UNSTORED = ("image_root", "mask_dir", "keep_labels")
+
+
+@dataclass(frozen=True)
+class Against:
+    """A comparison with the source, checked.
+
+    Attributes:
+      comparison: what is compared.
+      inputs: the source.
+      rules: what becomes of class names.
+      spool: takes what cannot be read at random.
+    """
+
+    comparison: Comparison
+    inputs: tuple[Input, ...]
+    rules: LabelRules
+    spool: Spool
+
+    def places_read(self) -> dict[str, list[str]]:
+        """Returns the paths that are read besides the dataset, by the name of their option."""
+        settings = self.comparison.settings
+        return {
+            "against": [item.path for item in self.inputs],
+            "image_root": [settings.image_root],
+            "mask_dir": [settings.mask_dir],
+        }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--against`, and the settings that it may need."""
+    group = parser.add_argument_group("comparison with the source")
+    group.add_argument(
+        "--against", action="append", default=[], metavar="PATH",
+        help="the source that the dataset was made from, as convert --input takes it: proves record by "
+        "record that nothing is lost, doubled, mislabelled or changed; repeatable",
+    )  # fmt: skip
+    for name in LISTING:
+        item = setting_fields()[name]
+        shown = item.metadata["metavar"] or "{" + ",".join(item.metadata["choices"]) + "}"
+        help_text = f"of --against, as of convert: {item.metadata['help']}".replace("%", "%%")
+        group.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar=shown, help=help_text)
+
+
+def given_listing(namespace: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings of `add_options` that were given."""
+    return {name: value for name, value in vars(namespace).items() if name in LISTING}
+
+
+@contextlib.contextmanager
+def prepared(
+    target: Target, against: Sequence[str], listing: Mapping[str, Any], mode: str, scratch: str
+) -> Iterator[Against | None]:
+    """Checks all about a comparison that can be told before the source is listed, and clears up after it.
+
+    Args:
+      target: the dataset.
+      against: the source, as `convert --input` takes it; nothing for no comparison.
+      listing: settings of `LISTING` that were given.
+      mode: of the validation; `fast` converts no image.
+      scratch: a directory of this machine for what workers unpack, if the dataset is on it too.
+
+    Raises:
+      UsageError: if the source cannot be listed as it was for the dataset.
+    """
+    if not against:
+        if listing:
+            raise UsageError(
+                f"--{next(iter(listing))} says how the source is listed; name the source with --against, "
+                "or leave it out."
+            )
+        yield None
+        return
+    if target.directory is None:
+        raise UsageError(
+            f"--against needs a dataset.json that says how the dataset was made, and --dataset "
+            f"{printable(target.name)} has none; leave --against out, or name a dataset directory."
+        )
+    dataset = read_dataset(target.directory)
+    run = _read_run(target.directory)
+    _check_given(run, listing)
+    with _in_words_of_validate():
+        settings = settings_from({**listing, "input": tuple(against)}, dataset.plan.settings)
+        settings.check()
+        rules = make_label_rules(settings)
+        inputs = check_inputs(settings, None)
+    machine = run.get("machine")
+    processor = machine.get("processor") if isinstance(machine, Mapping) else None
+    comparison = Comparison(
+        directory=target.directory,
+        dataset=dataset,
+        settings=settings,
+        convert=mode != "fast",
+        same_machine=processor in (None, platform.machine()),
+    )
+    # Workers elsewhere reach what the dataset lies on, and not this machine's disk.
+    place = os.path.join(scratch, "against")
+    if storage.is_remote(target.directory):
+        place = storage.join(target.directory, WORK_DIR, f"against-{uuid.uuid4().hex}")
+    spool = Spool(place)
+    try:
+        with _in_words_of_validate():
+            yield Against(comparison, inputs, rules, spool)
+    finally:
+        if storage.is_remote(place):
+            with storage.faults("clear up", place):
+                storage.remove_tree(place)
+
+
+@contextlib.contextmanager
+def _in_words_of_validate() -> Iterator[None]:
+    """Has errors name the options of `validate`, where they come from what `convert` does, too."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(error.message.replace("--input", "--against")) from error
+    except EngineError as error:
+        raise EngineError(error.message.replace(" with --resume", "")) from error
+
+
+def _read_run(directory: str) -> Mapping[str, Any]:
+    """Returns what `run.json` says of the dataset's conversion; nothing if there is none."""
+    try:
+        run = json.loads(storage.read_bytes(storage.join(directory, RUN_JSON)))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return run if isinstance(run, Mapping) else {}
+
+
+def _check_given(run: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
+    """Checks that what a dataset was listed with and does not store is said again.
+
+    Raises:
+      UsageError: naming the first that is not.
+    """
+    made_with = run.get("listing")
+    if not isinstance(made_with, Mapping):
+        return
+    for name in UNSTORED:
+        if name not in listing and made_with.get(name):
+            raise UsageError(
+                f"The dataset was made with --{name} {made_with[name]}, a place that it does not store: give "
+                f"--{name} beside --against, too."
+            )
+
+
+def unstored_settings(settings: ConvertSettings) -> dict[str, str]:
+    """Returns the settings by which a source was listed and that `dataset.json` does not store."""
+    given = {name: printable(getattr(settings, name)) for name in UNSTORED}
+    return {name: value for name, value in given.items() if value}

@@ -1,0 +1,423 @@
+"""`validate --against`: every defect planted between a dataset and its source is found, and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import main, validate
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Finding
+from shardwright.transforms.records.framing import masked_crc32c
+
+OWN = {
+    FindingCode.SOURCE_MISSING, FindingCode.RECORD_MISSING, FindingCode.SOURCE_CHANGED,
+    FindingCode.SOURCE_LABEL, FindingCode.KEPT_BYTES, FindingCode.DUPLICATE_KEY,
+}  # fmt: skip
+CLASSES = ("birds", "flowers")
+KINDS = [
+    ("resized", "full"), ("kept", "fast"), ("minimal", "full"),
+    *(pytest.param(*kind, marks=pytest.mark.slow) for kind in (("kept", "full"), ("minimal", "fast"))),
+]  # fmt: skip
+
+
+def small_source(photos: Path, target: Path, each: int = 6) -> Path:
+    """Copies some of the example pictures, JPEGs and PNGs, of two classes."""
+    for name in CLASSES:
+        (target / name).mkdir(parents=True)
+        for file in sorted((photos / name).iterdir())[:each]:
+            shutil.copy(file, target / name)
+    return target
+
+
+def compare(dataset: Path, *sources: Path | str, mode: str = "full", **listing: Any) -> list[Finding]:
+    """Returns what a comparison finds, without what is found by reading the dataset alone."""
+    report = validate(str(dataset), mode=mode, against=list(map(str, sources)), listing=listing)
+    return [finding for finding in report.findings if finding.code in OWN]
+
+
+def codes(findings: list[Finding]) -> list[tuple[str, str | None]]:
+    return sorted((finding.code.value, finding.key) for finding in findings)
+
+
+def records_of(shard: Path) -> list[bytes]:
+    return [record.numpy() for record in tf.data.TFRecordDataset(str(shard))]
+
+
+def write_records(shard: Path, records: list[bytes]) -> None:
+    """Writes a shard with right checksums, as somebody would who means it."""
+    with shard.open("wb") as file:
+        for data in records:
+            length = struct.pack("<Q", len(data))
+            file.write(length + struct.pack("<I", masked_crc32c(length)))
+            file.write(data + struct.pack("<I", masked_crc32c(data)))
+
+
+def offset_of(records: list[bytes], number: int) -> int:
+    return sum(len(data) + 16 for data in records[:number])
+
+
+def changed(data: bytes, **values: Any) -> bytes:
+    """Returns a record with other values, written by TensorFlow's own messages."""
+    example = tf.train.Example.FromString(data)
+    for name, value in values.items():
+        feature = example.features.feature[name.replace("__", "/")]
+        kind = feature.int64_list if isinstance(value, int) else feature.bytes_list
+        kind.value[:] = [value]
+    return example.SerializeToString(deterministic=True)
+
+
+def value_of(data: bytes, name: str) -> Any:
+    feature = tf.train.Example.FromString(data).features.feature[name]
+    return (feature.bytes_list.value or feature.int64_list.value)[0]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    """A source and what it converts to: resized and kept, with and without keys in the records."""
+    root = tmp_path_factory.mktemp("made")
+    source = small_source(photos, root / "source")
+    splits = "train=0.7,test=0.3"
+    convert(
+        input=str(source), output=str(root / "resized"), resize=32, splits=splits, shards="train=2,test=1"
+    )
+    convert(input=str(source), output=str(root / "kept"), splits=splits, shards=1)
+    convert(input=str(source), output=str(root / "minimal"), layout="minimal", resize=32)
+    return root
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    """A copy to damage. Times of files are kept, as a careful copy does."""
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.mark.parametrize(("name", "mode"), KINDS)
+def test_a_sound_dataset_has_no_finding(made: Path, name: str, mode: str) -> None:
+    report = validate(str(made / name), mode=mode, against=str(made / "source"))
+    assert report.counts == {}
+    assert report.records == 12
+
+
+def test_files_copied_elsewhere_are_the_same_source(made: Path, tmp_path: Path) -> None:
+    """Neither place nor time of a file matters, only its bytes."""
+    shutil.copytree(made / "source", tmp_path / "elsewhere", copy_function=shutil.copyfile)
+    assert compare(made / "resized", tmp_path / "elsewhere") == []
+
+
+@pytest.mark.parametrize(("name", "mode"), KINDS)
+def test_what_happened_to_the_source(copy: Path, photos: Path, name: str, mode: str) -> None:
+    source = copy / "source"
+    birds, flowers = (sorted((source / name).iterdir()) for name in CLASSES)
+    birds[0].unlink()
+    shutil.copy(sorted((photos / "birds").iterdir())[8], source / "birds" / "added.jpg")
+    data = bytearray(birds[1].read_bytes())
+    data[-20] ^= 1
+    birds[1].write_bytes(data)
+    birds[2].rename(source / "flowers" / birds[2].name)
+    flowers[0].rename(source / "flowers" / "renamed")
+    (source / "flowers" / "notes.txt").write_text("no image")
+    found = compare(copy / name, source, mode=mode)
+    expected = {
+        (FindingCode.SOURCE_MISSING, f"birds/{birds[0].name}"): "no such image any more",
+        (FindingCode.RECORD_MISSING, "birds/added.jpg"): "neither a record nor the ledger",
+        (FindingCode.SOURCE_CHANGED, f"birds/{birds[1].name}"): "",
+        (
+            FindingCode.SOURCE_LABEL,
+            f"birds/{birds[2].name}",
+        ): "says class 'flowers', the record class 'birds'",
+        (FindingCode.SOURCE_MISSING, f"flowers/{flowers[0].name}"): "as 'flowers/renamed' now",
+    }
+    assert {(finding.code, finding.key) for finding in found} == set(expected)
+    assert len(found) == len(expected)
+    for finding in found:
+        assert expected[finding.code, finding.key] in finding.message
+        assert finding.shard
+        assert (finding.offset is None) == (finding.code is FindingCode.RECORD_MISSING)
+        if name != "minimal" and finding.record is not None:
+            record = records_of(copy / name / finding.shard)[finding.record]
+            assert value_of(record, "image/filename").decode() == finding.key
+            offset = offset_of(records_of(copy / name / finding.shard), finding.record)
+            assert finding.offset == offset
+
+
+def test_pictures_swapped_between_records(copy: Path) -> None:
+    """Each record is sound by itself, checksum of its source included: only the source tells."""
+    shard = copy / "resized" / "train-00000-of-00002.tfrecord"
+    records = records_of(shard)
+    pictures = [value_of(data, "image/encoded") for data in records[:2]]
+    swapped = [changed(data, image__encoded=other) for data, other in zip(records, reversed(pictures))]
+    write_records(shard, swapped + records[2:])
+    found = compare(copy / "resized", copy / "source")
+    assert [(f.code, f.shard, f.record, f.offset, f.key) for f in found] == [
+        (
+            FindingCode.SOURCE_CHANGED,
+            shard.name,
+            number,
+            offset_of(swapped, number),
+            value_of(records[number], "image/filename").decode(),
+        )
+        for number in (0, 1)
+    ]
+    assert {finding.message for finding in found} == {"its picture is not what its source converts to"}
+
+
+def test_pictures_swapped_where_records_have_no_keys(copy: Path) -> None:
+    """Of one class, that would be no more than another order."""
+    shard = copy / "minimal" / "train-00000-of-00001.tfrecord"
+    records = records_of(shard)
+    labels = [value_of(data, "label") for data in records]
+    one, other = labels.index(0), labels.index(1)
+    pictures = [value_of(records[number], "image") for number in (one, other)]
+    records[one], records[other] = (
+        changed(records[number], image=picture) for number, picture in zip((one, other), reversed(pictures))
+    )
+    write_records(shard, records)
+    found = compare(copy / "minimal", copy / "source")
+    assert [(finding.code, finding.record) for finding in found] == [
+        (FindingCode.SOURCE_CHANGED, number) for number in sorted((one, other))
+    ]
+
+
+def test_other_classes_in_the_records(copy: Path) -> None:
+    for name, feature in (("resized", "image__class__label"), ("minimal", "label")):
+        shard = next((copy / name).glob("train-00000-*.tfrecord"))
+        records = records_of(shard)
+        label = value_of(records[1], feature.replace("__", "/"))
+        records[1] = changed(records[1], **{feature: 1 - label})
+        write_records(shard, records)
+        found = compare(copy / name, copy / "source")
+        assert [(finding.code, finding.record) for finding in found] == [(FindingCode.SOURCE_LABEL, 1)]
+        right, wrong = CLASSES[label], CLASSES[1 - label]
+        assert f"the source says class {right!r}, the record class {wrong!r}" in found[0].message
+
+
+def test_kept_bytes_that_are_others(copy: Path) -> None:
+    shard = next((copy / "kept").glob("train-*.tfrecord"))
+    ledger = {json.loads(line)["key"]: json.loads(line) for line in ledger_lines(copy / "kept", shard)[1:]}
+    records = records_of(shard)
+    number = next(
+        number
+        for number, data in enumerate(records)
+        if ledger[value_of(data, "image/filename").decode()]["stored"] == "kept"
+    )
+    picture = bytearray(value_of(records[number], "image/encoded"))
+    picture[-20] ^= 1
+    records[number] = changed(records[number], image__encoded=bytes(picture))
+    write_records(shard, records)
+    for mode in ("full", "fast"):
+        found = compare(copy / "kept", copy / "source", mode=mode)
+        assert [(f.code, f.record, f.offset) for f in found] == [
+            (FindingCode.KEPT_BYTES, number, offset_of(records, number))
+        ]
+
+
+def ledger_lines(dataset: Path, shard: Path) -> list[str]:
+    import gzip
+
+    name = shard.name.removesuffix(".tfrecord")
+    return gzip.decompress((dataset / "_shards" / f"{name}.jsonl.gz").read_bytes()).decode().splitlines()
+
+
+@pytest.mark.parametrize("name", ["resized", "minimal"])
+def test_a_record_doubled_and_one_lost(copy: Path, name: str) -> None:
+    shard = next((copy / name).glob("train-00000-*.tfrecord"))
+    records = records_of(shard)
+    lines = [json.loads(line) for line in ledger_lines(copy / name, shard)[1:]]
+    keys = [line["key"] for line in lines if line["outcome"] == "written"]
+    write_records(shard, [*records[:3], records[0], *records[4:]])
+    found = compare(copy / name, copy / "source")
+    assert [(f.code, f.record) for f in found if f.code is FindingCode.DUPLICATE_KEY] == [
+        (FindingCode.DUPLICATE_KEY, 3)
+    ]
+    assert codes([f for f in found if f.code is not FindingCode.DUPLICATE_KEY]) == [
+        ("RECORD_MISSING", keys[3])
+    ]
+
+
+def test_without_ledgers_the_records_tell(copy: Path) -> None:
+    for name in ("resized", "minimal"):
+        shutil.rmtree(copy / name / "_shards")
+        assert compare(copy / name, copy / "source") == []
+    gone = next((copy / "source" / "birds").iterdir())
+    gone.unlink()
+    assert codes(compare(copy / "resized", copy / "source")) == [("SOURCE_MISSING", f"birds/{gone.name}")]
+    found = compare(copy / "minimal", copy / "source")
+    assert [finding.message for finding in found] == ["no image of the source converts to it"]
+
+
+def test_an_image_that_cannot_be_read_or_decoded_any_more(copy: Path) -> None:
+    first, second = sorted((copy / "source" / "birds").iterdir())[:2]
+    first.unlink()
+    first.symlink_to(copy / "nowhere")
+    second.write_bytes(b"")
+    found = {finding.key: finding for finding in compare(copy / "resized", copy / "source")}
+    assert found[f"birds/{first.name}"].code is FindingCode.SOURCE_MISSING
+    assert found[f"birds/{second.name}"].code is FindingCode.SOURCE_CHANGED
+    assert "EMPTY_FILE" in found[f"birds/{second.name}"].message
+    assert len(found) == 2
+
+
+def pack_zip(source: Path, target: Path) -> Path:
+    with zipfile.ZipFile(target, "w") as archive:
+        for file in sorted(source.rglob("*.*")):
+            archive.write(file, file.relative_to(source))
+    return target
+
+
+def pack_tar(source: Path, target: Path) -> Path:
+    with tarfile.open(target, "w:gz") as archive:
+        for file in sorted(source.rglob("*.*")):
+            archive.add(file, file.relative_to(source))
+    return target
+
+
+def list_csv(source: Path, target: Path) -> Path:
+    with target.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "split"])
+        for number, image in enumerate(sorted(source.rglob("*.*"))):
+            split = "test" if number % 3 == 0 else "train"
+            writer.writerow([image.relative_to(source), image.parent.name, split])
+    return target
+
+
+def list_coco(source: Path, target: Path) -> Path:
+    from PIL import Image
+
+    images, annotations = [], []
+    for number, file in enumerate(sorted(source.rglob("*.*"))):
+        width, height = Image.open(file).size
+        name = str(file.relative_to(source))
+        images.append({"id": number, "file_name": name, "width": width, "height": height})
+        box = [number, 2, width / 2, height / 3]
+        category = 1 + CLASSES.index(file.parent.name)
+        annotations.append({"id": number, "image_id": number, "category_id": category, "bbox": box,
+                            "area": box[2] * box[3], "iscrowd": 0})  # fmt: skip
+    categories = [{"id": number, "name": name} for number, name in enumerate(CLASSES, 1)]
+    target.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+    return target
+
+
+@pytest.fixture
+def source(photos: Path, tmp_path: Path) -> Path:
+    return small_source(photos, tmp_path / "source", 4)
+
+
+@pytest.mark.parametrize(
+    ("pack", "name"), [pytest.param(pack_zip, "all.zip", marks=pytest.mark.slow), (pack_tar, "all.tar.gz")]
+)
+def test_archives(source: Path, tmp_path: Path, pack: Callable[[Path, Path], Path], name: str) -> None:
+    packed = pack(source, tmp_path / name)
+    convert(input=str(packed), output=str(tmp_path / "out"), resize=32)
+    before = sorted(path for path in tmp_path.rglob("*") if "validation" not in path.name)
+    assert compare(tmp_path / "out", packed) == []
+    after = sorted(
+        path for path in tmp_path.rglob("*") if path.name not in ("validation.json", "report.html")
+    )
+    assert after == before, "what was unpacked is gone again"
+    next((source / "birds").iterdir()).unlink()
+    lost = {finding.code for finding in compare(tmp_path / "out", pack(source, packed))}
+    assert lost == {FindingCode.SOURCE_MISSING}
+
+
+def test_a_manifest_that_says_another_class_and_another_split(source: Path, tmp_path: Path) -> None:
+    manifest = list_csv(source, tmp_path / "list.csv")
+    options = {"image_root": str(source)}
+    convert(input=str(manifest), output=str(tmp_path / "out"), resize=32, **options)
+    with pytest.raises(UsageError, match=r"made with --image_root .*give --image_root beside --against"):
+        compare(tmp_path / "out", manifest)
+    assert compare(tmp_path / "out", manifest, **options) == []
+    lines = manifest.read_text().splitlines()
+    lines[1] = lines[1].replace(",birds,", ",flowers,")
+    lines[2] = lines[2].replace(",train", ",test")
+    manifest.write_text("\n".join(lines) + "\n")
+    found = compare(tmp_path / "out", manifest, **options)
+    expected = {lines[1].split(",")[0]: "says class 'flowers'", lines[2].split(",")[0]: "into split 'test'"}
+    assert {finding.key for finding in found} == set(expected)
+    for finding in found:
+        assert finding.code is FindingCode.SOURCE_LABEL
+        assert expected[finding.key or ""] in finding.message
+        assert finding.record is not None
+
+
+def test_boxes_and_classes_of_objects(source: Path, tmp_path: Path) -> None:
+    listed = list_coco(source, source / "instances.json")
+    convert(input=str(listed), output=str(tmp_path / "out"), layout="detection", resize=32)
+    assert compare(tmp_path / "out", listed) == []
+    document = json.loads(listed.read_text())
+    document["annotations"][0]["bbox"][0] += 5
+    document["annotations"][1]["category_id"] = 2
+    listed.write_text(json.dumps(document))
+    found = {finding.key: finding for finding in compare(tmp_path / "out", listed)}
+    names = [image["file_name"] for image in document["images"]]
+    assert found[names[0]].code is FindingCode.SOURCE_CHANGED
+    assert "'image/object/bbox/xmax', 'image/object/bbox/xmin'" in found[names[0]].message
+    assert found[names[1]].code is FindingCode.SOURCE_LABEL
+    assert len(found) == 2
+
+
+def odd_settings() -> Iterator[dict[str, Any]]:
+    yield {"limit": 5, "layout": "raw_with_shape", "resize": 16}
+    yield {"dedupe": "exact", "compression": "gzip", "color": "gray"}
+    yield {"layout": "tfrecorder", "resize": 16, "splits": "train=0.5,test=0.5"}
+    yield {"layout": "imagenet", "resize": 16, "strip_metadata": True, "compression": "zlib"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", odd_settings(), ids=lambda settings: "-".join(settings))
+def test_settings_of_all_kinds(source: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Copies, broken images, left out ones: what the ledger accounts for is no finding, later ones are."""
+    (source / "birds" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no more")
+    image = sorted((source / "birds").glob("*.png"))[0]
+    shutil.copy(image, source / "flowers" / "zz_copy.png")
+    convert(input=str(source), output=str(tmp_path / "out"), max_bad_fraction=1, **settings)
+    for mode in ("full", "fast"):
+        assert compare(tmp_path / "out", source, mode=mode) == []
+    if settings.get("dedupe"):
+        (source / "flowers" / "zz_copy.png").write_bytes(
+            next((source / "flowers").glob("*.jpg")).read_bytes()
+        )
+        assert compare(tmp_path / "out", source) == []  # a copy of another one now
+        data = bytearray(image.read_bytes())
+        (source / "flowers" / "zz_copy.png").write_bytes(data + b"\0")
+        assert codes(compare(tmp_path / "out", source)) == [("SOURCE_CHANGED", "flowers/zz_copy.png")]
+
+
+def test_several_inputs_with_names(source: Path, tmp_path: Path) -> None:
+    inputs = [f"a={source / 'birds'}", f"b={source / 'flowers'}"]
+    regex = r"(?:.*/)?(?P<label>\w)[^/]*"
+    convert(input=inputs, output=str(tmp_path / "out"), label_regex=regex, source="file_names", resize=32)
+    assert compare(tmp_path / "out", *inputs) == []
+    missing = compare(tmp_path / "out", inputs[0])
+    assert {finding.code for finding in missing} == {FindingCode.SOURCE_MISSING}
+    assert len(missing) == 4
+
+
+def test_what_cannot_be_compared_is_said(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*arguments: str) -> str:
+        assert main(list(arguments)) == 2
+        return capsys.readouterr().err
+
+    shards = str(made / "kept" / "train-*.tfrecord")
+    assert "--against needs a dataset.json" in said("--dataset", shards, "--against", str(made / "source"))
+    dataset = ("--dataset", str(made / "kept"), "--report", str(tmp_path / "report.json"))
+    assert "--against /nowhere does not exist" in said(*dataset, "--against", "/nowhere")
+    assert "name the source with --against" in said(*dataset, "--image_root", str(tmp_path))
+    assert "no such" not in said(*dataset, "--against", str(made / "source"), "--source", "coco")
+    assert main([*dataset, "--against", str(made / "source")]) == 0
