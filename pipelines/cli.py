@@ -16,7 +16,10 @@ COMMANDS = {
     "convert": ("convert", "images in, a verified dataset out"),
     "plan": ("plan", "what convert would write, without writing it"),
     "validate": ("validate", "read a dataset back and say whether it is sound"),
+    "salvage": ("salvage", "make a sound dataset of what is left of a damaged one"),
     "inspect": ("inspect", "show what is inside a dataset"),
+    "report": ("report", "draw report.html: one page to look at"),
+    "diff": ("diff", "what is different between two datasets, and whether that is too much"),
     "layouts": ("layouts", "list the record layouts, or explain one"),
 }
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.against import unstored_settings
 from shardwright.pipelines.output import check_remote_writable, leave_no_trace, prepare_output
 from shardwright.pipelines.prepare import (
     Request,
@@ -82,7 +83,7 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     import apache_beam as beam
 
     from shardwright.transforms.checks.contract import contract_of_plan
-    from shardwright.transforms.checks.shard import Depth, shard_task
+    from shardwright.transforms.checks.shard import Depth, ShardTask, shard_task
     from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.commit import CommitDataset
     from shardwright.transforms.plan.transforms import (
@@ -130,7 +131,7 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
         contract = forecast | "NameContract" >> beam.Map(
             lambda forecast: contract_of_plan(layout.features, layout.first_label, forecast.plan)
         )  # Contract
-        checks, findings = (
+        checks, findings, _ = (
             results
             | "WithRecords" >> beam.Filter(lambda result: result.file)  # ShardResult
             | "NameShardTasks"
@@ -138,10 +139,10 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
                 lambda result: shard_task(
                     job.directory, result.split, result.shard, result.num_shards, result.as_shard()
                 )
-            )  # ShardTask
+            ).with_output_types(ShardTask)
             | "VerifyShards"
             >> ValidateShards(contract, Depth.PIXELS if settings.verify == "full" else Depth.FRAMES)
-        )  # ShardCheck, Finding
+        )  # ShardCheck, FindingSummary
     return results | "CommitDataset" >> CommitDataset(job, forecast, checks, findings)  # outcome
 
 
@@ -228,6 +229,7 @@ def _run_facts(request: Request, beam_options: Any, workers: Workers) -> dict[st
         "workers": {**asdict(workers), "text": str(workers)},
         "input": [printable(item) for item in request.settings.input],
         "taken_for": [item.taken_for for item in request.inputs],
+        "listing": unstored_settings(request.settings),
         "launcher": platform.node(),
     }
 

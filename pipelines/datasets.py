@@ -91,10 +91,14 @@ def read_dataset(directory: str) -> Dataset:
 
     Raises:
       UsageError: if it is no readable document.
+      EngineError: if it is there no more, or the storage failed.
     """
     path = storage.join(directory, DATASET_JSON)
     with storage.faults("read", path):
-        return Dataset.from_bytes(storage.read_bytes(path), path)
+        try:
+            return Dataset.from_bytes(storage.read_bytes(path), path)
+        except FileNotFoundError:  # it was there when the command began
+            raise storage.changed(path) from None
 
 
 def contract_of(target: Target) -> Contract:

@@ -312,9 +312,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.epilog = (
             f"example:\n  {EXAMPLE}\n\nBeam does not run, but its storage options count (--no_auth, ...)."
         )
-        what = "a dataset directory, or 'dir/*.tfrecord'"
-        parser.add_argument("place", nargs="*", metavar="DIR", help=what)
-        parser.add_argument("--dataset", default="", metavar="DIR", help="the same as an option")
+        cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
         parser.add_argument(
             "--records", default="3", metavar="N", help="how many of the first records to show (default: 3)"
         )
@@ -332,13 +330,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
         if rest:
-            _use_storage_options(rest, [option for option in vars(namespace) if option != "place"])
-        places = [*namespace.place, *([namespace.dataset] if namespace.dataset else [])]
-        if len(places) > 1:
-            raise UsageError("Name one dataset, or one pattern in quotes, such as 'dir/*.tfrecord'.")
+            _use_storage_options(rest, cli_options.names_of(namespace))
+        place = cli_options.dataset_of(namespace)
         with quiet_engine(verbose):
             found = inspect(
-                places[0] if places else "",
+                place,
                 records=_number("records", namespace.records, 0, _MAX_RECORDS),
                 split=namespace.split,
                 contact_sheet=namespace.contact_sheet,

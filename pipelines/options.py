@@ -71,6 +71,29 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
 
 
+def add_dataset(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds the dataset that a command is about: DIR, or `--dataset DIR`."""
+    parser.add_argument("place", nargs="*", metavar="DIR", help=what)
+    parser.add_argument("--dataset", default="", metavar="DIR", help="the same as an option")
+
+
+def dataset_of(namespace: argparse.Namespace) -> str:
+    """Returns the one dataset of `add_dataset` that was named; empty if none was.
+
+    Raises:
+      UsageError: if there are several.
+    """
+    places = [*namespace.place, *([namespace.dataset] if namespace.dataset else [])]
+    if len(places) > 1:
+        raise UsageError("Name one dataset, or one pattern in quotes, such as 'dir/*.tfrecord'.")
+    return str(places[0]) if places else ""
+
+
+def names_of(namespace: argparse.Namespace) -> list[str]:
+    """Returns the names of our options, without what is given by its place."""
+    return [name for name in vars(namespace) if name not in ("place", "datasets")]
+
+
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Parses a command line; hyphens in option names work like underscores.
 

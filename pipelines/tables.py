@@ -29,6 +29,11 @@ def console(file: TextIO | None = None) -> Console:
     return _Console(file=out, width=width, markup=False, highlight=False, emoji=False)
 
 
+def one_line(text: str) -> str:
+    """Returns a text without what would break its line or steer a terminal."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 def print_table(
     out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = ""
 ) -> None:

@@ -6,9 +6,12 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardwright.pipelines import against as source
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.datasets import (
     Target,
@@ -17,24 +20,35 @@ from shardwright.pipelines.datasets import (
     read_dataset,
     resolve_target,
 )
+from shardwright.pipelines.gates import (
+    MODES,
+    code_list,
+    mode_for,
+    read_expectations,
+    read_gates,
+)
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
-from shardwright.pipelines.tables import console, print_table
-from shardwright.schemas.codes import ExitCode, FindingCode
-from shardwright.schemas.dataset import VALIDATION_JSON, pretty_json
-from shardwright.schemas.errors import EngineError, UsageError, nearest
-from shardwright.schemas.findings import Finding, ValidationReport, severity_of
+from shardwright.pipelines.tables import console, one_line, print_table
+from shardwright.schemas.codes import ExitCode, Severity
+from shardwright.schemas.dataset import REPORT_HTML, STATISTICS_JSON, STATS_PB, VALIDATION_JSON
+from shardwright.schemas.drift import Previous
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.expectations import Expectations
+from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory
-from shardwright.transforms.checks.shard import Depth, ShardTask, shard_task
+from shardwright.transforms.checks.results import ResultFiles, Results, write_results
+from shardwright.transforms.checks.shard import ShardTask, shard_task
 from shardwright.transforms.checks.sidecars import check_sidecars
 
-EXAMPLE = "shardwright validate --dataset out/"
-MODES = {"fast": Depth.EXAMPLES, "full": Depth.PIXELS}
+EXAMPLE = "shardwright validate out/ --quality"
 _SHOWN = 20
+_ASIDES = {Severity.ERROR: "", Severity.WARNING: " (warning)", Severity.NOTE: " (note)"}
 
 
 def list_tasks(target: Target) -> Iterator[ShardTask]:
@@ -48,61 +62,109 @@ def list_tasks(target: Target) -> Iterator[ShardTask]:
         yield shard_task(target.directory, *placed)
 
 
-def directory_findings(target: Target) -> Iterator[Finding]:
-    """Yields what is wrong with the directory as a whole."""
+def directory_findings(target: Target) -> FindingSummary:
+    """Returns what is wrong with the directory as a whole."""
+    found = FindingSummary()
     if target.directory is not None:
         dataset = read_dataset(target.directory)
-        yield from check_directory(dataset, storage.list_files(target.directory))
-        yield from check_sidecars(dataset, target.directory)
+        with storage.faults("list", target.directory):
+            files = storage.list_files(target.directory)
+        found.add(check_directory(dataset, files))
+        found.add(check_sidecars(dataset, target.directory))
+    return found
 
 
-def build_validate(
-    pipeline: Any,
-    target: Target,
-    mode: str,
-    result_path: str,
-    fail_on: tuple[str, ...] = (),
-) -> Any:
+@dataclass(frozen=True)
+class Request:
+    """What a validation is asked for.
+
+    Attributes:
+      target: what to validate.
+      files: where the results go.
+      mode: fast, full or quality.
+      gates: which findings are errors.
+      expectations: what a team expects of the dataset.
+      against: the source to compare it with.
+      previous: the dataset before it, for the page.
+    """
+
+    target: Target
+    files: ResultFiles
+    mode: str = "full"
+    gates: Gates = field(default_factory=Gates)
+    expectations: Expectations = field(default_factory=Expectations)
+    against: source.Against | None = None
+    previous: Previous | None = None
+
+
+def build_validate(pipeline: Any, request: Request) -> Any:
     """Builds the validation: one element per shard, then the records among each other.
 
     Args:
       pipeline: a Beam pipeline.
-      target: what to validate.
-      mode: fast or full.
-      result_path: where the report goes, as JSON.
-      fail_on: finding codes that are errors though they would be warnings.
+      request: what was asked for.
 
     Returns:
       The PCollection of the one report.
     """
     import apache_beam as beam
 
-    from shardwright.transforms.checks.validate import ValidateShards, make_report
+    from shardwright.transforms.checks.against.transforms import CompareWithSource
+    from shardwright.transforms.checks.summary import SummariseFindings
+    from shardwright.transforms.checks.validate import ValidateShards
+    from shardwright.transforms.statistics.combine import AddUpStatistics
 
+    target = request.target
     begin = pipeline | "Begin" >> beam.Create([target], reshuffle=False)  # Target
     tasks = begin | "ListShards" >> beam.FlatMap(list_tasks).with_output_types(ShardTask)  # ShardTask
     contract = begin | "ReadContract" >> beam.Map(contract_of)  # Contract
-    whole = begin | "CheckDirectory" >> beam.FlatMap(directory_findings)  # Finding
-    checks, across = tasks | "ValidateShards" >> ValidateShards(contract, MODES[mode])  # ShardCheck, Finding
-    fingerprint = read_dataset(target.directory).fingerprint if target.directory else None
-    findings = (whole, across) | "AllFindings" >> beam.Flatten()  # Finding
+    whole = begin | "CheckDirectory" >> beam.Map(directory_findings)  # FindingSummary
+    validated = tasks | "ValidateShards" >> ValidateShards(contract, MODES[request.mode])
+    found = [whole, validated.findings]
+    if request.against is not None:
+        other = request.against
+        compare = CompareWithSource(other.comparison, other.inputs, other.rules, other.spool)
+        found.append(pipeline | "CompareWithSource" >> compare)  # FindingSummary
+    findings = (
+        found
+        | "AllFindings" >> beam.Flatten()
+        | "SummariseFindings" >> beam.CombineGlobally(SummariseFindings())
+    )  # FindingSummary
+    statistics: Any = None
+    if validated.statistics is not None:
+        added = validated.statistics | "AddUpStatistics" >> beam.CombineGlobally(
+            AddUpStatistics()
+        )  # Statistics
+        statistics = beam.pvalue.AsSingleton(added)
+    dataset = read_dataset(target.directory) if target.directory else None
+    against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
-    def report(_: Target, checks: Any, findings: Any) -> ValidationReport:
-        made = make_report(checks, findings, printable(target.name), mode, fingerprint, fail_on)
-        storage.write_bytes(result_path, pretty_json(made.as_json()).encode())
-        return made
+    def report(_: Target, checks: Any, findings: Any, statistics: Any) -> ValidationReport:
+        paths = () if target.directory else tuple(foreign_files(target.pattern or ""))
+        results = Results(
+            printable(target.name), dataset, request.mode, checks, findings, statistics,
+            directory=target.directory or "", paths=paths, against=against, previous=request.previous,
+        )  # fmt: skip
+        return write_results(request.files, results, request.gates, request.expectations)
 
     return begin | "Report" >> beam.Map(
-        report, beam.pvalue.AsList(checks), beam.pvalue.AsList(findings)
+        report, beam.pvalue.AsList(validated.checks), beam.pvalue.AsSingleton(findings), statistics
     )  # ValidationReport
 
 
 def validate(
-    dataset: str,
+    dataset: str | os.PathLike[str],
     *,
     mode: str = "full",
-    fail_on: Sequence[str] = (),
-    report: str | None = None,
+    fail_on: str | Sequence[str] = (),
+    warn_on: str | Sequence[str] = (),
+    expect: str | os.PathLike[str] | Expectations = "",
+    report: str | os.PathLike[str] | None = None,
+    html: str | os.PathLike[str] | None = None,
+    junit: str | os.PathLike[str] = "",
+    against: str | Sequence[str] = (),
+    listing: Mapping[str, Any] | None = None,
+    previous: str | os.PathLike[str] = "",
     beam_options: Any = None,
     progress: bool = False,
 ) -> ValidationReport:
@@ -110,9 +172,17 @@ def validate(
 
     Args:
       dataset: a dataset directory, or a pattern of TFRecord files.
-      mode: `full` decodes every image; `fast` stops at the Examples.
-      fail_on: finding codes that fail the validation though they would be warnings.
+      mode: `fast` stops at the Examples, `full` decodes every image, `quality` looks at each.
+      fail_on: finding codes that fail the validation though they would not by themselves.
+      warn_on: finding codes that are warnings.
+      expect: what is expected of the dataset, or the YAML file that says it.
       report: where the report goes; None for the dataset's own `validation.json`.
+      html: where the page goes; None for the dataset's own `report.html`.
+      junit: where the report goes as JUnit XML; empty for nowhere.
+      against: the source to compare the dataset with, as `convert` takes its `input`; several in a list.
+      listing: settings of `convert` that say how the source is listed and that the dataset does not store:
+        `image_root`, `mask_dir`, `keep_labels`; also `source` and `rename_labels` if they are others now.
+      previous: the dataset before this one, for the page to show what is different.
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
       progress: whether to show progress on stderr.
 
@@ -120,74 +190,90 @@ def validate(
       What was found.
 
     Raises:
-      UsageError: there is nothing to validate.
+      UsageError: there is nothing to validate, or the options are wrong.
       EngineError: the engine, the storage or the machine failed.
     """
-    unknown = [code for code in fail_on if code not in FindingCode.__members__]
-    if unknown:
-        hint = nearest(unknown[0], list(FindingCode.__members__))
-        raise UsageError(f"--fail_on {unknown[0]}: there is no such finding{hint or '.'}")
+    report, html, junit = (os.fspath(path or "") for path in (report, html, junit))
+    previous = os.fspath(previous)
+    gates = read_gates(fail_on, warn_on)
     beam_options = as_beam_options(beam_options)
-    target = resolve_target(dataset)
-    kept = report or (storage.join(target.directory, VALIDATION_JSON) if target.directory else "")
-    storage.require_known("--report", kept)
-    check_reachable(beam_options, dataset=target.name, report=kept)
+    expectations = expect if isinstance(expect, Expectations) else read_expectations(os.fspath(expect))
+    target = resolve_target(os.fspath(dataset))
+    mode = mode_for(mode, gates, expectations, target)
     with tempfile.TemporaryDirectory() as scratch:
-        path = kept if kept and _runs_elsewhere(beam_options) else os.path.join(scratch, VALIDATION_JSON)
-        with show_progress(progress):
-            run_pipeline(
-                lambda pipeline: build_validate(pipeline, target, mode, path, tuple(fail_on)),
-                beam_options,
-            )
-        text = fetch_result(path, "--report")
-    made = _report_from_json(json.loads(text), tuple(fail_on))
-    if kept and kept != path:
-        try:
-            storage.write_bytes(kept, text)
-        except OSError as error:
-            raise EngineError(
-                f"Cannot write the report to {printable(kept)}: "
-                f"{(error.strerror or str(error)).lower()}; choose another place with --report."
-            ) from error
-    return made
+        files = result_files(target, mode, report, html, junit)
+        for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
+            check_result_place(option, path)
+        if previous and not files.page:
+            raise UsageError("--previous is shown on the page, and none is written; name one with --html.")
+        if not files.report:
+            files = replace(files, report=os.path.join(scratch, VALIDATION_JSON))
+        files = replace(files, answer=storage.unfinished(files.report))
+        check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
+        paths = [against] if isinstance(against, str) else list(against)
+        with source.prepared(target, paths, listing or {}, mode, scratch) as comparison:
+            check_reachable(beam_options, **(comparison.places_read() if comparison else {}))
+            before = _images_since(previous, target, beam_options, progress) if previous else None
+            request = Request(target, files, mode, gates, expectations, comparison, before)
+            with show_progress(progress):
+                run_pipeline(lambda pipeline: build_validate(pipeline, request), beam_options)
+        text = fetch_result(files.answer, "--report")
+        with suppress(OSError, EngineError):
+            storage.remove(files.answer)
+    return ValidationReport.from_json(json.loads(text))
 
 
-def _runs_elsewhere(beam_options: Any) -> bool:
-    """Whether the last step may run on a machine that does not see this one's temporary files."""
-    from apache_beam.options.pipeline_options import StandardOptions
+def _images_since(previous: str, target: Target, beam_options: Any, progress: bool) -> Previous:
+    from shardwright.pipelines.diff import images_since
 
-    return bool(beam_options.view_as(StandardOptions).runner != cli_options.DEFAULT_RUNNER)
-
-
-def _report_from_json(value: dict[str, Any], fail_on: tuple[str, ...]) -> ValidationReport:
-    findings = tuple(
-        Finding(
-            FindingCode(item["code"]), item["message"], item["shard"], item["record"],
-            item["offset"], item["key"],
+    if target.directory is None:
+        raise UsageError(
+            "--previous compares two dataset directories; leave it out for files from elsewhere."
         )
-        for item in value["findings"]
-    )  # fmt: skip
-    names = ("dataset", "mode", "fingerprint", "shards", "records", "bytes", "counts")
-    return ValidationReport(**{n: value[n] for n in names}, findings=findings, fail_on=fail_on)
+    return images_since(previous, target.directory, beam_options, progress)
+
+
+def result_files(
+    target: Target, mode: str, report: str | None = None, html: str | None = None, junit: str = ""
+) -> ResultFiles:
+    """Returns where the results go.
+
+    Args:
+      target: what is validated.
+      mode: fast, full or quality.
+      report: where the report shall go, and with it what belongs to it; None for the dataset's directory.
+      html: where the page shall go; None for the dataset's directory, and for none if `report` is elsewhere.
+      junit: where the report shall go as JUnit XML.
+    """
+    folder = (os.path.dirname(report) or ".") if report else target.directory
+    looked = folder is not None and mode == "quality"
+    return ResultFiles(
+        report=report or (storage.join(folder, VALIDATION_JSON) if folder else ""),
+        statistics=storage.join(folder, STATISTICS_JSON) if folder and looked else "",
+        stats=storage.join(folder, STATS_PB) if folder and looked else "",
+        page=html or (storage.join(folder, REPORT_HTML) if folder and not report else ""),
+        junit=junit,
+    )
 
 
 def print_report(report: ValidationReport) -> None:
     """Prints what was found."""
     out = console()
-    if report.findings:
+    gravest = list(_ASIDES)
+    shown = sorted(report.findings, key=lambda finding: gravest.index(report.gates.severity(finding.code)))
+    if shown:
         print_table(
             out,
             ("finding", "shard", "record", "byte", "what is wrong"),
             [
                 [
-                    f"{finding.code.value}"
-                    + (" (warning)" if severity_of(finding.code, report.fail_on) == "warning" else ""),
-                    finding.shard or "",
+                    finding.code.value + _ASIDES[report.gates.severity(finding.code)],
+                    one_line(finding.shard or ""),
                     "" if finding.record is None else finding.record,
                     "" if finding.offset is None else finding.offset,
-                    finding.message + (f" [{finding.key}]" if finding.key else ""),
+                    one_line(finding.message + (f" [{finding.key}]" if finding.key else "")),
                 ]
-                for finding in report.findings[:_SHOWN]
+                for finding in shown[:_SHOWN]
             ],
         )
         total = sum(report.counts.values())
@@ -196,9 +282,22 @@ def print_report(report: ValidationReport) -> None:
             out.print(f"  {total} findings in all: {counts}")
     state = "sound" if report.sound else "NOT SOUND"
     out.print(
-        f"  {report.dataset}: {state}; {report.records} records in {report.shards} shards, "
+        f"  {one_line(report.dataset)}: {state}; {report.records} records in {report.shards} shards, "
         f"{format_size(report.bytes)}; {report.errors} errors, {report.warnings} warnings"
+        + (f", {report.notes} notes" if report.notes else "")
     )
+
+
+def print_files(files: ResultFiles) -> None:
+    """Prints what `statistics.json` says of each split, if it was written, and where to look further."""
+    if files.statistics:
+        from shardwright.transforms.statistics.table import STATISTICS_COLUMNS, statistics_table
+
+        document = json.loads(fetch_result(files.statistics, "--report"))
+        print_table(console(), STATISTICS_COLUMNS, statistics_table(document))
+    written = [printable(path) for path in (files.page, files.report, files.junit) if path]
+    if written:
+        console().print(f"  see {', '.join(map(one_line, written))}", soft_wrap=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -210,29 +309,61 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = cli_options.make_parser(
             "shardwright validate", "Reads a dataset back and says whether it is sound.", EXAMPLE
         )
-        parser.add_argument(
-            "--dataset", default="", metavar="DIR", help="a dataset directory, or 'dir/*.tfrecord'"
-        )
+        parser.epilog = f"{code_list()}\n\n{parser.epilog}"
+        cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
         parser.add_argument("--fast", action="store_true", help="check frames and Examples, decode no image")
-        parser.add_argument("--fail_on", default="", metavar="CODE,...", help="warnings that shall be errors")
+        parser.add_argument(
+            "--quality", action="store_true",
+            help="look at every picture: duplicates, dark and blurred ones, statistics",
+        )  # fmt: skip
+        parser.add_argument("--fail_on", default="", metavar="CODE,...", help="findings that shall be errors")
+        parser.add_argument(
+            "--warn_on", default="", metavar="CODE,...", help="findings that shall be warnings"
+        )
+        parser.add_argument(
+            "--expect", default="", metavar="FILE", help="a YAML file of what is expected of the dataset"
+        )
+        parser.add_argument(
+            "--junit", default="", metavar="FILE", help="where the report goes as JUnit XML, for CI systems"
+        )
         parser.add_argument(
             "--report", default=None, metavar="FILE",
             help="where the report goes (default: validation.json in the dataset directory)",
         )  # fmt: skip
+        parser.add_argument(
+            "--html", default=None, metavar="FILE",
+            help="where the page goes (default: report.html in the dataset directory)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--previous", default="", metavar="DIR",
+            help="the dataset before this one: the page shows what is different",
+        )  # fmt: skip
+        source.add_options(parser)
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
+        place = cli_options.dataset_of(namespace)
         with quiet_engine(verbose):
-            known = ["dataset", "fast", "fail_on", "report", "verbose"]
+            if namespace.fast and namespace.quality:
+                raise UsageError("--fast decodes no image and --quality looks at every one; choose one.")
             report = validate(
-                namespace.dataset,
-                mode="fast" if namespace.fast else "full",
-                fail_on=[code for code in namespace.fail_on.split(",") if code],
+                place,
+                mode="fast" if namespace.fast else "quality" if namespace.quality else "full",
+                fail_on=namespace.fail_on,
+                warn_on=namespace.warn_on,
+                expect=namespace.expect,
                 report=namespace.report,
-                beam_options=cli_options.beam_options(rest, known),
+                html=namespace.html,
+                junit=namespace.junit,
+                against=namespace.against,
+                previous=namespace.previous,
+                listing=source.given_listing(namespace),
+                beam_options=cli_options.beam_options(rest, cli_options.names_of(namespace)),
                 progress=True,
             )
         print_report(report)
+        target = resolve_target(place)
+        print_files(result_files(target, report.mode, namespace.report, namespace.html, namespace.junit))
         return int(ExitCode.DONE if report.sound else ExitCode.REFUSED)
 
     return exit_code_of(command, lambda: verbose)

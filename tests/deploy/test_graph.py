@@ -39,7 +39,7 @@ BEAM_STEP = re.compile(
 #: What may be grouped, reshuffled or handed in from the side; packed references are bytes.
 CROSSING = {
     "bytes", "str", "int", "NoneType", "Forecast", "Contract", "ShardTask", "ShardCheck", "ShardResult",
-    "Finding", "Part", "Timestamp", "PaneInfo",
+    "FindingSummary", "Part", "Timestamp", "PaneInfo",
 }  # fmt: skip
 #: Steps whose elements Beam is not told the type of; `test_boundaries.py` looks at what really crosses.
 UNTYPED = {

@@ -131,6 +131,30 @@ def test_unsound_data_is_found(engine: list[str], sound_dataset: Path, tmp_path:
     assert {"DATA_CRC", "SHARD_CHECKSUM"} <= set(counts)
 
 
+def test_a_look_at_all_and_what_follows_are_those_of_the_in_process_runner(
+    engine: list[str], sound_dataset: Path, tmp_path: Path, run: Run
+) -> None:
+    here, there = (Path(shutil.copytree(sound_dataset, tmp_path / name)) for name in ("here", "there"))
+    options = ["--quality", "--against", PHOTOS]
+    for dataset, way in ((here, []), (there, engine)):
+        assert run("validate", "--dataset", dataset, *options, *way) == (0, "")
+    for name in ("statistics.json", "stats.pb"):
+        assert (here / name).read_bytes() == (there / name).read_bytes()
+    reports = [json.loads((dataset / "validation.json").read_text()) for dataset in (here, there)]
+    assert reports[0]["counts"] and reports[0] == {**reports[1], "dataset": str(here)}
+    shard = there / "train-00001-of-00003.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-100])
+    saved = [tmp_path / "saved-here", tmp_path / "saved-there"]
+    for output, way in zip(saved, ([], engine)):
+        assert run("salvage", "--dataset", there, "--output", output, *way) == (0, "")
+    assert_same(*saved)
+    changes = [tmp_path / "changes-here.json", tmp_path / "changes-there.json"]
+    for file, way in zip(changes, ([], engine)):
+        assert run("diff", here, saved[0], "--report", file, *way) == (0, "")
+    assert changes[0].read_bytes() == changes[1].read_bytes()
+    assert json.loads(changes[0].read_text())["images"]["removed"] == 1
+
+
 def test_refusals_have_the_same_code_and_sentence(engine: list[str], tmp_path: Path, run: Run) -> None:
     bad, none = tmp_path / "bad", tmp_path / "none"
     shutil.copytree(PHOTOS / "birds", bad / "birds")

@@ -32,7 +32,7 @@ def commands(text: str) -> list[list[str]]:
     lines = [line.strip() for line in joined.splitlines() if line.startswith("    ")]
     lines += [match.replace("\n", " ") for match in re.findall(r"`((?:shardwright|python) [^`]+)`", joined)]
     found = [line for line in lines if line.startswith(("shardwright ", "python -m shardwright."))]
-    return [shlex.split(line) for line in found if not any(word in line for word in ELSEWHERE)]
+    return [shlex.split(line, comments=True) for line in found if not any(word in line for word in ELSEWHERE)]
 
 
 @pytest.fixture
@@ -66,10 +66,23 @@ def furnish(folder: Path) -> None:
     assert cli.main(["convert", f"--input={PHOTOS}", f"--output={folder / 'old'}"]) == 0
 
 
+def lay_out(folder: Path, sound_dataset: Path) -> None:
+    """Puts into a folder the datasets that the examples of docs/validating.md are about."""
+    shutil.copytree(sound_dataset, folder / "out")
+    shutil.copytree(sound_dataset, folder / "old")
+    options = ["--input=photos", "--output=new", f"--plan_from={folder / 'old'}", "--limit=60"]
+    assert cli.main(["convert", *options]) == 0
+    shutil.copytree(sound_dataset, folder / "damaged")
+    shard = max((folder / "damaged").glob("train-*.tfrecord"), key=lambda path: path.stat().st_size)
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_the_commands_run(path: Path, workplace: Path) -> None:
+def test_the_commands_run(path: Path, workplace: Path, sound_dataset: Path) -> None:
     if path.name in ("sources.md", "layouts.md"):
         furnish(workplace)
+    if path.name == "validating.md":
+        lay_out(workplace, sound_dataset)
     for name, content in re.findall(r"```yaml\n# (\S+)\n(.*?)```", path.read_text(), re.DOTALL):
         (workplace / name).write_text(content)
     for words in commands(path.read_text()):
@@ -105,7 +118,7 @@ def test_the_settings_named_in_documents_exist() -> None:
     text = "\n".join(path.read_text() for path in (DOCUMENTS[0], ROOT / "docs" / "converting.md"))
     known = {*setting_fields(), "job", "dataset", "contact_sheet", "help", "fail_on", "runner"}
     known |= {"project", "region", "temp_location", "setup_file", "direct_running_mode"}
-    known |= {"direct_num_workers", "records"}
+    known |= {"direct_num_workers", "records", "against"}
     assert set(re.findall(r"--([a-z_]+)", text)) <= known
 
 

@@ -21,7 +21,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage import beam_files, gcs, local, s3
 from shardwright.transforms.storage.faults import changed, fault, faults
-from shardwright.transforms.storage.local import local_version, read_fully
+from shardwright.transforms.storage.local import local_version, read_fully, unfinished
 from shardwright.transforms.storage.objects import StoredObject
 
 __all__ = [
@@ -29,7 +29,8 @@ __all__ = [
     "is_remote", "is_temporary", "join", "list_files", "list_folders", "list_objects", "local_version",
     "make_dirs", "open_local", "publish", "read_bytes", "read_fully", "read_head", "read_range", "read_text",
     "read_version", "remove", "remove_files", "remove_tree", "require_known", "sha256_of", "size_of",
-    "stat", "temporary_path", "use_options", "write_bytes",
+    "stat", "temporary_path", "unfinished", "use_options",
+    "write_bytes",
 ]  # fmt: skip
 
 _COPY_BYTES = 1 << 20

@@ -24,10 +24,15 @@ def exists(path: str) -> bool:
     return os.path.lexists(path)
 
 
+def unfinished(path: str) -> str:
+    """Returns a fresh name beside a path, for what is not the file itself yet."""
+    return f"{path}.{uuid.uuid4().hex}.tmp"
+
+
 def write_bytes(path: str, data: bytes) -> None:
     """Writes a file: whole under another name, then renamed."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    temporary = unfinished(path)
     try:
         with open(temporary, "wb") as file:
             file.write(data)

@@ -1,0 +1,127 @@
+"""A validation as a gate: codes that fail or only warn, expectations, JUnit XML, and wrong options."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from shardwright.pipelines.cli import main
+from shardwright.pipelines.validate import print_report, validate
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.findings import Finding, ValidationReport
+
+
+@pytest.fixture(scope="module")
+def dataset(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sound dataset, whose reports these tests write over."""
+    return Path(shutil.copytree(sound_dataset, tmp_path_factory.mktemp("gates") / "dataset"))
+
+
+def run(dataset: Path, *options: str) -> int:
+    return main(["validate", "--dataset", str(dataset), "--fast", *options])
+
+
+def test_expectations_decide_the_exit_code_and_stand_in_both_reports(dataset: Path, tmp_path: Path) -> None:
+    expected, junit = tmp_path / "expectations.yaml", tmp_path / "out.xml"
+    expected.write_text("min_images: 61\nmin_images_per_class: 12\nallowed_formats: [jpeg]\n")
+    assert run(dataset, "--expect", str(expected), "--junit", str(junit)) == 0
+    (suite,) = ElementTree.parse(junit).getroot()
+    assert suite.attrib["failures"] == "0"
+    expected.write_text("min_images: 62\nmin_images_per_class: 12\nmin_images_per_split: {test: 1000}\n")
+    assert run(dataset, "--expect", str(expected), "--junit", str(junit)) == 1
+    (suite,) = ElementTree.parse(junit).getroot()
+    failed = {case.attrib["name"] for case in suite if case.find("failure") is not None}
+    assert failed == {"min_images", "min_images_per_split"}
+    report = json.loads((dataset / "validation.json").read_text())
+    assert report["counts"] == {"EXPECTATION": 2}
+    assert report["findings"][0]["message"] == "min_images: it has 61 images, less than 62"
+    assert run(dataset, "--expect", str(expected), "--warn_on", "EXPECTATION") == 0
+
+
+def test_errors_become_warnings_and_warnings_errors(dataset: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
+    (copy / "parse.py").unlink()
+    assert run(copy) == 1
+    assert run(copy, "--warn_on", "SIDECAR_MISMATCH") == 0
+    report = validate(str(copy), mode="fast", warn_on=["SIDECAR_MISMATCH"])
+    assert (report.sound, report.errors, report.warnings) == (True, 0, 1)
+    assert validate(str(copy), mode="fast", fail_on=["SIDECAR_MISMATCH"]).errors == 1
+    assert validate(copy, mode="fast", warn_on=" sidecar_mismatch").warnings == 1  # a path, a text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--fail_on", "DRAK"], "--fail_on DRAK: there is no such finding; did you mean DARK?"),
+        (["--fail_on", "XYZ"], "--fail_on XYZ: there is no such finding; shardwright validate --help lists"),
+        (["--fail_on", " dark,light ", "--warn_on", "LIGHT"], "LIGHT stands in --fail_on and in --warn_on"),
+        (["--fail_on", "DARK", "--warn_on", "DARK"], "DARK stands in --fail_on and in --warn_on"),
+        (["--fail_on", "DARK"], "--fail_on DARK asks what the pictures are like, and --fast decodes none"),
+        (["--quality"], "--fast decodes no image and --quality looks at every one; choose one."),
+        (["--expect", "nowhere.yaml"], "--expect nowhere.yaml"),
+        (["--html", os.devnull], f"--html {os.devnull} is a device or a pipe; name a file."),
+        (["--junit", "."], "--junit . is a directory; name a file in it."),
+        (["--report", f"{__file__}/x.json"], f"{__file__} is no directory; choose another place."),
+        (["--report", "nothing://here/x.json"], "no storage"),
+        (["--previous", "nowhere"], "--previous nowhere is no finished dataset"),
+        (["--previous", ".", "--report", "x.json"], "--previous is shown on the page, and none is written"),
+        (["another"], "Name one dataset"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_read(
+    dataset: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (dataset / "dataset.json").stat(), sorted(dataset.iterdir())
+    assert run(dataset, *options) == 2
+    assert said in capsys.readouterr().err
+    assert ((dataset / "dataset.json").stat(), sorted(dataset.iterdir())) == before
+
+
+def test_a_gate_that_goes_by_looks_has_every_picture_looked_at(dataset: Path, tmp_path: Path) -> None:
+    expected = tmp_path / "expectations.yaml"
+    expected.write_text("min_width: 64\nmax_height: 64\n")
+    report = validate(str(dataset), expect=str(expected))
+    assert (report.mode, report.errors) == ("quality", 0)
+    expected.write_text("min_width: 65\n")
+    report = validate(str(dataset), expect=str(expected))
+    assert report.counts["EXPECTATION"] == 1
+    assert validate(str(dataset), warn_on=["DARK"]).mode == "quality"
+
+
+def test_nothing_is_read_where_nothing_can_be_written(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # as a read-only file system says
+    monkeypatch.setattr("shardwright.pipelines.validate.run_pipeline", lambda *_: pytest.fail("it ran"))
+    assert run(dataset) == 3
+    said = capsys.readouterr().err
+    assert "validation.json" in said and "choose another place with --report" in said
+
+
+def test_the_help_lists_every_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["validate", "--help"])
+    words = set(capsys.readouterr().out.replace(",", " ").split())
+    assert words >= set(FindingCode)
+
+
+def test_commands_take_a_dataset_by_place_too_and_say_where_to_look(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", f"{dataset}/", "--fast", "--junit", str(tmp_path / "a.xml")]) == 0
+    said = capsys.readouterr().out
+    assert f"{dataset}/report.html" in said and f"{dataset}/validation.json" in said and "a.xml" in said
+    assert main(["salvage", str(dataset), "--fast", "--output", str(tmp_path / "saved")]) == 0
+
+
+def test_names_that_would_steer_a_terminal_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    finding = Finding(FindingCode.DATA_CRC, "wrong\x1b]0;x\x07", "s\x1b[2J", 1, 2, "a\nb\x9b31m")
+    print_report(ValidationReport("d\x1b[1m", "fast", None, 1, 1, 1, {"DATA_CRC": 1}, (finding,)))
+    said = capsys.readouterr().out
+    assert not any(char in said for char in "\x1b\x07\x9b")
+    assert "a\\nb" in said and "\\x1b[2J" in said

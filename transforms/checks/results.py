@@ -1,0 +1,174 @@
+"""The last step of a validation: writes what was found to where it was asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.schemas.dataset import DATASET_JSON, Dataset, pretty_json
+from shardwright.schemas.drift import Described, Previous, drift_between
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.expectations import Expectations
+from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.junit import junit_xml
+from shardwright.schemas.statistics import Statistics, statistics_text
+from shardwright.transforms import storage
+from shardwright.transforms.checks.expect import unmet_findings
+from shardwright.transforms.checks.shard import ShardCheck
+from shardwright.transforms.images.looks import SCORES
+from shardwright.transforms.report.gather import as_time, gather, gather_files
+from shardwright.transforms.report.render import render
+from shardwright.transforms.statistics.stats_pb import stats_pb
+
+
+@dataclass(frozen=True)
+class ResultFiles:
+    """Where a validation writes; an empty path is not written.
+
+    Attributes:
+      report: `validation.json`.
+      statistics: `statistics.json`.
+      stats: the same as TensorFlow Data Validation reads it, `stats.pb`.
+      page: `report.html`.
+      junit: the report as JUnit XML.
+      answer: the report once more, written last, for who asked for it: another validation of the same dataset
+        may write its own report meanwhile.
+    """
+
+    report: str
+    statistics: str = ""
+    stats: str = ""
+    page: str = ""
+    junit: str = ""
+    answer: str = ""
+
+
+def make_report(
+    checks: Iterable[ShardCheck],
+    findings: FindingSummary,
+    dataset: str,
+    mode: str,
+    fingerprint: str | None,
+    gates: Gates | None = None,
+    against: tuple[str, ...] = (),
+) -> ValidationReport:
+    """Sums up what the shards and their comparison showed."""
+    checks = list(checks)
+    return ValidationReport(
+        dataset=dataset,
+        mode=mode,
+        fingerprint=fingerprint,
+        shards=len(checks),
+        records=sum(check.records for check in checks),
+        bytes=sum(check.bytes for check in checks),
+        counts=findings.by_code(),
+        findings=findings.by_place(),
+        gates=gates or Gates(),
+        against=against,
+    )
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a validation showed.
+
+    Attributes:
+      name: of the dataset, as the user wrote it.
+      dataset: what `dataset.json` says; None for foreign files.
+      mode: fast, full or quality.
+      checks: of the shards.
+      findings: of all kinds.
+      statistics: of all shards; None where no picture was looked at.
+      directory: of the dataset; empty for foreign files.
+      paths: of foreign files.
+      against: the source that it was compared with.
+      previous: the dataset before it; None without one.
+    """
+
+    name: str
+    dataset: Dataset | None
+    mode: str
+    checks: Sequence[ShardCheck]
+    findings: FindingSummary
+    statistics: Statistics | None = None
+    directory: str = ""
+    paths: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    previous: Previous | None = None
+
+
+def write_results(
+    files: ResultFiles, results: Results, gates: Gates, expectations: Expectations
+) -> ValidationReport:
+    """Writes the results of a validation; `validation.json` last but the page, which draws what it says.
+
+    Args:
+      files: where to.
+      results: what it showed.
+      gates: which findings are errors.
+      expectations: what is expected of the dataset.
+
+    Raises:
+      EngineError: if the dataset is another one now, or the storage failed.
+    """
+    dataset, statistics = results.dataset, results.statistics
+    if dataset is not None and results.directory:
+        _require_same(dataset, storage.join(results.directory, DATASET_JSON))
+    findings = FindingSummary().merge(results.findings)
+    findings.add(unmet_findings(expectations, dataset, results.checks, findings, statistics))
+    fingerprint = dataset.fingerprint if dataset else None
+    report = make_report(
+        results.checks, findings, results.name, results.mode, fingerprint, gates, results.against
+    )
+    measured = None if statistics is None else {**statistics.as_json(SCORES), "fingerprint": fingerprint}
+    if measured is not None and files.statistics:
+        _write(files.statistics, statistics_text(measured).encode())
+    if statistics is not None and files.stats:
+        _write(files.stats, stats_pb(statistics))
+    if files.junit:
+        _write(files.junit, junit_xml(report, expectations.names), "--junit")
+    text = pretty_json(report.as_json()).encode()
+    _write(files.report, text)
+    if files.page:
+        _write(files.page, _page(results, report, measured).encode(), "--html")
+    if files.answer:
+        _write(files.answer, text)
+    return report
+
+
+def _require_same(dataset: Dataset, path: str) -> None:
+    """Checks that a dataset was not replaced meanwhile: what was found would be of neither."""
+    with storage.faults("read", path):
+        try:
+            now = Dataset.from_bytes(storage.read_bytes(path), path)
+        except FileNotFoundError:
+            raise storage.changed(path) from None
+    if now.fingerprint != dataset.fingerprint:
+        raise storage.changed(path)
+
+
+def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any] | None) -> str:
+    """Draws `report.html`."""
+    found, now = report.as_json(), as_time(time.time())
+    if results.directory:
+        drift = None
+        if results.previous is not None and results.dataset is not None:
+            described = Described(results.name, results.dataset, found, measured)
+            drift = drift_between(results.previous.described, described, results.previous.changes).as_json()
+        return render(
+            gather(results.directory, validation=found, statistics=measured, drift=drift, drawn=now)
+        )
+    return render(gather_files(results.name, results.paths, validation=found, statistics=measured, drawn=now))
+
+
+def _write(path: str, data: bytes, option: str = "--report") -> None:
+    try:
+        storage.write_bytes(path, data)
+    except OSError as error:
+        raise EngineError(
+            f"Cannot write the report to {printable(path)}: "
+            f"{(error.strerror or str(error)).lower()}; choose another place with {option}."
+        ) from error
