@@ -16,12 +16,8 @@ from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.contact_sheet import Tile, draw_sheet
 from shardwright.transforms.records.framing import Record
-from shardwright.transforms.records.picture import (
-    record_thumbnail,
-    single_value,
-    values_filled_by,
-    without_encodings,
-)
+from shardwright.transforms.records.picture import record_thumbnail, single_value, values_filled_by
+from shardwright.transforms.records.plain import without_encodings
 from shardwright.transforms.records.sample import (
     Place,
     ledger_places,

@@ -14,7 +14,7 @@ from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.encodings import plain_spec
-from shardwright.transforms.records.picture import is_bare_pixels, without_encodings
+from shardwright.transforms.records.plain import is_bare_pixels, without_encodings
 
 _MAX_VALUES_SHOWN = 8
 _MAX_TEXT_SHOWN = 200

@@ -31,6 +31,7 @@ _EXCUSES = {
     ("TOO_MANY_PIXELS", "more than"): "above --max_pixels, where Pillow only warns",
     ("TOO_MANY_PIXELS", "holds at most"): "no stored format holds it",
     ("CORRUPT", "the checksum of the picture data"): "PNG data that fails its own checksum",
+    ("CORRUPT", "its planar configuration"): "TIFF of which Pillow makes other pixels each time",
     ("UNSUPPORTED_FORMAT", "have no defined brightness"): "32-bit or float pixels without a scale",
 }
 

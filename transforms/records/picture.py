@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,28 +15,11 @@ from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.contact_sheet import raw_thumbnail, thumbnail, with_boxes, with_masks
 from shardwright.transforms.images.parts import as_image_file
-from shardwright.transforms.records.encodings import WrongValue, plain_feature, plain_spec
+from shardwright.transforms.records.encodings import plain_spec
+from shardwright.transforms.records.plain import is_bare_pixels, without_encodings
 from shardwright.transforms.sources.tfrecord.images import find_image
 from shardwright.transforms.sources.tfrecord.layouts import roles_of
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
-
-
-def without_encodings(example: Mapping[str, Feature], contract: Contract) -> dict[str, Feature]:
-    """Returns features with what their base64 or serialized tensors hold; those that are none as they are."""
-    plain = dict(example)
-    for spec in contract.features:
-        if spec.encoding is not Encoding.PLAIN and spec.name in example:
-            with contextlib.suppress(WrongValue):
-                plain[spec.name] = plain_feature(spec, example[spec.name])
-    return plain
-
-
-def is_bare_pixels(example: Mapping[str, Feature], contract: Contract) -> bool:
-    """Whether a record's image is bare pixels, as its format says or all records promise."""
-    stored = contract.spec(Fill.FORMAT)
-    if stored is not None and stored.name in example:
-        return list(example[stored.name].values) == [b"raw"]
-    return contract.pixels is not None
 
 
 def record_thumbnail(data: bytes, contract: Contract) -> Image | None:

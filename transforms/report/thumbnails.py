@@ -18,7 +18,8 @@ from shardwright.schemas.plan import is_compressed
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.decode import open_image
 from shardwright.transforms.records.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
-from shardwright.transforms.records.picture import record_thumbnail, single_value, without_encodings
+from shardwright.transforms.records.picture import record_thumbnail, single_value
+from shardwright.transforms.records.plain import without_encodings
 from shardwright.transforms.records.sample import records_at
 from shardwright.transforms.report.data import Facts, RecordAt, Thumbnail
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges

@@ -1,0 +1,175 @@
+"""Datasets of thousands of strange, broken and huge pictures: all accounted for, and nothing found in them.
+
+Needs a folder named by SHARDWRIGHT_CORPORA: all files below it are converted, with several settings, and
+each dataset is validated in every mode by processes whose memory is measured.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hostile import COMMAND, OUTCOMES, check_books, document
+from tensorflow_metadata.proto.v0 import statistics_pb2
+
+pytestmark = pytest.mark.corpus
+
+MODES = {"fast": ["--fast"], "full": [], "quality": ["--quality"]}
+#: Most megabytes of a process, where original pictures of up to 89 megapixels are decoded, and elsewhere.
+HUGE, USUAL = 1500, 600
+MAX_PAGE = 5_000_000
+_SETTINGS = {
+    "kept": ["--shard_size=64MB"],
+    "small": ["--resize=224", "--shard_size=16MB"],
+    "bare": ["--resize=64", "--layout=raw", "--shard_size=16MB"],
+}
+
+
+class Ran(NamedTuple):
+    """How a command ended, and the most memory that it took, in megabytes."""
+
+    code: int
+    said: str
+    megabytes: float
+
+
+def ran(*argv: object) -> Ran:
+    process = subprocess.Popen(
+        [str(COMMAND), *map(str, argv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    said = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    megabytes = used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    print(f"\n{megabytes:6.0f} MB  {' '.join(map(str, argv))}")
+    assert "Traceback" not in said, said
+    return Ran(process.returncode, said, megabytes)
+
+
+@pytest.fixture(scope="module")
+def corpora() -> Path:
+    root = os.environ.get("SHARDWRIGHT_CORPORA")
+    if not root or not Path(root).is_dir():
+        pytest.skip("SHARDWRIGHT_CORPORA names no folder")
+    return Path(root)
+
+
+@pytest.fixture(scope="module", params=_SETTINGS)
+def made(
+    request: pytest.FixtureRequest, corpora: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A dataset of all files of the corpora."""
+    output = tmp_path_factory.mktemp("corpora") / request.param
+    argv = ("convert", "--input", corpora, "--output", output, "--splits=train=0.7,test=0.3",
+            "--max_bad_fraction=1", *_SETTINGS[request.param])  # fmt: skip
+    done = ran(*argv)
+    assert done.code == 0, done.said
+    assert done.megabytes < HUGE
+    yield output
+    shutil.rmtree(output)
+
+
+def files_below(root: Path) -> list[str]:
+    """Returns the paths of all files, however they are called, relative to their root."""
+    found = []
+    for folder, _, names in os.walk(os.fsencode(root)):
+        found += [os.path.relpath(os.path.join(folder, name), os.fsencode(root)) for name in names]
+    return sorted(os.fsdecode(path) for path in found)
+
+
+def validated(dataset: Path, *options: object) -> tuple[dict[str, Any], Ran]:
+    done = ran("validate", "--dataset", dataset, *options)
+    report: dict[str, Any] = json.loads((dataset / "validation.json").read_text())
+    assert done.code == (0 if report["sound"] else 1), done.said
+    return report, done
+
+
+def test_every_file_is_accounted_for(made: Path, corpora: Path) -> None:
+    entries = check_books(made)
+    plain = {path.replace("%", "%25") for path in files_below(corpora) if path.isascii()}
+    assert plain <= entries.keys()
+    assert len(entries) == len(files_below(corpora)) == document(made)["ledger"]["listed"]
+    counted = Counter(entry["outcome"] for entry in entries.values())
+    assert counted["written"] and counted["quarantined"] and counted["filtered"], counted
+    assert set(counted) <= set(OUTCOMES)
+    kept = sum(entry["outcome"] == "written" for entry in entries.values())
+    assert kept == sum(
+        shard["records"] for split in document(made)["splits"].values() for shard in split["shards"]
+    )
+
+
+def test_what_was_just_written_is_sound_in_every_mode(made: Path, corpora: Path) -> None:
+    most = HUGE if made.name == "kept" else USUAL
+    for mode, options in MODES.items():
+        report, done = validated(made, *options)
+        assert report["mode"] == mode and report["errors"] == 0, report["counts"]
+        assert report["records"] == document(made)["ledger"]["written"]
+        assert done.megabytes < (most if mode != "fast" else USUAL), mode
+    statistics = json.loads((made / "statistics.json").read_text())
+    assert statistics["fingerprint"] == document(made)["fingerprint"]
+    stored = statistics_pb2.DatasetFeatureStatisticsList.FromString((made / "stats.pb").read_bytes())
+    assert {split.name: split.num_examples for split in stored.datasets} == {
+        "All Examples": document(made)["ledger"]["written"],
+        **{name: split["records"] for name, split in document(made)["splits"].items()},
+    }
+    assert 10_000 < (made / "report.html").stat().st_size < MAX_PAGE
+    report, done = validated(made, "--against", corpora)
+    assert report["errors"] == 0, [
+        finding for finding in report["findings"] if finding["severity"] == "error"
+    ]
+    assert done.megabytes < HUGE
+
+
+def test_what_is_left_after_random_damage_is_salvaged(made: Path, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    broken = tmp_path / "broken"
+    shutil.copytree(made, broken)
+    sound = json.loads((made / "dataset.json").read_text())
+    files = [shard["file"] for split in sound["splits"].values() for shard in split["shards"]]
+    for file in rng.sample(files, min(3, len(files))):
+        data = bytearray((broken / file).read_bytes())
+        for _ in range(5):
+            place = rng.randrange(len(data))
+            data[place : place + rng.randrange(1, 2000)] = rng.randbytes(rng.randrange(2000))
+        (broken / file).write_bytes(data[: rng.randrange(len(data) // 2, len(data))])
+    report, _ = validated(broken, "--fast")
+    assert not report["sound"] and report["counts"].keys() & {"SHARD_TRUNCATED", "LENGTH_CRC", "DATA_CRC"}
+    done = ran("salvage", "--dataset", broken, "--output", tmp_path / "salvaged")
+    assert done.code in (0, 1), done.said
+    again, _ = validated(tmp_path / "salvaged")
+    assert again["errors"] == 0, again["counts"]
+    doubled = re.search(r"(\d+) records? left out", done.said)  # equal ones, where records have no keys
+    assert made.name == "bare" or not doubled, done.said
+    left_out = int(doubled[1]) if doubled else 0
+    assert again["records"] + left_out == report["records"] < sound["ledger"]["written"]
+    if made.name == "bare":
+        return
+    keys = {entry["key"] for entry in _entries(made) if entry["outcome"] == "written"}
+    left = {entry["key"] for entry in _entries(tmp_path / "salvaged") if entry["outcome"] == "written"}
+    assert left < keys and len(left) == again["records"]
+
+
+def test_differences_between_two_of_them_are_said(made: Path, sound_dataset: Path) -> None:
+    done = ran("diff", sound_dataset, made)
+    assert done.code == 0 and "train" in done.said, done.said
+    assert done.megabytes < USUAL
+
+
+def _entries(dataset: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for path in sorted((dataset / "_shards").iterdir())
+        for line in gzip.decompress(path.read_bytes()).splitlines()[1:]
+    ]

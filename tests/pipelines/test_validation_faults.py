@@ -1,0 +1,246 @@
+"""Faults while a dataset is validated: one sentence and exit code 3, no finding, and no report half done."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from hostile import (
+    at_call,
+    leftovers,
+    limit_file_size,
+    run,
+    run_forked,
+    sentence_of,
+    signal_self,
+    start,
+    wait,
+)
+from planting import SHARD, rewrite, set_int, set_text
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.transforms.checks import results
+from shardwright.transforms.storage import local
+
+Capture = pytest.CaptureFixture[str]
+LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
+INDEX = "_index/train-00001-of-00003.idx"
+REPORTS = ("validation.json", "statistics.json", "stats.pb")
+PAGE = "report.html"
+
+
+@pytest.fixture
+def copy(sound_dataset: Path, tmp_path: Path) -> Path:
+    """A sound dataset of one's own, validated before."""
+    dataset = tmp_path / "dataset"
+    shutil.copytree(sound_dataset, dataset)
+    for name in (*REPORTS, PAGE):
+        (dataset / name).write_text(f"{name} before")
+    return dataset
+
+
+def reports_of(dataset: Path, names: tuple[str, ...] = REPORTS) -> dict[str, bytes]:
+    return {name: (dataset / name).read_bytes() for name in names}
+
+
+def fail_on(monkeypatch: pytest.MonkeyPatch, function: str, ending: str, number: int) -> None:
+    """Has the local disk fail for one file."""
+    real = getattr(local, function)
+
+    def failing(path: str, *args: Any, **kwargs: Any) -> Any:
+        if path.endswith(ending):
+            raise OSError(number, os.strerror(number), path)
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(local, function, failing)
+
+
+class _Failing:
+    """A file whose disk fails behind its first bytes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        if self._file.tell() > 1000:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return self._file.read(size)
+
+    def __enter__(self) -> _Failing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize(("number", "said"), [
+    (errno.EACCES, "permission denied"), (errno.EIO, "input/output error"),
+    (errno.EMFILE, "too many files are open"),
+])  # fmt: skip
+@pytest.mark.parametrize(("function", "file"), [
+    ("open_local", SHARD), ("read_bytes", LEDGER), ("read_bytes", INDEX), ("read_bytes", "labels.txt"),
+    ("list_files", "dataset"),
+])  # fmt: skip
+def test_what_cannot_be_read_is_no_finding(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path, function: str, file: str, number: int,
+    said: str,
+) -> None:  # fmt: skip
+    before = reports_of(copy)
+    fail_on(monkeypatch, function, file, number)
+    sentence = sentence_of(run(capfd, "validate", "--dataset", copy), 3)
+    assert said in sentence and file in sentence and "--resume" not in sentence
+    assert reports_of(copy) == before
+
+
+def test_a_disk_that_fails_in_the_middle_of_a_shard(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path
+) -> None:
+    before = reports_of(copy)
+    real_open = open
+
+    def opening(path: Any, *args: Any) -> Any:
+        file = real_open(path, *args)
+        return _Failing(file) if str(path).endswith(SHARD) else file
+
+    monkeypatch.setattr(local, "open", opening, raising=False)
+    for mode in ("--fast", "--quality"):
+        sentence = sentence_of(run(capfd, "validate", "--dataset", copy, mode), 3)
+        assert SHARD in sentence and "input/output error" in sentence
+    assert reports_of(copy) == before
+
+
+def test_a_dataset_that_is_replaced_meanwhile_is_not_judged(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path, photos: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    convert(input=str(photos), output=str(other), resize=32, shards="train=3,validation=1,test=1",
+            splits="train=0.6,validation=0.2,test=0.2")  # fmt: skip
+    real = local.open_local
+
+    def replace(path: str) -> Any:
+        if path.endswith(SHARD) and other.exists():
+            copy.rename(tmp_path / "old")
+            other.rename(copy)
+        return real(path)
+
+    monkeypatch.setattr(local, "open_local", replace)
+    of_the_other = (other / "validation.json").read_bytes()
+    sentence = sentence_of(run(capfd, "validate", "--dataset", copy), 3)
+    assert sentence.startswith(f"{copy}/dataset.json changed") and sentence.endswith("nothing writes there.")
+    assert (copy / "validation.json").read_bytes() == of_the_other
+    assert run(capfd, "validate", "--dataset", copy).code == 0
+
+
+def test_a_report_that_cannot_be_written_leaves_the_one_before(copy: Path, tmp_path: Path) -> None:
+    before = reports_of(copy)
+    argv = ("validate", "--dataset", copy)
+    done = run_forked(tmp_path / "log", *argv, before=partial(limit_file_size, 250))
+    sentence = sentence_of(done, 3)
+    assert sentence.startswith(f"Cannot write the report to {copy}/validation.json")
+    assert "choose another place with --report" in sentence
+    assert reports_of(copy) == before and not leftovers(copy)
+
+
+def _kill_before_writing(file: str) -> None:
+    at_call("os:replace", file, 1, partial(signal_self, signal.SIGKILL))
+
+
+def test_a_killed_validation_leaves_the_reports_before(capfd: Capture, copy: Path, tmp_path: Path) -> None:
+    before = reports_of(copy, (*REPORTS, PAGE))
+    argv = ("validate", "--dataset", copy, "--quality")
+    killed = run_forked(tmp_path / "log", *argv, before=partial(_kill_before_writing, "statistics.json"))
+    assert killed.code == -signal.SIGKILL
+    assert reports_of(copy, (*REPORTS, PAGE)) == before
+    assert leftovers(copy), "it was killed before it wrote"
+    assert run(capfd, *argv).code == 0  # what it left is no finding
+    report = json.loads((copy / "validation.json").read_text())
+    assert report["sound"] and not report["errors"] and not report["warnings"]
+
+
+def test_two_validations_at_once_write_the_report_of_one(copy: Path, tmp_path: Path) -> None:
+    rewrite(copy, set_text("image/encoded", b"no picture"))
+    codes = {"--fast": 0, "--quality": 1}
+    alone = {}
+    for option in codes:
+        assert run_forked(tmp_path / "alone", "validate", "--dataset", copy, option).code == codes[option]
+        alone[option] = (copy / "validation.json").read_bytes()
+    assert alone["--fast"] != alone["--quality"]
+    statistics = reports_of(copy, REPORTS[1:])
+    logs = {option: tmp_path / option for option in alone}
+    running = {option: start(log, "validate", "--dataset", copy, option) for option, log in logs.items()}
+    assert {option: wait(process, logs[option]).code for option, process in running.items()} == codes
+    assert (copy / "validation.json").read_bytes() in alone.values()
+    assert reports_of(copy, REPORTS[1:]) == statistics and not leftovers(copy)
+
+
+def _planted(dataset: Path) -> Path:
+    """Defects of several kinds in several shards."""
+    rewrite(dataset, set_text("image/encoded", b"no picture"), 0)
+    rewrite(dataset, set_int("image/height", 7), 3)
+    rewrite(dataset, set_int("image/class/label", 99), 1, "train-00002-of-00003.tfrecord")
+    doubled = dataset / "train-00000-of-00003.tfrecord"
+    data = bytearray(doubled.read_bytes())
+    data[len(data) // 2] ^= 1
+    doubled.write_bytes(data)
+    (dataset / "train-00007-of-00009.tfrecord").write_bytes(b"")
+    (dataset / "labels.txt").write_text("other\n")
+    return dataset
+
+
+@pytest.mark.slow  # starting worker processes
+def test_the_reports_are_the_same_whatever_runs_the_validation(copy: Path) -> None:
+    _planted(copy)
+    engines: list[list[str]] = [
+        [], ["--direct_running_mode=multi_processing", "--direct_num_workers=2"], ["--runner=DirectRunner"],
+    ]  # fmt: skip
+    found: list[dict[str, bytes]] = []
+    for options in engines:
+        for name in REPORTS:
+            (copy / name).unlink()
+        report = validate(str(copy), mode="quality", beam_options=options)
+        assert len(report.counts) >= 6, report.counts
+        found.append(reports_of(copy))
+    assert found[0] == found[1] == found[2]
+
+
+def test_the_reports_are_the_same_in_whatever_order_shards_come(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shardwright.pipelines import validate as pipeline
+
+    _planted(copy)
+    real: Callable[[Any], Any] = pipeline.list_tasks
+    found = []
+    for order in (list, lambda tasks: list(tasks)[::-1]):
+        monkeypatch.setattr(pipeline, "list_tasks", lambda target, order=order: iter(order(real(target))))
+        validate(str(copy), mode="quality")
+        found.append(reports_of(copy))
+    assert found[0] == found[1]
+
+
+def test_a_command_answers_with_its_own_report(
+    capfd: Capture, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, others = results._page, copy / "validation.json"
+
+    def page(*args: Any) -> str:  # another validation ends while the page is drawn
+        report = json.loads(others.read_text()) | {"sound": False, "errors": 7, "counts": {"UNDECODABLE": 7}}
+        others.write_text(json.dumps(report))
+        return real(*args)
+
+    monkeypatch.setattr(results, "_page", page)
+    done = run(capfd, "validate", "--dataset", copy)
+    assert done.code == 0 and "sound" in done.out and "UNDECODABLE" not in done.out
+    assert json.loads(others.read_text())["errors"] == 7 and not leftovers(copy)

@@ -1,0 +1,136 @@
+"""Validation of a dataset in a bucket on a bad day: retried, else one sentence; no finding that is none."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hostile import run, sentence_of
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.transforms.storage import gcs
+from storage.buckets import Bucket
+from storage.proxy import Fault, Proxy, Request, Rule, flaky
+
+Capture = pytest.CaptureFixture[str]
+SHARD = "out/train-00001-of-00002.tfrecord"
+WRITTEN = ("validation.json", "statistics.json", "stats.pb")
+BEFORE = b'{"the report": "before"}'
+
+
+@pytest.fixture
+def stored(bucket: Bucket, small_local: Path) -> Bucket:
+    """The small dataset in a bucket, with a report of a validation before."""
+    bucket.put_tree(small_local, "out/")
+    bucket.put("out/validation.json", BEFORE)
+    return bucket
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Path:
+    """Another dataset of the same pictures with shards of the same names."""
+    output = tmp_path_factory.mktemp("other") / "out"
+    convert(input=str(tree), output=str(output), shards=2, seed=1)
+    return output
+
+
+def every(fault: Fault, kind: str, name: str) -> Rule:
+    """Returns the rule that has a fault happen to all requests for one object."""
+    return lambda request: fault if (request.kind, request.name) == (kind, name) else None
+
+
+def before_reading(name: str, act: Callable[[], None]) -> Rule:
+    """Returns the rule that does something right before an object is read for the first time."""
+    lock, done = threading.Lock(), []
+
+    def rule(request: Request) -> Fault | None:
+        with lock:
+            first = request.kind == "media" and request.name == name and not done
+            done.extend([request] * first)
+        if first:
+            act()
+        return None
+
+    return rule
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_bad_day_changes_nothing_of_what_is_found(stored: Bucket, proxy: Proxy, seed: int) -> None:
+    stored.put("out/labels.txt", b"bee\n")  # so that there is something to find
+    found = []
+    for rule in (None, flaky(seed)):
+        with proxy.watch(rule):
+            report = validate(f"{stored.url}/out", mode="quality")
+            failed = Counter(request.status for request in proxy.requests)[503]
+        assert bool(failed) == bool(rule)
+        assert report.counts["SIDECAR_MISMATCH"] == 1
+        found.append({name: stored.get(f"out/{name}") for name in WRITTEN})
+    assert found[0] == found[1]
+
+
+def test_a_shard_that_is_cut_off_on_its_way_is_fetched_to_its_end(stored: Bucket, proxy: Proxy) -> None:
+    def rule(request: Request) -> Fault | None:
+        return Fault("cut") if request.name == SHARD and request.attempt == 0 else None
+
+    with proxy.watch(rule):
+        report = validate(f"{stored.url}/out")
+    assert report.sound and not report.findings and report.records == 12
+
+
+@pytest.mark.parametrize("fault", [Fault("status", 503), Fault("status", 403), Fault("drop")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("media", "out/dataset.json"),
+        ("list", "out/"),
+        ("media", "out/labels.txt"),
+        ("media", SHARD),
+        ("media", "out/_shards/train-00001-of-00002.jsonl.gz"),
+        ("media", "out/_index/train-00001-of-00002.idx"),
+        ("upload", "out/validation.json"),
+    ],
+)
+def test_a_storage_that_fails_is_no_finding(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, stored: Bucket, proxy: Proxy, kind: str, name: str,
+    fault: Fault,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.2)
+    with proxy.watch(every(fault, kind, name)):
+        sentence = sentence_of(run(capfd, "validate", "--dataset", f"{stored.url}/out"), 3)
+    assert sentence.startswith("Cannot ") and f"{stored.url}/{name}".rstrip("/") in sentence
+    said = {503: "answers with 503", 403: "permission denied", 0: "does not answer"}
+    assert said[int(fault.value)] in sentence and "--resume" not in sentence
+    assert stored.get("out/validation.json") == BEFORE
+
+
+def test_a_shard_that_vanishes_is_missing(stored: Bucket, proxy: Proxy) -> None:
+    with proxy.watch(before_reading(SHARD, lambda: stored.delete(SHARD))):
+        report = validate(f"{stored.url}/out")
+    assert not report.sound
+    assert [(finding.code, finding.shard) for finding in report.findings] == [
+        ("SHARD_MISSING", "train-00001-of-00002.tfrecord")
+    ]
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_dataset_that_is_replaced_meanwhile_is_not_judged(
+    capfd: Capture, stored: Bucket, proxy: Proxy, other: Path, replaced: bool
+) -> None:
+    def replace() -> None:
+        stored.delete("out/dataset.json")
+        if replaced:
+            stored.put_tree(other, "out/")
+
+    with proxy.watch(before_reading(SHARD, replace)):
+        sentence = sentence_of(run(capfd, "validate", "--dataset", f"{stored.url}/out"), 3)
+    assert sentence == (
+        f"{stored.url}/out/dataset.json changed while the job was reading its input; "
+        "run again when nothing writes there."
+    )
+    of_the_other = (other / "validation.json").read_bytes()
+    assert stored.get("out/validation.json") == (of_the_other if replaced else BEFORE)
