@@ -40,8 +40,9 @@ RECORDS = st.dictionaries(st.sampled_from(["image", "label", "name", "é" * 70, 
 
 
 def plain(features: dict[str, Feature]) -> dict[str, Any]:
+    """Features as what can be compared: pictures as bytes, floats as text, since no NaN equals another."""
     return {
-        name: (type_, [bytes(value) if isinstance(value, memoryview) else value for value in values])
+        name: (type_, [repr(bytes(value) if isinstance(value, memoryview) else value) for value in values])
         for name, (type_, values) in features.items()
     }
 
