@@ -34,6 +34,8 @@ _REPEATING = frozenset(
         Fill.LABEL_TEXT, Fill.SYNSET, Fill.SPLIT, Fill.CONSTANT, Fill.SEMANTIC_FORMAT,
     }
 )  # fmt: skip
+#: Of those, what says sizes: only compared with decoded pictures, and without them of no interest together.
+_SIZES = frozenset({Fill.HEIGHT, Fill.WIDTH, Fill.SHAPE})
 #: Combinations of repeating values that are remembered.
 _MAX_KNOWN = 10_000
 
@@ -101,9 +103,8 @@ class RecordChecker:
         self._contract = contract
         self._decode, self._look, self._tell = decode, look, picture or look
         self._reserve = reserve or reserve_nothing
-        self._repeating = [
-            spec for spec in contract.features if spec.fill in _REPEATING and not self._encoded
-        ]
+        repeating = _REPEATING if decode else _REPEATING - _SIZES
+        self._repeating = [spec for spec in contract.features if spec.fill in repeating and not self._encoded]
         self._single = [spec for spec in contract.features if spec not in self._repeating]
         fills = {spec.fill for spec in contract.features}
         self._of_objects = not fills.isdisjoint((*OBJECT_FILLS, Fill.BOXES))
