@@ -40,7 +40,8 @@ from shardwright.loader import Records
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import contract_of, resolve_target
 from shardwright.pipelines.validate import list_tasks, validate
-from shardwright.transforms.checks.across import bucket_count, bucket_rows
+from shardwright.transforms.buckets import bucket_count
+from shardwright.transforms.checks.across import bucket_rows
 from shardwright.transforms.checks.shard import Depth, check_shard
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.workers import usable_cpus

@@ -20,13 +20,14 @@ from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import ExitCode, Severity
-from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset
-from shardwright.schemas.drift import Described, Drift, Previous, drift_between, numbers_in
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset, is_about
+from shardwright.schemas.drift import Described, Drift, Previous, drift_between
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.thresholds import Refusal, Thresholds, check, parse_thresholds, thresholds_from
 from shardwright.transforms import storage
 from shardwright.transforms.publish import repair_swap
+from shardwright.transforms.result_files import write_result
 
 EXAMPLE = "shardwright diff pets-1/ pets-2/ --thresholds limits.yaml"
 
@@ -138,13 +139,7 @@ def diff(
     drift = _drift(before, after, changes)
     result = DiffResult(drift, limits, () if limits is None else tuple(check(drift, limits)))
     if report:
-        try:
-            storage.write_bytes(report, result.dumps().encode())
-        except OSError as error:
-            raise EngineError(
-                f"Cannot write the report to {printable(report)}: "
-                f"{(error.strerror or str(error)).lower()}; choose another place with --report."
-            ) from error
+        write_result(report, result.dumps().encode(), "--report")
     return result
 
 
@@ -253,17 +248,9 @@ def _with_measurements(described: Described) -> Described:
                 document = None
         if not isinstance(document, Mapping):
             raise UsageError(f"{printable(path)} is damaged; run shardwright validate again, or remove it.")
-        found.append(document if _is_about(document, described.dataset) else None)
+        found.append(document if is_about(document, described.dataset.fingerprint) else None)
     validation, statistics = found
     return described._replace(validation=validation, statistics=statistics)
-
-
-def _is_about(document: Mapping[str, Any], dataset: Dataset) -> bool:
-    """Whether a document is about this build of a dataset; statistics may tell by their records only."""
-    if "fingerprint" in document:
-        return bool(document["fingerprint"] == dataset.fingerprint)
-    records = numbers_in(document).get("total.all.records", dataset.all_records)
-    return records == dataset.all_records
 
 
 def _compare(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Changes:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 
+from shardwright.pipelines.result_places import nearest_existing
 from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -118,9 +119,7 @@ def _check_replaceable(output: str, staging: str) -> None:
 
 
 def _check_writable(output: str) -> None:
-    existing = os.path.abspath(output)
-    while not os.path.lexists(existing):
-        existing = os.path.dirname(existing)
+    existing = nearest_existing(output)
     if not os.path.isdir(existing):
         raise UsageError(f"--output {printable(output)}: {printable(existing)} is a file.")
     if not os.access(existing, os.W_OK | os.X_OK):

@@ -16,13 +16,14 @@ from shardwright.pipelines.run import exit_code_of, quiet_engine
 from shardwright.pipelines.tables import console
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import REPORT_HTML
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.report.data import ReportData
 from shardwright.transforms.report.gather import as_time, gather, gather_files
 from shardwright.transforms.report.render import render
+from shardwright.transforms.result_files import write_result
 
 EXAMPLE = "shardwright report pets-2/ --previous pets-1/"
 
@@ -89,13 +90,7 @@ def report(
             drift = drift_since(previous, target.directory, as_beam_options(beam_options), progress)
         data = gather(target.directory, drift=drift, drawn=drawn)
     page = render(data).encode()
-    try:
-        storage.write_bytes(path, page)
-    except OSError as error:
-        raise EngineError(
-            f"Cannot write the page to {printable(path)}: {(error.strerror or str(error)).lower()}; "
-            "choose another place with --output."
-        ) from error
+    write_result(path, page, "--output", "page")
     return ReportResult(path, len(page), data)
 
 

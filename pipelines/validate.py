@@ -42,7 +42,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory
-from shardwright.transforms.checks.results import ResultFiles, Results, write_results
+from shardwright.transforms.checks.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.transforms.checks.shard import ShardTask, shard_task
 from shardwright.transforms.checks.sidecars import check_sidecars
 
@@ -136,10 +136,12 @@ def build_validate(pipeline: Any, request: Request) -> Any:
             AddUpStatistics()
         )  # Statistics
         statistics = beam.pvalue.AsSingleton(added)
-    dataset = read_dataset(target.directory) if target.directory else None
+    fingerprint = read_dataset(target.directory).fingerprint if target.directory else ""
     against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
     def report(_: Target, checks: Any, findings: Any, statistics: Any) -> ValidationReport:
+        # Read here, since the description of a job does not hold every shard of a large dataset.
+        dataset = read_unchanged(target.directory, fingerprint) if target.directory else None
         paths = () if target.directory else tuple(foreign_files(target.pattern or ""))
         results = Results(
             printable(target.name), dataset, request.mode, checks, findings, statistics,

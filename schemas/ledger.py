@@ -209,8 +209,8 @@ class OtherBuild(ValueError):
     """The ledger is that of another shard than the one at hand."""
 
 
-def written_entries(data: bytes, sha256: str) -> list[Entry]:
-    """Returns what a shard's ledger says of its records, in their order.
+def ledger_of(data: bytes, sha256: str) -> tuple[ShardResult, list[Entry]]:
+    """Reads the ledger of a certain shard.
 
     Args:
       data: of the ledger.
@@ -224,9 +224,23 @@ def written_entries(data: bytes, sha256: str) -> list[Entry]:
         result, entries = load_ledger(data)
         if result.sha256 != sha256:
             raise OtherBuild("the shard ledger belongs to another build")
-        return [entry for entry in entries if entry.outcome == Outcome.WRITTEN]
+        return result, list(entries)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
+
+
+def written_entries(data: bytes, sha256: str) -> list[Entry]:
+    """Returns what a shard's ledger says of its records, in their order.
+
+    Args:
+      data: of the ledger.
+      sha256: of the shard, as `dataset.json` says it.
+
+    Raises:
+      OtherBuild: if it is not that shard's.
+      ValueError: if it is damaged or of another version.
+    """
+    return [entry for entry in ledger_of(data, sha256)[1] if entry.outcome == Outcome.WRITTEN]
 
 
 def dump_index(entries: Iterable[Entry]) -> bytes:

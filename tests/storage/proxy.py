@@ -342,3 +342,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
+
+
+def before_reading(name: str, act: Callable[[], None]) -> Rule:
+    """Returns the rule that does something right before an object is read for the first time."""
+    lock, done = threading.Lock(), []
+
+    def rule(request: Request) -> Fault | None:
+        with lock:
+            first = request.kind == "media" and request.name == name and not done
+            done.extend([request] * first)
+        if first:
+            act()
+        return None
+
+    return rule

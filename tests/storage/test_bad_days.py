@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.validate import validate
 from shardwright.transforms.storage import gcs
 from storage.buckets import Bucket, free_port
-from storage.proxy import Fault, Proxy, Request, Rule, flaky
+from storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 
 Capture = pytest.CaptureFixture[str]
 VICTIM = "small/ant/000.jpg"
@@ -101,27 +100,12 @@ def test_an_upload_that_was_damaged_once(
     assert made.dataset.fingerprint == document(small_local)["fingerprint"]
 
 
-def once_read(name: str, act: Callable[[], None]) -> Rule:
-    """Returns the rule that does something right before an object is read for the first time."""
-    lock, done = threading.Lock(), []
-
-    def rule(request: Request) -> Fault | None:
-        with lock:
-            first = request.kind == "media" and request.name == name and not done
-            done.extend([request] * first)
-        if first:
-            act()
-        return None
-
-    return rule
-
-
 def test_an_object_that_was_replaced_since_it_was_listed(
     capfd: Capture, bucket: Bucket, proxy: Proxy, tree: Path
 ) -> None:
     bucket.put_tree(tree, "small/")
     argv = ("convert", "--input", f"{bucket.url}/small", "--output", f"{bucket.url}/out")
-    with proxy.watch(once_read(VICTIM, lambda: bucket.put(VICTIM, b"another"))):
+    with proxy.watch(before_reading(VICTIM, lambda: bucket.put(VICTIM, b"another"))):
         sentence = sentence_of(run(capfd, *argv), 3)
     assert sentence == (
         f"{bucket.url}/{VICTIM} changed while the job was reading its input; "
@@ -134,7 +118,7 @@ def test_an_object_that_was_deleted_since_it_was_listed(
     bucket: Bucket, proxy: Proxy, tree: Path, tmp_path: Path
 ) -> None:
     bucket.put_tree(tree, "small/")
-    with proxy.watch(once_read(VICTIM, lambda: bucket.delete(VICTIM))):
+    with proxy.watch(before_reading(VICTIM, lambda: bucket.delete(VICTIM))):
         convert(input=f"{bucket.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
     found = outcomes(bucket.fetch("out", tmp_path))
     assert found.pop("ant/000.jpg") == "UNREADABLE" and set(found.values()) == {"written"}

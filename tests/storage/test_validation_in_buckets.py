@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.transforms.storage import gcs
 from storage.buckets import Bucket
-from storage.proxy import Fault, Proxy, Request, Rule, flaky
+from storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 
 Capture = pytest.CaptureFixture[str]
 SHARD = "out/train-00001-of-00002.tfrecord"
@@ -41,21 +39,6 @@ def other(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Path:
 def every(fault: Fault, kind: str, name: str) -> Rule:
     """Returns the rule that has a fault happen to all requests for one object."""
     return lambda request: fault if (request.kind, request.name) == (kind, name) else None
-
-
-def before_reading(name: str, act: Callable[[], None]) -> Rule:
-    """Returns the rule that does something right before an object is read for the first time."""
-    lock, done = threading.Lock(), []
-
-    def rule(request: Request) -> Fault | None:
-        with lock:
-            first = request.kind == "media" and request.name == name and not done
-            done.extend([request] * first)
-        if first:
-            act()
-        return None
-
-    return rule
 
 
 @pytest.mark.parametrize("seed", [3, 4])

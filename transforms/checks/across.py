@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
+from shardwright.transforms.buckets import bucket_of, pack_rows, unpack_rows
 from shardwright.transforms.checks.shard import Row
-from shardwright.transforms.plan.assign import hash64, shard_of
-
-_MIN_BUCKETS = 16
-_MAX_BUCKETS = 4096
-
-
-def bucket_count(shards: int) -> int:
-    """Returns the number of buckets that keeps each about as small as a shard's rows."""
-    return min(max(_MIN_BUCKETS, shards), _MAX_BUCKETS)
 
 
 def bucket_rows(rows: Iterable[Row], buckets: int) -> Iterator[tuple[tuple[str, int], bytes]]:
@@ -30,11 +20,11 @@ def bucket_rows(rows: Iterable[Row], buckets: int) -> Iterator[tuple[tuple[str, 
     packed: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in rows:
         if row.key is not None:
-            packed["key", shard_of(hash64(0, "bucket", row.key), buckets)].append(row)
+            packed["key", bucket_of(row.key, buckets)].append(row)
         if row.source is not None and row.split:
-            packed["source", shard_of(hash64(0, "bucket", row.source), buckets)].append(row)
+            packed["source", bucket_of(row.source, buckets)].append(row)
     for bucket, found in packed.items():
-        yield bucket, zlib.compress(json.dumps(found).encode(), 1)
+        yield bucket, pack_rows(found)
 
 
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:
@@ -42,8 +32,7 @@ def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[
     (what, _), packs = bucket
     groups: defaultdict[str | None, list[Row]] = defaultdict(list)
     for pack in packs:
-        for item in json.loads(zlib.decompress(pack)):
-            row = Row(*item)
+        for row in map(Row._make, unpack_rows(pack)):
             groups[row.key if what == "key" else row.source].append(row)
     for rows in groups.values():
         if len(rows) < 2:

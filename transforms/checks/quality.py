@@ -10,7 +10,7 @@ import apache_beam as beam
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.pictures import Picture
-from shardwright.transforms.checks.across import bucket_count
+from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.checks.balance import ClassCounts, CountClasses, check_balance
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.checks.duplicates import Bucket, link_pictures, name_duplicates

@@ -9,10 +9,8 @@ from typing import Any
 
 from shardwright.schemas.dataset import DATASET_JSON, Dataset, pretty_json
 from shardwright.schemas.drift import Described, Previous, drift_between
-from shardwright.schemas.errors import EngineError
 from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.junit import junit_xml
 from shardwright.schemas.statistics import Statistics, statistics_text
 from shardwright.transforms import storage
@@ -21,6 +19,7 @@ from shardwright.transforms.checks.shard import ShardCheck
 from shardwright.transforms.images.looks import SCORES
 from shardwright.transforms.report.gather import as_time, gather, gather_files
 from shardwright.transforms.report.render import render
+from shardwright.transforms.result_files import write_result
 from shardwright.transforms.statistics.stats_pb import stats_pb
 
 
@@ -112,11 +111,9 @@ def write_results(
       expectations: what is expected of the dataset.
 
     Raises:
-      EngineError: if the dataset is another one now, or the storage failed.
+      EngineError: if the storage failed.
     """
     dataset, statistics = results.dataset, results.statistics
-    if dataset is not None and results.directory:
-        _require_same(dataset, storage.join(results.directory, DATASET_JSON))
     findings = FindingSummary().merge(results.findings)
     findings.add(unmet_findings(expectations, dataset, results.checks, findings, statistics))
     fingerprint = dataset.fingerprint if dataset else None
@@ -125,29 +122,35 @@ def write_results(
     )
     measured = None if statistics is None else {**statistics.as_json(SCORES), "fingerprint": fingerprint}
     if measured is not None and files.statistics:
-        _write(files.statistics, statistics_text(measured).encode())
+        write_result(files.statistics, statistics_text(measured).encode(), "--report")
     if statistics is not None and files.stats:
-        _write(files.stats, stats_pb(statistics))
+        write_result(files.stats, stats_pb(statistics), "--report")
     if files.junit:
-        _write(files.junit, junit_xml(report, expectations.names), "--junit")
+        write_result(files.junit, junit_xml(report, expectations.names), "--junit")
     text = pretty_json(report.as_json()).encode()
-    _write(files.report, text)
+    write_result(files.report, text, "--report")
     if files.page:
-        _write(files.page, _page(results, report, measured).encode(), "--html")
+        write_result(files.page, _page(results, report, measured).encode(), "--html")
     if files.answer:
-        _write(files.answer, text)
+        write_result(files.answer, text, "--report")
     return report
 
 
-def _require_same(dataset: Dataset, path: str) -> None:
-    """Checks that a dataset was not replaced meanwhile: what was found would be of neither."""
+def read_unchanged(directory: str, fingerprint: str) -> Dataset:
+    """Reads the `dataset.json` of a dataset that was validated.
+
+    Raises:
+      EngineError: if it was replaced meanwhile, for what was found would be of neither.
+    """
+    path = storage.join(directory, DATASET_JSON)
     with storage.faults("read", path):
         try:
-            now = Dataset.from_bytes(storage.read_bytes(path), path)
+            dataset = Dataset.from_bytes(storage.read_bytes(path), path)
         except FileNotFoundError:
             raise storage.changed(path) from None
-    if now.fingerprint != dataset.fingerprint:
+    if dataset.fingerprint != fingerprint:
         raise storage.changed(path)
+    return dataset
 
 
 def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any] | None) -> str:
@@ -162,13 +165,3 @@ def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any
             gather(results.directory, validation=found, statistics=measured, drift=drift, drawn=now)
         )
     return render(gather_files(results.name, results.paths, validation=found, statistics=measured, drawn=now))
-
-
-def _write(path: str, data: bytes, option: str = "--report") -> None:
-    try:
-        storage.write_bytes(path, data)
-    except OSError as error:
-        raise EngineError(
-            f"Cannot write the report to {printable(path)}: "
-            f"{(error.strerror or str(error)).lower()}; choose another place with {option}."
-        ) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import zip_longest
@@ -28,9 +27,8 @@ from shardwright.transforms.records.framing import (
     FRAME_BYTES,
     Damage,
     Record,
-    compression_of,
-    decompress,
     read_records,
+    uncompressed,
 )
 from shardwright.transforms.shards.pool import map_ordered, working_budget
 from shardwright.transforms.workers import worker_threads
@@ -271,15 +269,10 @@ def _check_records(
     find: Find,
 ) -> Iterator[tuple[Record, CheckedRecord | None]]:
     """Yields every sound record with what its check showed; damages become findings at once."""
-    compression = compression_of(task.file, file.read(2))
-    file.seek(0)
-    error = None
-    if compression != "none":
-        file, error = decompress(file, compression)
-    with closing(file) if compression != "none" else nullcontext():
+    with uncompressed(file, task.file) as (plain, _, error):
 
         def sound() -> Iterator[Record]:
-            for item in read_records(file):
+            for item in read_records(plain):
                 if isinstance(item, Damage):
                     find(item.code, item.message, item.number, item.offset)
                 else:

@@ -9,7 +9,8 @@ import apache_beam as beam
 
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.statistics import Statistics
-from shardwright.transforms.checks.across import bucket_count, bucket_rows, compare_bucket
+from shardwright.transforms.buckets import bucket_count
+from shardwright.transforms.checks.across import bucket_rows, compare_bucket
 from shardwright.transforms.checks.balance import ClassCounts
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.checks.duplicates import Bucket

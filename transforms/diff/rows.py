@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from shardwright.schemas.codes import Outcome
@@ -14,13 +12,11 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plan import ledger_file
+from shardwright.transforms import buckets as shared
 from shardwright.transforms import storage
-from shardwright.transforms.plan.assign import hash64, shard_of
 
 #: Of a sha256 in hex, as much as never meets by chance.
 _ENOUGH = 32
-_MIN_BUCKETS = 16
-_MAX_BUCKETS = 4096
 _ROWS_PER_BUCKET = 20_000
 #: Rows that wait for others of their bucket, whichever shard those come from.
 _WAITING = 100_000
@@ -182,7 +178,7 @@ def by_key(rows: Iterable[Row], whose: str) -> dict[str, Row]:
 
 def bucket_count(records: int) -> int:
     """Returns the number of buckets that keeps each small, for the records of both datasets."""
-    return min(max(_MIN_BUCKETS, -(-records // _ROWS_PER_BUCKET)), _MAX_BUCKETS)
+    return shared.bucket_count(-(-records // _ROWS_PER_BUCKET))
 
 
 class Packer:
@@ -199,7 +195,7 @@ class Packer:
 
     def add(self, side: int, row: Row, buckets: int) -> Iterator[PackedRows]:
         """Takes a row; yields packed rows when there are many."""
-        self._rows[shard_of(hash64(0, "bucket", self._what(row)), buckets), side].append(row)
+        self._rows[shared.bucket_of(self._what(row), buckets), side].append(row)
         self._count += 1
         if self._count >= _WAITING:
             yield from self.rest()
@@ -208,14 +204,9 @@ class Packer:
         """Yields what is left."""
         rows, self._rows, self._count = self._rows, defaultdict(list), 0
         for (bucket, side), found in rows.items():
-            yield bucket, (side, pack_rows(found))
-
-
-def pack_rows(rows: Sequence[Row]) -> bytes:
-    """Packs rows, column by column, for equals are next to each other then."""
-    return zlib.compress(json.dumps(list(zip(*rows))).encode(), 1)
+            yield bucket, (side, shared.pack_rows(found))
 
 
 def unpack_rows(pack: bytes) -> Iterator[Row]:
-    """Unpacks what `pack_rows` packed."""
-    return map(Row._make, zip(*json.loads(zlib.decompress(pack))))
+    """Yields the rows of a pack of a `Packer`."""
+    return map(Row._make, shared.unpack_rows(pack))

@@ -6,11 +6,13 @@ A record is framed as `uint64 length`, `uint32 masked crc32c(length)`, `data`,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from typing import IO, Any, NamedTuple
 
 import google_crc32c
@@ -249,6 +251,28 @@ _GZIP_MAGIC = b"\x1f\x8b\x08"
 _TRIAL_BYTES = 1 << 12
 #: How far damage may be noticed behind the place where the next stream begins.
 _LOOK_BACK = 1 << 16
+
+
+@contextlib.contextmanager
+def uncompressed(file: IO[bytes], path: str) -> Iterator[tuple[IO[bytes], str, str | None]]:
+    """Gives access to a shard's uncompressed bytes, at random.
+
+    Args:
+      file: the shard, opened at its beginning.
+      path: its name, which may tell how it is compressed.
+
+    Yields:
+      The bytes as a file, as far as they could be unpacked; none, gzip or zlib; and what went wrong, None if
+      nothing did.
+    """
+    compression = compression_of(path, file.read(2))
+    file.seek(0)
+    if compression == "none":
+        yield file, compression, None
+        return
+    plain, error = decompress(file, compression)
+    with closing(plain):
+        yield plain, compression, error
 
 
 def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | None]:

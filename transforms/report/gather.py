@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from shardwright.schemas import __version__
-from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset
+from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset, is_about
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import settings_json
@@ -84,6 +84,9 @@ def _gather(
         validation = _stored(directory, VALIDATION_JSON, left_out)
     if statistics is None:
         statistics = _stored(directory, STATISTICS_JSON, left_out)
+        if statistics is not None and not is_about(statistics, dataset.fingerprint):
+            left_out.append(f"{STATISTICS_JSON} is about another build; validate with --quality again.")
+            statistics = None
     paths = {shard.file: storage.join(directory, shard.file) for _, _, _, shard in dataset.placed_shards()}
     checked = read_validation(validation, dataset.fingerprint, paths, when, left_out)
     sheets = choose_sheets(directory, dataset)

@@ -9,7 +9,7 @@ from itertools import islice, zip_longest
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.ledger import Entry, ledger_of
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.report.data import ClassSheet, RecordAt, Sample
@@ -100,8 +100,7 @@ def ledger_entries(directory: str, dataset: Dataset, split: str, number: int) ->
     shards = dataset.splits[split]
     try:
         data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
-        result, entries = load_ledger(data)
-        if result.sha256 == shards[number].sha256:
-            yield from entries
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        _, entries = ledger_of(data, shards[number].sha256)
+    except (OSError, ValueError, AttributeError):
         return
+    yield from entries

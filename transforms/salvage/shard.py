@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -17,19 +17,18 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import Fill
-from shardwright.schemas.ledger import Entry, ShardResult, load_index, load_ledger
+from shardwright.schemas.ledger import Entry, ShardResult, ledger_of, load_index
 from shardwright.schemas.lost import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract
-from shardwright.transforms.checks.record import check_record
+from shardwright.transforms.checks.record import RecordChecker
 from shardwright.transforms.records.framing import (
     FRAME_BYTES,
     Damage,
     Record,
-    compression_of,
-    decompress,
     read_records,
+    uncompressed,
 )
 from shardwright.transforms.salvage.books import Books, Content, FoundRecord, reckon
 from shardwright.transforms.salvage.match import Found, Written
@@ -109,12 +108,7 @@ def save_shard(
         except FileNotFoundError:
             return _book_missing(task, ledger, started)
         intact = _is_intact(file, task.expected)
-        compression = compression_of(task.file, file.read(2))
-        file.seek(0)
-        plain, error = file, None
-        if compression != "none":
-            plain, error = decompress(file, compression)
-            stack.enter_context(closing(plain))
+        plain, compression, error = stack.enter_context(uncompressed(file, task.file))
         # Without a ledger the classes and formats have to come from the pictures.
         content = _read(plain, contract, decode or (ledger is None and task.place is not None), executor)
         if error:
@@ -166,17 +160,14 @@ def _read_ledger(task: SalvageTask) -> tuple[ShardResult, list[Entry]] | None:
     path = storage.join(task.directory, ledger_file(*task.place))
     try:
         with storage.faults("read", path):
-            result, lines = load_ledger(storage.read_bytes(path))
-        entries = list(lines)
-        if result.sha256 != task.expected.sha256:
-            return None  # that of another build
+            result, entries = ledger_of(storage.read_bytes(path), task.expected.sha256)
         sum((entry.offset or 0) + (entry.length or 0) for entry in entries)
         return result, entries
     except EngineError as fault:
         if isinstance(fault.__cause__, FileNotFoundError):
             return None
         raise
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         return None
 
 
@@ -214,8 +205,10 @@ def _read(file: IO[bytes], contract: Contract, decode: bool, executor: ThreadPoo
             else:
                 yield item
 
+    checker = RecordChecker(contract, decode, picture=True)
+
     def check(record: Record) -> FoundRecord:
-        checked = check_record(record.data, contract, decode)
+        checked = checker.check(record.data)
         found = Found(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
         problem = checked.problems[0] if checked.problems else None
         picture = checked.picture

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from shardwright.transforms.records.framing import FRAME_BYTES, Damage, Record
+
 
 class DamagedShard:
     """A shard of which every byte knows where it was written, -1 for those that came later."""
@@ -95,3 +97,13 @@ def damage_shard(data: bytes, rng: random.Random) -> DamagedShard:
         if len(shard.bytes):
             rng.choice(DAMAGES)(shard, rng)
     return shard
+
+
+def assert_complete(found: list[Record | Damage], size: int) -> None:
+    """Asserts that records and damages follow one another from the first byte to the last."""
+    position = 0
+    for number, item in enumerate(found):
+        assert (item.number, item.offset) == (number, position)
+        position = item.end if isinstance(item, Damage) else position + len(item.data) + FRAME_BYTES
+        assert position > item.offset
+    assert position == size

@@ -13,7 +13,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
-from shard_damage import damage_shard
+from shard_damage import assert_complete, damage_shard
 
 from shardwright.transforms.records import framing, range_checksums
 from shardwright.transforms.records.framing import (
@@ -78,16 +78,6 @@ def _records(rng: random.Random) -> list[bytes]:
     return [rng.randbytes(rng.choice((0, 1, 5, 20, 100, 600, 3000))) for _ in range(count)]
 
 
-def _assert_complete(found: list[Record | Damage], size: int) -> None:
-    """Asserts that records and damages follow one another from the first byte to the last."""
-    position = 0
-    for number, item in enumerate(found):
-        assert (item.number, item.offset) == (number, position)
-        position = item.end if isinstance(item, Damage) else position + len(item.data) + FRAME_BYTES
-        assert position > item.offset
-    assert position == size
-
-
 def _bounds(records: list[bytes]) -> list[tuple[int, int]]:
     ends = np.cumsum([len(record) + FRAME_BYTES for record in records]).tolist()
     return list(zip([0, *ends[:-1]], ends))
@@ -101,7 +91,7 @@ def test_random_damage_neither_passes_nor_costs_a_sound_record(seed: int) -> Non
         shard = damage_shard(b"".join(map(_frame, records)), rng)
         data = shard.bytes.tobytes()
         found, read = _read(data)
-        _assert_complete(found, len(data))
+        assert_complete(found, len(data))
         assert all(record in records for record in _sound(found)), "a damaged record passed as sound"
         here = {item.offset: item.data for item in found if isinstance(item, Record)}
         for offset, number in shard.survivors(_bounds(records)):
@@ -220,7 +210,7 @@ def test_crafted_lengths_cost_work_in_proportion_to_the_size(
         data = craft(size)
         summed[0] = 0
         found, read = _read(data)
-        _assert_complete(found, len(data))
+        assert_complete(found, len(data))
         work.append((summed[0], read))
         assert summed[0] <= 200 * len(data)
         assert read <= 200 * len(data)

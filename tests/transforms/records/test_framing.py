@@ -11,9 +11,9 @@ import zlib
 from pathlib import Path
 
 import pytest
+from shard_damage import assert_complete
 
 from shardwright.transforms.records.framing import (
-    FRAME_BYTES,
     Damage,
     Record,
     compression_of,
@@ -46,16 +46,6 @@ def _damages(found: list[Record | Damage]) -> list[Damage]:
 
 
 RECORDS = [random.Random(i).randbytes(size) for i, size in enumerate((0, 1, 7, 300, 0, 4096, 33, 50_000, 12))]
-
-
-def _stretches(found: list[Record | Damage], size: int) -> None:
-    """Asserts that records and damages follow one another from the first byte to the last."""
-    position = 0
-    for number, item in enumerate(found):
-        assert (item.number, item.offset) == (number, position)
-        position = item.end if isinstance(item, Damage) else position + len(item.data) + FRAME_BYTES
-        assert position > item.offset
-    assert position == size
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
@@ -114,7 +104,7 @@ def test_no_damage_passes_and_no_sound_record_is_lost(seed: int) -> None:
                 whole[index] = whole[index] and position <= cut
             data = data[:cut]
         found = _read(data)
-        _stretches(found, len(data))
+        assert_complete(found, len(data))
         kept = [frame[12:-4] for frame, sound in zip(frames, whole) if sound]
         got = _sound(found)
         # Bytes inserted between two frames leave both whole, so there may be more than `kept`.
@@ -173,7 +163,7 @@ def test_degenerate_files_take_little_time(data: bytes) -> None:
     begin = time.thread_time()
     found = _read(data)
     assert time.thread_time() - begin < 2
-    _stretches(found, len(data))
+    assert_complete(found, len(data))
 
 
 def test_a_file_of_lying_lengths_takes_little_time() -> None:

@@ -152,6 +152,15 @@ def test_a_validation_of_another_build_is_not_taken_for_this_one(copied: Path) -
     assert "Changed since it was validated" in page and "✓ Sound" not in page
 
 
+def test_statistics_of_another_build_are_not_shown(copied: Path) -> None:
+    fingerprint = json.loads((copied / "dataset.json").read_text())["fingerprint"]
+    for build, shown in ((fingerprint, True), ("0" * 64, False)):
+        (copied / "statistics.json").write_text(json.dumps({"fingerprint": build}))
+        data = gather(str(copied))
+        assert (data.statistics is not None) == shown
+        assert any("statistics.json is about another build" in said for said in data.left_out) != shown
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"counts": 3}', "nul", "[" * 100_000, '{"a": "\\ud800"}'])
 def test_documents_that_cannot_be_read_are_named_and_the_page_goes_on(copied: Path, text: str) -> None:
     (copied / "validation.json").write_text(text)

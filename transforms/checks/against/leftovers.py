@@ -5,16 +5,14 @@ As every comparison among records it goes by buckets: first of equal keys, then 
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
+from shardwright.transforms.buckets import bucket_of, pack_rows, unpack_rows
 from shardwright.transforms.checks.against.record import classes, labels_of
-from shardwright.transforms.plan.assign import hash64, shard_of
 
 #: (what, bucket), packed leftovers.
 Packed = tuple[tuple[str, int], bytes]
@@ -70,9 +68,9 @@ def bucket_leftovers(leftovers: Iterable[Leftover], what: str, buckets: int) -> 
     packed: defaultdict[int, list[Leftover]] = defaultdict(list)
     for item in leftovers:
         name = (item.key if what == KEY else item.sha256) or ""
-        packed[shard_of(hash64(0, "bucket", name), buckets)].append(item)
+        packed[bucket_of(name, buckets)].append(item)
     for bucket, found in packed.items():
-        yield (what, bucket), zlib.compress(json.dumps(found).encode(), 1)
+        yield (what, bucket), pack_rows(found)
 
 
 def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | Leftover]:
@@ -80,8 +78,7 @@ def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | 
     (what, _), packs = bucket
     groups: defaultdict[str, tuple[list[Leftover], list[Leftover]]] = defaultdict(lambda: ([], []))
     for pack in packs:
-        for values in json.loads(zlib.decompress(pack)):
-            item = Leftover(*values)
+        for item in map(Leftover._make, unpack_rows(pack)):
             name = item.key if what == KEY else item.sha256
             if not name:
                 yield item

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import IO, NamedTuple
 
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.layouts import FeatureSpec, Fill
-from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.ledger import Entry, ledger_of
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.records.encodings import WrongValue, plain_feature
@@ -19,9 +18,8 @@ from shardwright.transforms.records.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
     Record,
-    compression_of,
-    decompress,
     read_records,
+    uncompressed,
 )
 
 
@@ -50,15 +48,8 @@ def open_shard(path: str) -> Iterator[IO[bytes]]:
     Raises:
       FileNotFoundError: if there is no such shard.
     """
-    with storage.open_local(path) as file:
-        compression = compression_of(path, file.read(2))
-        file.seek(0)
-        if compression == "none":
-            yield file
-            return
-        unpacked, _ = decompress(file, compression)  # what is wrong with it is for others to say
-        with closing(unpacked):
-            yield unpacked
+    with storage.open_local(path) as file, uncompressed(file, path) as (plain, _, _):
+        yield plain  # what is wrong with it is for others to say
 
 
 def read_rows(file: IO[bytes], features: Sequence[FeatureSpec]) -> Iterator[Row]:
@@ -99,15 +90,13 @@ def read_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> d
     """
     path = storage.join(directory, ledger_file(*place))
     try:
-        result, entries = load_ledger(storage.read_bytes(path))
-        if result.sha256 != shard.sha256:
-            return {}
+        _, entries = ledger_of(storage.read_bytes(path), shard.sha256)
         return {entry.key: entry for entry in entries}
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise storage.fault(error, "read", path) from error
-    except (ValueError, TypeError, RecursionError):
+    except ValueError:
         return {}
 
 

@@ -12,7 +12,7 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast
-from shardwright.transforms.checks.across import bucket_count
+from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.checks.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
 from shardwright.transforms.checks.against.shard import Comparison, compare_shard
 from shardwright.transforms.dedupe import DedupeExact
