@@ -1,0 +1,75 @@
+"""The job file of a rebuild: what it says, as dataclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwright.schemas.expectations import Expectations
+from shardwright.schemas.findings import Gates
+from shardwright.schemas.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class JobGates:
+    """What a new version has to pass before the pointer moves.
+
+    Attributes:
+      findings: which findings of the validation are errors.
+      expectations: what is expected of the dataset.
+      limits: for what may be different from the version before.
+    """
+
+    findings: Gates = field(default_factory=Gates)
+    expectations: Expectations = field(default_factory=Expectations)
+    limits: Thresholds = field(default_factory=Thresholds)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which versions stay; the latest one and pinned ones always do.
+
+    Attributes:
+      keep: how many published versions; 0 for all.
+      keep_days: younger ones stay too; 0 for none on that account.
+    """
+
+    keep: int = 5
+    keep_days: float = 0.0
+
+
+@dataclass(frozen=True)
+class Hook:
+    """What is told of the end of a run.
+
+    Attributes:
+      command: and its arguments; none for an empty one.
+      webhook: a URL that gets a JSON document; none for an empty one.
+    """
+
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """What a rebuild is told.
+
+    Attributes:
+      settings: of the conversion, by name, as they were given.
+      gates: what a new version has to pass.
+      retention: which versions stay.
+      hooks: event (success, no_change, refused, failure) -> whom to tell.
+      verify_sources: read and hash every source instead of trusting its size and state.
+      lease_minutes: after which a silent holder's lease is void.
+      beam: Beam's options, as on a command line.
+    """
+
+    settings: Mapping[str, Any]
+    gates: JobGates = field(default_factory=JobGates)
+    retention: Retention = field(default_factory=Retention)
+    hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
+    verify_sources: bool = False
+    lease_minutes: float = 60.0
+    beam: tuple[str, ...] = ()
