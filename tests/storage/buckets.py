@@ -44,6 +44,10 @@ class Bucket:
         """Reads an object."""
         return bytes(self._bucket.blob(name).download_as_bytes(raw_download=True, checksum=None))
 
+    def kind_of(self, name: str) -> str:
+        """Returns what a browser is told that an object is."""
+        return str(self._bucket.get_blob(name).content_type)
+
     def delete(self, name: str) -> None:
         """Removes an object."""
         self._bucket.blob(name).delete()

@@ -1,4 +1,4 @@
-"""A Google Cloud Storage of our own: the emulator, with a proxy in front that watches and breaks things."""
+"""Storages of our own: Google's emulator behind a proxy that watches and breaks things, and moto's S3."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from apache_beam.io.filesystems import FileSystems
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage as google_storage
 from hostile import make_tree
+from moto.server import ThreadedMotoServer
 
 from shardwright.pipelines.convert import convert
 from shardwright.transforms.storage import gcs
+from shardwright.transforms.storage import s3 as s3_storage
+from storage.amazon import S3
 from storage.buckets import Bucket, free_port
 from storage.proxy import Proxy
 
@@ -114,3 +118,37 @@ def small_local(tmp_path_factory: pytest.TempPathFactory, tree: Path) -> Path:
     output = tmp_path_factory.mktemp("small") / "out"
     convert(input=str(tree), output=str(output), shards=2)
     return output
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of moto's server."""
+    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    yield f"http://{host}:{port}"
+    moto.stop()
+
+
+@pytest.fixture
+def s3(s3_server: str, tree: Path) -> S3:
+    """A bucket of Amazon's kind with a small tree in `small/`."""
+    bucket = S3(s3_server)
+    bucket.put_tree(tree, "small/")
+    return bucket
+
+
+@pytest.fixture(params=["local", "google", "amazon"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty directory on each storage that can hold versions; no options are needed to reach it."""
+    if request.param == "local":
+        return str(tmp_path / "place")
+    if request.param == "google":
+        return f"{request.getfixturevalue('bucket').url}/place"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", request.getfixturevalue("s3_server"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr(s3_storage, "_made", (None, None))
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+    return f"{request.getfixturevalue('s3').url}/place"

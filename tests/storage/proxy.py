@@ -1,8 +1,8 @@
 """An HTTP proxy in front of the storage emulator: it counts, breaks things, adds what the emulator lacks.
 
 What the emulator lacks and Google Cloud Storage has: generations that are gone answer with 404, listings
-come in pages, a bucket that is not there is named, a finished upload session answers a second time, and
-`Content-Encoding` is told.
+come in pages, a bucket that is not there is named, a finished upload session answers a second time,
+`Content-Encoding` is told, and writes and removals keep to `ifGenerationMatch`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Request:
       ranged: whether it asks for a part.
       number: in the order of arrival.
       status: of the answer; 0 if there was none.
+      sent: bytes of its body.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Request:
     ranged: bool = False
     number: int = 0
     status: int = 0
+    sent: int = 0
 
     def dice(self, seed: int) -> float:
         """Returns a number from 0 to 1 that depends on nothing but the request and the seed."""
@@ -119,6 +121,7 @@ class Proxy:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._conditions = threading.Lock()
         self._in_flight: Counter[str] = Counter()
         self._attempts: Counter[tuple[str, ...]] = Counter()
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
@@ -209,7 +212,7 @@ class Proxy:
         with self._lock:
             same = (kind, bucket, name, query.get("pageToken", ""), handler.headers.get("Content-Range", ""))
             request = Request(kind, bucket, name, self._attempts[same], query, "Range" in handler.headers)
-            request.number = len(self.requests)
+            request.number, request.sent = len(self.requests), len(body)
             self._attempts[same] += 1
             self.requests.append(request)
             self._in_flight[kind] += 1
@@ -226,8 +229,12 @@ class Proxy:
         path = handler.path
         if request.kind == "list":
             path = _without_page(path)
-        answer = self._forward(handler.command, path, handler.headers, body)
-        self._learn(request, answer)
+        with self._conditions if "ifGenerationMatch" in request.query else contextlib.nullcontext():
+            known = self._objects.get((request.bucket, request.name))
+            if request.query.get("ifGenerationMatch", "") not in ("", known["generation"] if known else "0"):
+                return _Answer(412, [], b'{"error": {"code": 412, "message": "conditionNotMet"}}')
+            answer = self._forward(handler.command, path, handler.headers, body)
+            self._learn(request, answer)
         if request.kind == "list" and answer.status == http.client.OK:
             answer.body = _page(answer.body, int(request.query.get("pageToken", "0")), self.page_size)
         if answer.status == http.client.NOT_FOUND and request.bucket not in self._buckets:
@@ -258,6 +265,8 @@ class Proxy:
             location = next(value for name, value in answer.headers if name.lower() == "location")
             upload_id = parse_qs(urlsplit(location).query)["upload_id"][0]
             self._sessions[upload_id] = (request.bucket, request.name)
+        if request.kind == "delete" and answer.status < http.client.BAD_REQUEST:
+            self._objects.pop((request.bucket, request.name), None)
         if request.kind in ("upload", "chunk", "copy") and answer.status == http.client.OK:
             made = json.loads(answer.body)
             made = made.get("resource", made)

@@ -2,79 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from hostile import document, outcomes, run, run_command, sentence_of
-from moto.server import ThreadedMotoServer
 
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
 from shardwright.transforms.images.read import read_image
+from storage.amazon import S3
 
 Capture = pytest.CaptureFixture[str]
-_count = itertools.count()
-
-
-class S3:
-    """A bucket of the server, and the options that reach it."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.options = (
-            f"--s3_endpoint_url={endpoint}", "--s3_access_key_id=testing", "--s3_secret_access_key=testing",
-            "--s3_region_name=us-east-1",
-        )  # fmt: skip
-        self.name = f"pictures-{next(_count)}"
-        self.url = f"s3://{self.name}"
-        self._client = boto3.client(
-            "s3", endpoint_url=endpoint, aws_access_key_id="testing", aws_secret_access_key="testing",
-            region_name="us-east-1",
-        )  # fmt: skip
-        self._client.create_bucket(Bucket=self.name)
-
-    def put(self, name: str, data: bytes) -> None:
-        """Writes an object."""
-        self._client.put_object(Bucket=self.name, Key=name, Body=data)
-
-    def get(self, name: str) -> bytes:
-        """Reads an object."""
-        return bytes(self._client.get_object(Bucket=self.name, Key=name)["Body"].read())
-
-    def names(self, prefix: str = "") -> list[str]:
-        """Returns the names of all objects, without the prefix."""
-        listed: Any = self._client.list_objects_v2(Bucket=self.name, Prefix=prefix).get("Contents", [])
-        return sorted(item["Key"].removeprefix(prefix) for item in listed)
-
-    def put_tree(self, root: Path, prefix: str) -> None:
-        """Uploads all files below a local directory."""
-        for path in sorted(path for path in root.rglob("*") if path.is_file()):
-            self.put(prefix + path.relative_to(root).as_posix(), path.read_bytes())
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The server's address."""
-    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    yield f"http://{host}:{port}"
-    moto.stop()
-
-
-@pytest.fixture
-def s3(server: str, tree: Path) -> S3:
-    """A bucket with a small tree in `small/`."""
-    bucket = S3(server)
-    bucket.put_tree(tree, "small/")
-    return bucket
 
 
 def test_the_whole_way(capfd: Capture, s3: S3, small_local: Path, tmp_path: Path) -> None:

@@ -19,18 +19,19 @@ import google_crc32c
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage import beam_files, gcs, local, s3
+from shardwright.transforms.storage import beam_files, gcs, gcs_tagged, local, s3
 from shardwright.transforms.storage.faults import changed, fault, faults
 from shardwright.transforms.storage.local import local_version, read_fully, unfinished
 from shardwright.transforms.storage.objects import StoredObject
 
 __all__ = [
-    "StoredObject", "changed", "copy_files", "crc32c_of", "exists", "fault", "faults", "has_folders",
-    "is_remote", "is_temporary", "join", "list_files", "list_folders", "list_objects", "local_version",
-    "make_dirs", "open_local", "publish", "read_bytes", "read_fully", "read_head", "read_range", "read_text",
-    "read_version", "remove", "remove_files", "remove_tree", "require_known", "sha256_of", "size_of",
-    "stat", "temporary_path", "unfinished", "use_options",
-    "write_bytes",
+    "StoredObject", "changed", "checksums_of", "copy_files", "crc32c_of", "exists", "fault", "faults",
+    "has_folders",
+    "is_remote", "is_temporary", "join", "link_files", "list_files", "list_folders", "list_objects",
+    "local_version", "make_dirs", "open_local", "publish", "read_bytes", "read_fully", "read_head",
+    "read_range", "read_tagged", "read_text", "read_version", "remove", "remove_files", "remove_tagged",
+    "remove_tree", "require_known", "sha256_of", "size_of", "stat", "temporary_path", "unfinished",
+    "use_options", "write_bytes", "write_tagged",
 ]  # fmt: skip
 
 _COPY_BYTES = 1 << 20
@@ -50,6 +51,12 @@ def _store(path: str) -> ModuleType:
     if not is_remote(path):
         return local
     return _OBJECT_STORES.get(path.partition("://")[0], beam_files)
+
+
+def _tagging(path: str) -> ModuleType:
+    """Returns the module that knows the conditional requests of a path's storage."""
+    store = _store(path)
+    return gcs_tagged if store is gcs else store
 
 
 def join(base: str, *parts: str) -> str:
@@ -178,6 +185,46 @@ def write_bytes(path: str, data: bytes) -> None:
     _store(path).write_bytes(path, data)
 
 
+def read_tagged(path: str) -> tuple[bytes, str] | None:
+    """Reads a whole file and a tag of the state that it is in.
+
+    Returns:
+      The content and the tag; None if there is no such file.
+
+    Raises:
+      UsageError: if the storage knows no conditional writes.
+    """
+    found: tuple[bytes, str] | None = _tagging(path).read_tagged(path)
+    return found
+
+
+def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
+    """Writes a file if nobody has written it since it was read; of several at once, one succeeds.
+
+    Args:
+      path: of the file.
+      data: its new content.
+      tag: of the state that it was read in; None if there was no such file.
+
+    Returns:
+      Whether the file holds the new content. A request whose answer was lost is sent again and meets its
+      own work; so a file that holds the very same bytes counts as written.
+    """
+    if _tagging(path).write_tagged(path, data, tag):
+        return True
+    found = read_tagged(path)
+    return found is not None and found[0] == data
+
+
+def remove_tagged(path: str, tag: str) -> bool:
+    """Removes a file if nobody has written it since it was read.
+
+    Returns:
+      Whether it is gone.
+    """
+    return bool(_tagging(path).remove_tagged(path, tag))
+
+
 def publish(temporary: str, path: str) -> None:
     """Moves a finished local file to its final place: a rename, or one upload."""
     _store(path).publish(temporary, path)
@@ -216,6 +263,15 @@ def sha256_of(file: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
+def checksums_of(file: IO[bytes]) -> tuple[str, str]:
+    """Returns sha256 (hex) and crc32c (as storages write it) of an open file from its position to its end."""
+    digest, crc = hashlib.sha256(), google_crc32c.Checksum()
+    while chunk := file.read(_COPY_BYTES):
+        digest.update(chunk)
+        crc.update(chunk)
+    return digest.hexdigest(), base64.b64encode(crc.digest()).decode()
+
+
 def list_files(directory: str) -> list[str]:
     """Returns the paths of all files below a directory, relative to it; none if it is missing."""
     if not is_remote(directory):
@@ -251,6 +307,24 @@ def copy_files(source: str, target: str, files: Sequence[str]) -> None:
     """Copies remote files, given relative to both directories, without fetching them."""
     copy = _store(target).copy
     _at_once(lambda file: copy(join(source, file), join(target, file)), files)
+
+
+def link_files(source: str, target: str, files: Sequence[str]) -> None:
+    """Takes files over into another directory of the same storage without reading them where that can be.
+
+    Locally they get a second name (hard links); they are copied where a disk has no such thing. Done
+    again, it changes nothing.
+
+    Args:
+      source: the directory where the files are.
+      target: where they shall be too; directories are made.
+      files: relative to both.
+    """
+    if is_remote(target):
+        copy_files(source, target, files)
+        return
+    for file in files:
+        local.link(join(source, file), join(target, file))
 
 
 def remove_files(directory: str, files: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
-from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.objects import StoredObject
 
@@ -67,6 +67,24 @@ def write_bytes(path: str, data: bytes) -> None:
     """Writes a file that appears whole or not at all."""
     with _appearing_whole(path) as file:
         file.write(data)
+
+
+def read_tagged(path: str) -> tuple[bytes, str] | None:
+    """Says that these file systems know no conditions."""
+    raise UsageError(
+        f"{printable(path)}: versions need a local disk, gs:// or s3://, for a switch from one to the next "
+        "that no other process can cross; choose an output there."
+    )
+
+
+def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
+    """Says that these file systems know no conditions."""
+    raise AssertionError(read_tagged(path))
+
+
+def remove_tagged(path: str, tag: str) -> bool:
+    """Says that these file systems know no conditions."""
+    raise AssertionError(read_tagged(path))
 
 
 def publish(temporary: str, path: str) -> None:

@@ -16,7 +16,7 @@ from shardwright.schemas import __version__
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.faults import changed
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.objects import StoredObject, content_type
 from shardwright.transforms.workers import job_options
 
 Result = TypeVar("Result")
@@ -291,7 +291,7 @@ def write_bytes(path: str, data: bytes) -> None:
     _upload(
         path,
         lambda blob: blob.upload_from_string(
-            data, _content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
+            data, content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
         ),
     )
 
@@ -301,7 +301,7 @@ def publish(temporary: str, path: str) -> None:
     _upload(
         path,
         lambda blob: blob.upload_from_filename(
-            temporary, _content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
+            temporary, content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
         ),
     )
     os.unlink(temporary)
@@ -317,10 +317,6 @@ def _upload(path: str, send: Callable[[Any], None]) -> None:
 
     with _told("write", path):
         _again(upload, _UPLOAD_AGAIN)
-
-
-def _content_type(path: str) -> str:
-    return "application/json" if path.endswith(".json") else "application/octet-stream"
 
 
 @contextlib.contextmanager

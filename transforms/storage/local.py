@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.objects import StoredObject
+
+#: Why a file may get no second name: another disk, another owner, too many names, a disk without links.
+_NO_LINKS = frozenset(
+    (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES)
+)
+#: For how long another process may hold a lock that everybody lets go of in milliseconds.
+_LOCK_SECONDS, _LOCK_PAUSE = 60.0, 0.005
+_LOCK_FILE = ".lock"
 
 
 def read_bytes(path: str) -> bytes:
@@ -42,6 +56,116 @@ def write_bytes(path: str, data: bytes) -> None:
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        raise
+
+
+def read_tagged(path: str) -> tuple[bytes, str] | None:
+    """Reads a file and the digest of what is in it; None if there is none."""
+    try:
+        data = read_bytes(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return data, hashlib.sha256(data).hexdigest()
+
+
+def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
+    """Writes a file if its content is still of a digest; None if it must not be there."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with _alone_in(os.path.dirname(path) or "."):
+        found = read_tagged(path)
+        if (found and found[1]) != tag:
+            return False
+        write_bytes(path, data)
+    return True
+
+
+def remove_tagged(path: str, tag: str) -> bool:
+    """Removes a file if its content is still of a digest."""
+    if not os.path.lexists(path):
+        return True
+    with _alone_in(os.path.dirname(path) or "."):
+        found = read_tagged(path)
+        if found and found[1] != tag:
+            return False
+        remove(path)
+    return True
+
+
+@contextlib.contextmanager
+def _alone_in(directory: str) -> Iterator[None]:
+    """Holds a directory's lock, of which nothing stays behind, not even when its holder is killed."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno == errno.EBADF:  # NFS locks only what is open for writing, and so no directory
+                    os.close(descriptor)
+                    place = os.path.join(directory, _LOCK_FILE)
+                    descriptor = os.open(place, os.O_RDWR | os.O_CREAT, 0o666)
+                elif error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
+                    raise
+                elif time.monotonic() > deadline:
+                    raise EngineError(
+                        f"Cannot lock {printable(directory)}: another process has held its lock for "
+                        f"{_LOCK_SECONDS:.0f} seconds; end that process (`fuser {printable(directory)}`), "
+                        "then run again."
+                    ) from None
+                else:
+                    time.sleep(_LOCK_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def link(source: str, target: str) -> None:
+    """Gives a file a second name, on this disk; a copy where that cannot be.
+
+    What is at the target already is replaced. Nothing may change a file in place that has two names.
+    """
+    os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
+    source, temporary = os.path.realpath(source), unfinished(target)
+    try:
+        try:
+            os.link(source, target)
+            return
+        except FileExistsError:
+            if os.path.samefile(source, target):
+                return
+            os.link(source, temporary)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if _is_copy(source, target):
+            return
+        _copy(source, temporary)
+    try:
+        os.replace(temporary, target)
+    finally:
+        remove(temporary)  # still there if both are one file since
+
+
+def _is_copy(source: str, target: str) -> bool:
+    """Whether a copy has been made before; it has the time of its original."""
+    try:
+        one, other = os.stat(source), os.stat(target)
+    except FileNotFoundError:
+        return False
+    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+
+
+def _copy(source: str, temporary: str) -> None:
+    try:
+        shutil.copyfile(source, temporary)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        status = os.stat(source)
+        os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
+    except BaseException:
+        remove(temporary)
         raise
 
 

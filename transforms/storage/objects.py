@@ -1,4 +1,4 @@
-"""What all object storage tells of an object."""
+"""What all object storage tells of an object, and what it is told."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ class StoredObject(NamedTuple):
     size: int
     version: str
     crc32c: str = ""
+
+
+def content_type(path: str) -> str:
+    """Returns what an object is to whoever opens it in a browser: pages and documents are shown there."""
+    if path.endswith(".html"):
+        return "text/html"
+    return "application/json" if path.endswith(".json") else "application/octet-stream"

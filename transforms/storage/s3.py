@@ -7,20 +7,26 @@ import errno
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.gcs import CONNECTIONS
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.objects import StoredObject, content_type
 from shardwright.transforms.workers import job_options
 
 #: How often a request is sent that fails for no fault of ours.
 _ATTEMPTS = 8
 _TIMEOUT = (10, 60)
 _NO_KEY = frozenset(("404", "NoSuchKey", "NotFound", "412", "PreconditionFailed"))
+#: Answers to a request with a condition that met another one for the same object.
+_MET_ANOTHER = frozenset(("409", "ConditionalRequestConflict"))
+_PAUSE = 0.05
+#: Of what is read again and again while it changes.
+_JSON = {"ContentType": "application/json", "CacheControl": "no-store"}
 _NO_ACCESS = frozenset(("403", "AccessDenied", "Forbidden", "AllAccessDisabled"))
 _NO_LOGIN = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"))
 _CREDENTIALS_ADVICE = "run `aws configure`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -172,7 +178,61 @@ def exists(path: str) -> bool:
 def write_bytes(path: str, data: bytes) -> None:
     """Writes an object in one request: it appears whole or not at all."""
     with _told("write", path):
-        _client().put_object(**_place(path), Body=data)
+        _client().put_object(**_place(path), Body=data, ContentType=content_type(path))
+
+
+def read_tagged(path: str) -> tuple[bytes, str] | None:
+    """Reads an object and its ETag; None if there is none."""
+    for _ in range(_ATTEMPTS):
+        found = stat(path)
+        if found is None:
+            return None
+        with contextlib.suppress(FileNotFoundError):  # written anew since
+            return read_bytes(path, found.version), found.version
+    raise changed(path)
+
+
+def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
+    """Writes an object if it still has an ETag; None if it must not be there."""
+    condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": f'"{tag}"'}
+    return _if_unchanged(
+        "write", path, lambda: _client().put_object(**_place(path), Body=data, **_JSON, **condition)
+    )
+
+
+def remove_tagged(path: str, tag: str) -> bool:
+    """Removes an object if it still has an ETag."""
+    found = stat(path)  # for storages that do not know the condition
+    if found is None or found.version != tag:
+        return found is None
+    done = _if_unchanged("remove", path, lambda: _client().delete_object(**_place(path), IfMatch=f'"{tag}"'))
+    return done or stat(path) is None
+
+
+def _if_unchanged(doing: str, path: str, send: Callable[[], object]) -> bool:
+    """Sends a request with a condition; returns whether that held."""
+    with _told(doing, path):
+        from botocore.exceptions import ClientError
+
+        for attempt in range(_ATTEMPTS):
+            try:
+                send()
+                return True
+            except ClientError as error:
+                code = str(error.response.get("Error", {}).get("Code", ""))
+                if code in _MET_ANOTHER and attempt < _ATTEMPTS - 1:
+                    time.sleep(_PAUSE * 2**attempt)
+                elif code in _NO_KEY:  # another state, or none
+                    return False
+                elif code == "NotImplemented":
+                    raise EngineError(
+                        f"Cannot {doing} {printable(path)}: this storage knows no conditional requests, "
+                        "without which two rebuilds could not tell who was first; use one that does, "
+                        "as Amazon S3 and MinIO do."
+                    ) from error
+                else:
+                    raise
+    return False
 
 
 def publish(temporary: str, path: str) -> None:
