@@ -94,20 +94,12 @@ def prepare_shard(planned: Any, forecast: Any) -> tuple[int, int, int, int]:
     Returns:
       1, how many references the shard has, the sum of their numbers, and their encoded bytes.
     """
-    from shardwright.schemas.image_ref import decode_refs
     from shardwright.schemas.settings import ConvertSettings
-    from shardwright.transforms.plan.assign import shard_order
-    from shardwright.transforms.shards.write import shard_digest
+    from shardwright.transforms.shards.shard_plan import plan_shard
 
     Marks.end("check")
-    settings = ConvertSettings(resize="224")
     batches = list(planned.refs)
-    refs = sorted(
-        (ref for batch in batches for ref in decode_refs(batch)),
-        key=lambda ref: shard_order(settings.seed, ref.key),
-    )
-    ids = {label: number for number, label in enumerate(forecast.plan.labels)}
-    shard_digest(refs, settings, ids, {})
+    refs = plan_shard(planned._replace(refs=batches), forecast, ConvertSettings(resize="224"), {}).refs
     return 1, len(refs), sum(int(ref.key[-12:-4]) for ref in refs), sum(map(len, batches))
 
 

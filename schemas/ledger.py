@@ -15,10 +15,15 @@ from typing import Any, NamedTuple
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.place import decode_place
 
 LEDGER_VERSION = 1
 #: gzip level of the ledgers: checksums hardly compress, so more effort buys nothing.
 _LEVEL = 1
+#: Bytes of a ledger that are unpacked at once where its header alone is wanted.
+_HEADER_STEP = 1 << 16
+#: What a shard reports of the run that made it, and its ledger does not say.
+_OF_THE_RUN = ("quarantine", "reused", "carried", "copied", "started", "finished")
 
 
 class Entry(NamedTuple):
@@ -40,6 +45,8 @@ class Entry(NamedTuple):
       message: one sentence about the fault; of a written image, about its first bad box, which was dropped.
       uri: where the bytes were, for quarantined files.
       boxes: of an annotated image, how many were written, clipped, vanished and dropped.
+      digest: of all that decides the record besides the source's bytes and the recipe (`ref_digest` below).
+      mask_sha256: hex digest of the bytes of its mask's file, empty when none was read.
     """
 
     key: str
@@ -57,6 +64,8 @@ class Entry(NamedTuple):
     uri: str = ""
     boxes: Mapping[str, int] | None = None
     format: str = ""
+    digest: str = ""
+    mask_sha256: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Returns the entry without its empty fields; `key` and `outcome` always stand."""
@@ -98,8 +107,12 @@ class ShardResult:
       boxes: of annotated images, how many were written, clipped, vanished and dropped.
       formats: records per format of the stored image.
       bad_boxes: of some images of which boxes were dropped, the key and why.
+      recipe: digest of the settings and versions that decide the bytes of a record (`recipe_digest` below).
+      crc32c: of the file, as storages write it; they know their objects by it.
       quarantine: the quarantined entries (not part of the header).
       reused: whether the shard was taken over from an earlier run (not part of the header).
+      carried: whether it was taken over from a finished dataset, which was verified (not part of the header).
+      copied: records whose bytes were copied from an earlier build (not part of the header).
       started: seconds since the epoch (not part of the header).
       finished: seconds since the epoch (not part of the header).
     """
@@ -120,8 +133,12 @@ class ShardResult:
     boxes: Mapping[str, int] = field(default_factory=dict)
     formats: Mapping[str, int] = field(default_factory=dict)
     bad_boxes: tuple[str, ...] = ()
+    recipe: str = ""
+    crc32c: str = ""
     quarantine: tuple[Entry, ...] = ()
     reused: bool = False
+    carried: bool = False
+    copied: int = 0
     started: float = 0.0
     finished: float = 0.0
 
@@ -132,7 +149,7 @@ class ShardResult:
     def header(self) -> dict[str, Any]:
         """Returns the first line of the shard's ledger."""
         value = asdict(self)
-        for name in ("quarantine", "reused", "started", "finished"):
+        for name in _OF_THE_RUN:
             del value[name]
         return {"ledger_version": LEDGER_VERSION, **value}
 
@@ -153,29 +170,104 @@ def tally(
     return counts, {name: dict(sorted(c.items())) for name, c in sorted(reasons.items())}, classes
 
 
-def plan_digest(
-    refs: Iterable[tuple[ImageRef, Sequence[int]]], settings: Mapping[str, Any], versions: Mapping[str, str]
-) -> str:
+def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
+    """Digests what a reference brings to its record and its line of the books, but not its source's state.
+
+    Args:
+      ref: the reference.
+      label_ids: the ids of its classes, -1 for an unknown one.
+      *others: what else its record says.
+
+    Returns:
+      16 hex digits: compared are those of one key.
+    """
+    line: list[object] = [
+        ref.key, ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason, _lasting(ref), ref.extra,
+        *others,
+    ]  # fmt: skip
+    if ref.outcome == Outcome.QUARANTINED:
+        line.append(ref.message)  # of others it says where they are listed, which may change
+    elif _is_pixels(ref.place):
+        place = decode_place(ref.place)
+        line += [place.method, place.shape, place.planar, place.dtype]
+    return hashlib.blake2b(json.dumps(line).encode(), digest_size=8).hexdigest()
+
+
+def _is_pixels(place: str) -> bool:
+    """Whether a place holds bare pixels, which are another picture by another shape."""
+    return 'pixels"' in place
+
+
+def _lasting(ref: ImageRef) -> str:
+    """Returns an image's annotations without what is another in each run or copy of the same source.
+
+    Masks in the image's own file are parts of its record, which the state of the reference speaks for.
+    """
+    if '_place":' not in ref.annotations:
+        return ref.annotations
+    said = json.loads(ref.annotations)
+    for holder in (said, *said.get("objects", ())):
+        for name, text in holder.items():
+            if name.endswith("_place") and text:
+                holder[name] = decode_place(text)._replace(file="", offset=0, file_size=-1, file_version="")
+    return json.dumps([said, ref.version])
+
+
+def recipe_digest(settings: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+    """Digests what all records of a dataset are made with: settings and software."""
+    head = {"settings": dict(settings), "versions": dict(versions)}
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
+
+
+def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
     """Digests all that decides a shard's bytes.
 
     Args:
-      refs: the shard's references in order, each with the ids of its classes (-1 for an unknown one).
-      settings: the settings that decide bytes inside a shard.
-      versions: the software versions that do.
+      recipe: digest of the settings and versions that decide them.
+      refs: the shard's references in order, each with its digest.
 
     Returns:
       A sha256 hex digest.
     """
-    digest = hashlib.sha256()
-    head = {"settings": dict(settings), "versions": dict(versions)}
-    digest.update(json.dumps(head, sort_keys=True).encode())
-    for ref, label_ids in refs:
-        line = [
-            ref.key, ref.fingerprint, ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason,
-            ref.annotations, ref.extra,
-        ]  # fmt: skip
-        digest.update(b"\n" + json.dumps(line).encode())
+    digest = hashlib.sha256(recipe.encode())
+    for ref, line in refs:
+        state = ref.fingerprint if ref.is_candidate else ""  # what is left out anyhow may change
+        digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
+
+
+def ledger_header(data: bytes) -> ShardResult:
+    """Reads what a shard's ledger says of the shard, without its lines.
+
+    Raises:
+      ValueError: if it is damaged or of another version.
+    """
+    unpacker, head = zlib.decompressobj(wbits=31), b""
+    try:
+        while b"\n" not in head:
+            more = unpacker.decompress(data, _HEADER_STEP)
+            data = unpacker.unconsumed_tail
+            if not more:
+                raise ValueError("the shard ledger is damaged: it has no header")
+            head += more
+        return _result_of(head.partition(b"\n")[0])
+    except (zlib.error, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the shard ledger is damaged: {error}") from error
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether nothing of a ledger's file is damaged or missing."""
+    try:
+        return bool(gzip.decompress(data))
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def _result_of(line: str | bytes) -> ShardResult:
+    header = json.loads(line)
+    if header.pop("ledger_version") != LEDGER_VERSION:
+        raise ValueError("the shard ledger is of another version")
+    return ShardResult(**header)
 
 
 def dump_ledger(result: ShardResult, entries: Iterable[Entry]) -> bytes:
@@ -196,10 +288,7 @@ def load_ledger(data: bytes) -> tuple[ShardResult, Iterator[Entry]]:
     """
     try:
         lines = gzip.decompress(data).decode().splitlines()
-        header = json.loads(lines[0])
-        if header.pop("ledger_version") != LEDGER_VERSION:
-            raise ValueError("the shard ledger is of another version")
-        result = ShardResult(**header)
+        result = _result_of(lines[0])
     except (OSError, EOFError, zlib.error, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
     return result, (Entry(**json.loads(line)) for line in lines[1:])

@@ -14,6 +14,7 @@ from shardwright.schemas import __version__, dataset
 from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plan import index_file, is_compressed
 from shardwright.transforms import storage
 from shardwright.transforms.sources.spool import Spool
 
@@ -51,10 +52,17 @@ def write_lines(directory: str, name: str, lines: Iterable[Mapping[str, Any]]) -
     write_text(directory, name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
-def missing_shards(directory: str, made: Dataset) -> list[str]:
-    """Returns the shards of a dataset that are not in a directory."""
+def missing_shards(directory: str, made: Dataset, with_indexes: bool = False) -> list[str]:
+    """Returns the shards of a dataset that are not in a directory, and likewise their indexes if asked to."""
     present = set(storage.list_files(directory))
     files = [shard.file for shards in made.splits.values() for shard in shards]
+    if with_indexes:
+        files += [
+            index_file(split, number, len(shards))
+            for split, shards in made.splits.items()
+            for number, shard in enumerate(shards)
+            if not is_compressed(shard.file)
+        ]
     return [file for file in files if file not in present]
 
 

@@ -42,6 +42,8 @@ _SAMPLE_THREADS = 16
 #: How many workers the check of keys can be spread over.
 _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
+#: The settings that choose the number of shards.
+_SHARD_COUNTS = ("shards", "shard_size")
 
 
 def in_global_window(value: object) -> WindowedValue:
@@ -130,19 +132,26 @@ class _MakeForecast(beam.DoFn):
         self._class_names = tuple(class_names)
         self._explicit_shards = explicit_shards
 
-    def process(self, summary: RefSummary, class_ids: Iterable[ClassId]) -> Iterator[Forecast]:
+    def process(
+        self, summary: RefSummary, class_ids: Iterable[ClassId], found: Plan | None = None
+    ) -> Iterator[Forecast]:
         limit_pixels(self._settings.max_pixels)
-        found = list(class_ids)
+        carried = found or self._carried
+        said = list(class_ids)
+        explicit = self._explicit_shards
+        if carried is not None:  # said again they choose nothing anew, so that every way to say it is one
+            identity = self._settings.identity()
+            explicit = any(carried.settings.get(name) != identity[name] for name in _SHARD_COUNTS)
         with ThreadPoolExecutor(_SAMPLE_THREADS) as executor:
             forecast = make_forecast(
                 summary,
                 self._settings,
                 executor,
-                self._rules.apply_to_ids(merge_class_ids(found)),
-                self._carried,
+                self._rules.apply_to_ids(merge_class_ids(said)),
+                carried,
                 self._class_names,
-                self._explicit_shards,
-                self._rules.apply_to_texts(merge_class_texts(found)),
+                explicit,
+                self._rules.apply_to_texts(merge_class_texts(said)),
             )
         PROGRESS.total_images = forecast.total
         PROGRESS.total_shards = sum(forecast.plan.shards.values())
@@ -158,7 +167,9 @@ class ForecastDataset(beam.PTransform):
       rules: what becomes of class names.
       carried: the plan to carry on.
       class_names: the only class names allowed, in id order; empty for any.
-      explicit_shards: the shard settings were given anew.
+      explicit_shards: the shard settings were given; where a plan is carried on it counts whether they are
+        those of the plan.
+      found: side input of the plan to carry on that the job finds itself, or None.
     """
 
     def __init__(
@@ -169,8 +180,10 @@ class ForecastDataset(beam.PTransform):
         carried: Plan | None = None,
         class_names: Sequence[str] = (),
         explicit_shards: bool = False,
+        found: beam.pvalue.AsSingleton | None = None,
     ) -> None:
         super().__init__()
+        self._found = found
         self._settings = settings
         self._class_ids = class_ids
         self._rules = rules
@@ -190,6 +203,7 @@ class ForecastDataset(beam.PTransform):
                     self._settings, self._rules, self._carried, self._class_names, self._explicit_shards
                 ),
                 beam.pvalue.AsIter(self._class_ids),
+                self._found,
             ).with_output_types(Forecast)  # Forecast
         )
 

@@ -47,6 +47,17 @@ def _masked(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
+def data_of_frame(frame: bytes) -> bytes | None:
+    """Returns the data of one record's whole frame, None if its length or a checksum is wrong."""
+    if len(frame) < FRAME_BYTES:
+        return None
+    length, crc = _HEADER.unpack(frame[:HEADER_BYTES])
+    if length != len(frame) - FRAME_BYTES or masked_crc32c(frame[:8]) != crc:
+        return None
+    data = frame[HEADER_BYTES:-FOOTER_BYTES]
+    return data if _FOOTER.unpack(frame[-FOOTER_BYTES:])[0] == masked_crc32c(data) else None
+
+
 class Record(NamedTuple):
     """A sound record: its number among all records seen, frame offset and data.
 

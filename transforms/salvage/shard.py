@@ -123,7 +123,10 @@ def save_shard(
             frames = [content.records[i].found[:2] for i in books.kept]
             temporary = write_frames(plain, frames, task.output, task.file, compression)
         digest = ledger[0].plan_digest if ledger and not books.lost else ""
-        result = finish_shard(task.output, task.place, task.file, temporary, books.entries, digest, started)
+        recipe = ledger[0].recipe if ledger else ""
+        result = finish_shard(
+            task.output, task.place, task.file, temporary, books.entries, digest, recipe, started
+        )
     return SavedShard(
         task.file,
         len(books.kept),
@@ -294,7 +297,7 @@ def _book_missing(
     books = _reckon(task, ledger, Content([], [damage], 0), False)
     compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")
     temporary = write_frames(None, [], task.output, task.file, compression)
-    result = finish_shard(task.output, task.place, task.file, temporary, books.entries, "", started)
+    result = finish_shard(task.output, task.place, task.file, temporary, books.entries, "", "", started)
     return SavedShard(
         task.file, 0, False, 0, tuple(books.lost), result, books.lost_labels, books.lost_formats
     )

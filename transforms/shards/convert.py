@@ -18,6 +18,7 @@ from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.read import check_sha256, read_image
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.records.build import build_example, check_labels
+from shardwright.transforms.shards.earlier import Known
 from shardwright.transforms.shards.pool import (
     READS_AHEAD,
     WORKING_BYTES,
@@ -57,16 +58,18 @@ class Converted:
     """What became of one image.
 
     Attributes:
-      entry: its ledger entry, without an offset.
-      example: its serialised Example; empty when it was left out.
+      entry: its ledger entry; where its record stands is not known yet.
+      example: its serialised Example; empty when it was left out or copied.
       source_bytes: bytes read.
-      decode_seconds: that decoding its pixels took; None when it was left out.
+      decode_seconds: that decoding its pixels took; None when it was left out or copied.
+      frame: its record as an earlier build framed it; empty when it was not copied.
     """
 
     entry: Entry
     example: bytes = b""
     source_bytes: int = 0
     decode_seconds: float | None = None
+    frame: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class ReadImage:
       sha256: their hex digest.
       fault: why there are none, if so.
       mask: of its mask's file, where it has one.
+      mask_sha256: their hex digest.
+      done: what an earlier build made of them, if that still holds.
     """
 
     ref: ImageRef
@@ -86,10 +91,17 @@ class ReadImage:
     sha256: str = ""
     fault: ImageFault | None = None
     mask: bytes | None = None
+    mask_sha256: str = ""
+    done: Converted | None = None
 
 
-def read_ref(ref: ImageRef, recipe: ShardRecipe) -> ReadImage:
-    """Reads one image's bytes, if nothing speaks against it.
+def read_ref(ref: ImageRef, recipe: ShardRecipe, known: Known | None = None) -> ReadImage:
+    """Reads one image's bytes, if nothing speaks against it and they are needed.
+
+    Args:
+      ref: where they are.
+      recipe: what the shard is converted with.
+      known: what an earlier build made of the image.
 
     Raises:
       EngineError: if the storage or the machine failed, or the source changed.
@@ -110,9 +122,30 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe) -> ReadImage:
             raise changed(ref.uri) from fault
         return ReadImage(ref, sha256=sha256, fault=fault)
     try:
-        return ReadImage(ref, data, sha256, mask=read_mask(ref, recipe.settings))
+        mask = read_mask(ref, recipe.settings)
     except ImageFault as fault:
+        fault = ImageFault(fault.reason, Stage.READ, fault.message)
         return ReadImage(ref, sha256=sha256, fault=fault)
+    read = ReadImage(ref, data, sha256, None, mask, "" if mask is None else hashlib.sha256(mask).hexdigest())
+    if known is not None and known.entry.outcome == Outcome.WRITTEN and has_bytes_of(read, known.entry):
+        done = _as_before(ref, known, len(data))
+        if done is not None:
+            return ReadImage(ref, done=done)
+    return read
+
+
+def has_bytes_of(read: ReadImage, entry: Entry) -> bool:
+    """Whether an image's bytes, and those of its mask, are those that a ledger tells of."""
+    return (read.sha256, read.mask_sha256) == (entry.sha256, entry.mask_sha256)
+
+
+def _as_before(ref: ImageRef, known: Known, source_bytes: int = 0) -> Converted | None:
+    """Returns what an earlier build made of an image; None if its record is damaged."""
+    entry = known.entry if known.unchanged else known.entry._replace(fingerprint=ref.fingerprint)
+    if entry.outcome != Outcome.WRITTEN:
+        return Converted(entry._replace(uri=ref.location if entry.uri else ""))
+    frame = known.read()
+    return None if frame is None else Converted(entry, source_bytes=source_bytes, frame=frame)
 
 
 def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:
@@ -122,6 +155,8 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
       EngineError: if the machine failed.
     """
     ref = read.ref
+    if read.done is not None:
+        return read.done
     if not ref.is_candidate:
         return Converted(_decided_entry(ref))
     try:
@@ -148,6 +183,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             stage=fault.stage,
             message=fault.message,
             uri=ref.location,
+            mask_sha256=read.mask_sha256,
         )
         return Converted(entry, source_bytes=len(read.data))
     except NotACandidate as filtered:
@@ -163,6 +199,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
         animated=image.animated,
         boxes=annotated.counts,
         message=annotated.message,
+        mask_sha256=read.mask_sha256,
     )
     return Converted(entry, example, len(read.data), image.decode_seconds)
 
@@ -216,31 +253,62 @@ def _memory_fault(ref: ImageRef, budget: ByteBudget | None) -> Exception:
 
 def convert_refs(
     refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
-    budget: ByteBudget,
+    budget: ByteBudget, known: Mapping[str, Known] | None = None,
 ) -> Iterator[Converted]:  # fmt: skip
     """Yields each reference converted, in order, worked on by the executor's threads.
 
-    What lies on this machine is read by the thread that decodes it; what a network brings is read
-    ahead, many at once, by threads that do nothing else.
+    What did not change is copied here, while the threads convert what comes after it: handing over
+    costs more than copying. What lies on this machine is read by the thread that decodes it; what a
+    network brings is read ahead, many at once, by threads that do nothing else.
+
+    Args:
+      refs: the shard's references.
+      recipe: what it is converted with.
+      executor: of the threads.
+      threads: how many they are.
+      budget: of the pixels that they may hold.
+      known: by key, what an earlier build made of images.
     """
+    known = known or {}
+    unchanged = {key: item for key, item in known.items() if item.unchanged}
+    others = [ref for ref in refs if ref.key not in unchanged] if unchanged else refs
+    converted = _convert_all(others, recipe, executor, threads, budget, known)
+    for ref in refs:
+        if ref.key not in unchanged:
+            yield next(converted)
+            continue
+        done = _as_before(ref, unchanged[ref.key]) or convert_ref(ref, recipe, budget)
+        _note(done, ref)
+        yield done
+
+
+def _note(done: Converted, ref: ImageRef) -> None:
+    PROGRESS.add(images=ref.is_candidate, bad=done.entry.outcome == Outcome.QUARANTINED)
+
+
+def _convert_all(
+    refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
+    budget: ByteBudget, known: Mapping[str, Known],
+) -> Iterator[Converted]:  # fmt: skip
+    """Yields each reference converted, in order, or copied if its bytes turn out to be the same."""
 
     def convert(read: ReadImage) -> Converted:
-        result = convert_read(read, recipe, budget)
-        PROGRESS.add(images=read.ref.is_candidate, bad=result.entry.outcome == Outcome.QUARANTINED)
-        return result
+        done = convert_read(read, recipe, budget)
+        _note(done, read.ref)
+        return done
 
     waiting = threads * _WAITING_PER_THREAD
     stored = _stored_bytes(recipe.settings)
     if not any(is_remote(ref.uri) for ref in refs):
         return map_ordered(
-            lambda ref: convert(read_ref(ref, recipe)),
+            lambda ref: convert(read_ref(ref, recipe, known.get(ref.key))),
             refs,
             executor,
             weigh=lambda ref: max(_weigh(ref), stored(_weigh(ref))),
             max_items=waiting,
         )
     arriving = map_ordered(
-        lambda ref: read_ref(ref, recipe),
+        lambda ref: read_ref(ref, recipe, known.get(ref.key)),
         refs,
         reading_executor(),
         weigh=_weigh,

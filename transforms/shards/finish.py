@@ -35,6 +35,7 @@ def finish_shard(
     temporary: str,
     entries: Sequence[Entry],
     plan_digest: str,
+    recipe: str,
     started: float,
 ) -> ShardResult:
     """Hashes a written shard, moves it to its place and writes its index and ledger.
@@ -46,11 +47,12 @@ def finish_shard(
       temporary: where it was written; nothing is left there.
       entries: its ledger.
       plan_digest: digest of all that decides its bytes.
+      recipe: digest of the settings and versions that decide the bytes of its records.
       started: when it was begun, in seconds since the epoch.
     """
     try:
         with open(temporary, "rb") as written:
-            sha256 = storage.sha256_of(written)
+            sha256, crc32c = storage.checksums_of(written)
             size = os.fstat(written.fileno()).st_size
         storage.publish(temporary, storage.join(directory, file))
     except BaseException:
@@ -62,6 +64,8 @@ def finish_shard(
         plan_digest=plan_digest,
         bytes=size,
         sha256=sha256,
+        recipe=recipe,
+        crc32c=crc32c,
         started=started,
         finished=time.time(),
     )
@@ -70,18 +74,10 @@ def finish_shard(
     return result
 
 
-def write_index(
-    directory: str, place: ShardPlace, file: str, entries: Sequence[Entry], keep: bool = False
-) -> None:
-    """Writes the index of an uncompressed shard; what is there already can be kept if it is right."""
-    if is_compressed(file):
-        return
-    path, index = storage.join(directory, index_file(*place)), dump_index(entries)
-    if keep:
-        with contextlib.suppress(FileNotFoundError):
-            if storage.read_bytes(path) == index:
-                return
-    storage.write_bytes(path, index)
+def write_index(directory: str, place: ShardPlace, file: str, entries: Sequence[Entry]) -> None:
+    """Writes the index of an uncompressed shard."""
+    if not is_compressed(file):
+        storage.write_bytes(storage.join(directory, index_file(*place)), dump_index(entries))
 
 
 def result_of(place: ShardPlace, entries: Sequence[Entry]) -> ShardResult:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,28 +20,22 @@ from apache_beam.utils.windowed_value import WindowedValue
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import ENTRANCES
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, decode_refs
-from shardwright.schemas.ledger import (
-    Entry,
-    ShardResult,
-    dump_ledger,
-    load_ledger,
-    plan_digest,
-)
+from shardwright.schemas.image_ref import NO_SPLIT
+from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, ledger_file, shard_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.images.encode import codec_versions
-from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.plan.transforms import PlannedShard, in_global_window
 from shardwright.transforms.progress import PROGRESS
-from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.records.framing import FRAME_BYTES
-from shardwright.transforms.shards.convert import Converted, ShardRecipe, convert_ref, convert_refs
-from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, result_of, write_index
+from shardwright.transforms.shards.convert import Converted, convert_ref, convert_refs
+from shardwright.transforms.shards.earlier import Earlier, EarlierRecords, Known, is_marked, take_over
+from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, result_of
 from shardwright.transforms.shards.pool import converting_executor, working_budget
+from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
 from shardwright.transforms.workers import worker_threads
 
 _COMPRESSION_TYPES = {
@@ -49,12 +43,9 @@ _COMPRESSION_TYPES = {
     "gzip": CompressionTypes.GZIP,
     "zlib": CompressionTypes.DEFLATE,
 }
-#: Settings that decide the bytes inside a shard, given its references.
-_SHARD_SETTINGS = (
-    "layout", "seed", "compression", "resize", "fit", "resample", "image_format", "quality",
-    "color", "background", "strip_metadata", "max_pixels", "max_bytes", "bad_boxes", "extra_columns",
-    "label_separator", "unlabelled",
-)  # fmt: skip
+
+#: Bytes of copied records that are written at once.
+_WRITE_BYTES = 1 << 18
 
 
 class WritePlannedShards(beam.io.WriteToTFRecord):
@@ -71,6 +62,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
       versions: the software versions that decide bytes.
       forecast: side input with the plan's labels.
       resume: take over shards whose ledger agrees with the plan and whose bytes with the ledger.
+      earlier: side input of one `Earlier`, what other builds offer; None for nothing.
     """
 
     def __init__(
@@ -80,6 +72,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         versions: Mapping[str, str],
         forecast: beam.pvalue.AsSingleton,
         resume: bool = False,
+        earlier: beam.pvalue.AsSingleton | None = None,
     ) -> None:
         super().__init__(
             file_path_prefix=directory,
@@ -92,12 +85,14 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         self._versions = dict(versions)
         self._forecast = forecast
         self._resume = resume
+        self._earlier = earlier
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
         return shards | "WriteShard" >> beam.ParDo(
             _WriteShard(self._sink, self._directory, self._settings, self._versions, self._resume),
             self._forecast,
+            self._earlier or Earlier(),
         ).with_output_types(ShardResult)  # ShardResult
 
 
@@ -109,18 +104,41 @@ class _Work:
       entries: its ledger.
       source_bytes: of each image read.
       decode_us: microseconds that decoding each image took.
+      copied: records taken from an earlier build as they are.
     """
 
     entries: list[Entry] = field(default_factory=list)
     source_bytes: list[int] = field(default_factory=list)
     decode_us: list[int] = field(default_factory=list)
+    copied: int = 0
 
     def add(self, image: Converted, entry: Entry) -> None:
         self.entries.append(entry)
+        self.copied += bool(image.frame)
         if image.source_bytes:
             self.source_bytes.append(image.source_bytes)
         if image.decode_seconds is not None:
             self.decode_us.append(round(image.decode_seconds * 1e6))
+
+
+class _Frames:
+    """Writes copied records some at once: each write waits for its turn with the threads that convert."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._waiting: list[bytes] = []
+        self._size = 0
+
+    def add(self, frame: bytes) -> None:
+        self._waiting.append(frame)
+        self._size += len(frame)
+        if self._size >= _WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._file.write(b"".join(self._waiting))
+            self._waiting, self._size = [], 0
 
 
 class _WriteShard(beam.DoFn):
@@ -151,42 +169,35 @@ class _WriteShard(beam.DoFn):
     def start_bundle(self) -> None:
         self._finishing: Future[tuple[ShardResult, _Work]] | None = None
 
-    def process(self, planned: PlannedShard, forecast: Forecast) -> Iterator[ShardResult]:
-        layout = self._settings.record_layout
-        ids = label_ids(forecast.plan.labels, layout.first_label)
-        refs = sorted(
-            (ref for batch in planned.refs for ref in decode_refs(batch)),
-            key=lambda ref: shard_order(self._settings.seed, ref.key),
-        )
+    def process(self, planned: PlannedShard, forecast: Forecast, earlier: Earlier) -> Iterator[ShardResult]:
+        place = ShardPlace(*planned[:3])
+        plan = plan_shard(planned, forecast, self._settings, self._versions)
+        taken_over = self._take_over(place, plan, earlier)
+        if taken_over is not None:
+            PROGRESS.add(images=sum(ref.is_candidate for ref in plan.refs), shards=bool(taken_over.file))
+            yield taken_over
+            return
         if planned.split == NO_SPLIT:
-            result = self._book(planned, refs, ShardRecipe(self._settings, layout, ids))
+            result = self._book(place, plan)
             _count(result, _Work())
             yield result
             return
-        texts = forecast.plan.text_of
-        digest = shard_digest(refs, self._settings, ids, self._versions, texts)
-        taken_over = self._take_over(planned, digest) if self._resume else None
-        if taken_over is not None:
-            PROGRESS.add(images=sum(ref.is_candidate for ref in refs), shards=1)
-            yield taken_over
-            return
         started = time.time()
-        recipe = ShardRecipe(self._settings, layout, ids, texts)
         with self._faults():
             if self._resume:  # what was committed once does not stand beside what is redone
                 for file in ENTRANCES:
                     storage.remove(storage.join(self._directory, file))
-            temporary, work = self._write_records(planned, refs, recipe)
+            temporary, work = self._write_records(place, plan, earlier)
         # One shard is hashed, moved and booked while the images of the next are converted.
         yield from self._finished()
-        self._finishing = self._finisher.submit(self._finish, planned, digest, temporary, work, started)
+        self._finishing = self._finisher.submit(self._finish, place, plan, temporary, work, started)
 
-    def _book(self, planned: PlannedShard, refs: list[ImageRef], recipe: ShardRecipe) -> ShardResult:
+    def _book(self, place: ShardPlace, plan: ShardPlan) -> ShardResult:
         """Writes the ledger of what has no key of its own, and so no record and no shard."""
-        entries = [convert_ref(ref, recipe).entry for ref in refs]
-        result = result_of(ShardPlace(*planned[:3]), entries)
+        entries = [convert_ref(ref, plan.recipe).entry for ref in plan.refs]
+        result = dataclasses.replace(result_of(place, entries), plan_digest=plan.digest)
         with self._faults():
-            ledger = storage.join(self._directory, ledger_file(*planned[:3]))
+            ledger = storage.join(self._directory, ledger_file(*place))
             storage.write_bytes(ledger, dump_ledger(result, entries))
         return result
 
@@ -207,68 +218,80 @@ class _WriteShard(beam.DoFn):
             PROGRESS.add(shards=1)
             yield result
 
-    def _take_over(self, planned: PlannedShard, digest: str) -> ShardResult | None:
-        """Returns the result of an earlier run if plan, size and checksum all agree."""
-        try:
-            ledger = storage.read_bytes(storage.join(self._directory, ledger_file(*planned[:3])))
-            result, lines = load_ledger(ledger)
-            if result.plan_digest != digest:
-                return None
-            path = storage.join(self._directory, result.file)
-            with storage.open_local(path) as file:
-                if os.fstat(file.fileno()).st_size != result.bytes:
-                    return None
-                if storage.sha256_of(file) != result.sha256:
-                    return None
-            entries = list(lines)
-            bad = tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
-        except (OSError, ValueError, TypeError):
+    def _take_over(self, place: ShardPlace, plan: ShardPlan, earlier: Earlier) -> ShardResult | None:
+        """Returns the result of an earlier build if plan, size and checksum all agree."""
+        if self._resume and (taken := take_over(self._directory, self._directory, place, plan.digest)):
+            return taken
+        if place[:2] in earlier.altered:
             return None
-        with self._faults():
-            write_index(self._directory, ShardPlace(*planned[:3]), result.file, entries, keep=True)
-        return dataclasses.replace(result, quarantine=bad, reused=True)
+        if earlier.finished is not None:  # its sources have been looked at again where that is needed
+            finished = earlier.finished.directory
+            taken = take_over(self._directory, finished, place, plan.digest, final=False)
+            if taken is not None:
+                return dataclasses.replace(taken, carried=True)
+        trusted = earlier.trusting and all(is_marked(ref) for ref in plan.refs if ref.is_candidate)
+        for source in earlier.unfinished if trusted else ():
+            if taken := take_over(self._directory, source, place, plan.digest):
+                return taken
+        return None
 
-    def _write_records(
-        self, planned: PlannedShard, refs: list[ImageRef], recipe: ShardRecipe
-    ) -> tuple[str, _Work]:
+    def _write_records(self, place: ShardPlace, plan: ShardPlan, earlier: Earlier) -> tuple[str, _Work]:
         """Writes the shard's records to a temporary file; returns its path and what was done."""
-        name = shard_file(*planned[:3], self._settings.suffix)
-        temporary = storage.temporary_path(self._directory, name)
+        temporary = storage.temporary_path(self._directory, shard_file(*place, self._settings.suffix))
         work = _Work()
         try:
-            handle = self._sink.open(temporary)
-            try:
-                offset = 0
-                for image in convert_refs(
-                    refs, recipe, converting_executor(), worker_threads(), working_budget()
-                ):
-                    entry = image.entry
-                    if image.example:
+            with _known(place, plan, earlier) as known, self._opened(temporary) as handle:
+                offset, frames = 0, _Frames(handle)
+                images = convert_refs(
+                    plan.refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), known
+                )
+                for image, digest in zip(images, plan.ref_digests, strict=True):
+                    if image.frame:
+                        frames.add(image.frame)
+                    elif image.example:
+                        frames.flush()
                         self._sink.write_record(handle, image.example)
-                        length = len(image.example) + FRAME_BYTES
-                        entry = entry._replace(offset=offset, length=length)
-                        offset += length
-                    work.add(image, entry)
-            finally:
-                self._sink.close(handle)
+                    else:
+                        work.add(image, image.entry._replace(digest=digest))
+                        continue
+                    length = len(image.frame) or len(image.example) + FRAME_BYTES
+                    work.add(image, image.entry._replace(digest=digest, offset=offset, length=length))
+                    offset += length
+                frames.flush()
         except BaseException:
             discard(temporary)
             raise
         return temporary, work
 
+    @contextlib.contextmanager
+    def _opened(self, temporary: str) -> Iterator[Any]:
+        """Opens a file of records with the inherited sink."""
+        handle = self._sink.open(temporary)
+        try:
+            yield handle
+        finally:
+            self._sink.close(handle)
+
     def _finish(
-        self,
-        planned: PlannedShard,
-        digest: str,
-        temporary: str,
-        work: _Work,
-        started: float,
+        self, place: ShardPlace, plan: ShardPlan, temporary: str, work: _Work, started: float
     ) -> tuple[ShardResult, _Work]:
         """Moves a written shard to its place, and books it."""
-        place = ShardPlace(*planned[:3])
         name = shard_file(*place, self._settings.suffix)
-        result = finish_shard(self._directory, place, name, temporary, work.entries, digest, started)
-        return result, work
+        result = finish_shard(
+            self._directory, place, name, temporary, work.entries, plan.digest, plan.recipe_digest, started
+        )
+        return dataclasses.replace(result, copied=work.copied), work
+
+
+@contextlib.contextmanager
+def _known(place: ShardPlace, plan: ShardPlan, earlier: Earlier) -> Iterator[Mapping[str, Known]]:
+    """Gives what an earlier build made of a shard's images, for as long as it is needed."""
+    if earlier.finished is None:
+        yield {}
+        return
+    trusting = earlier.trusting and place[:2] not in earlier.altered
+    with EarlierRecords(earlier.finished, place, plan.recipe_digest, trusting) as records:
+        yield records.find(zip(plan.refs, plan.ref_digests, strict=True))
 
 
 def _check_codec(recorded: Mapping[str, str]) -> None:
@@ -283,23 +306,6 @@ def _check_codec(recorded: Mapping[str, str]) -> None:
                 f"A worker has {name} {here}, the launcher {recorded[name]}: give both the same image or "
                 "packages, then run again with --resume."
             )
-
-
-def shard_digest(
-    refs: list[ImageRef],
-    settings: ConvertSettings,
-    ids: Mapping[str, int],
-    versions: Mapping[str, str],
-    texts: Mapping[str, str] | None = None,
-) -> str:
-    """Returns the digest of all that decides the bytes of a shard with these references."""
-    identity = settings.identity()
-    said = {name: texts[name] for ref in refs for name in ref.labels if name in texts} if texts else {}
-    return plan_digest(
-        ((ref, [ids.get(name, -1) for name in ref.labels]) for ref in refs),
-        {name: identity[name] for name in _SHARD_SETTINGS} | ({"texts": said} if said else {}),
-        versions,
-    )
 
 
 def _count(result: ShardResult, work: _Work) -> None:

@@ -176,7 +176,7 @@ def _reference(
     key = key_from_bytes(relative)
     split, label = place(key, splits, depth)
     ref = ImageRef(key=prefix + key, uri=os.fsdecode(path), label=label, split=split)
-    if any(part.startswith(b".") for part in relative.split(b"/")):
+    if relative.startswith(b".") or b"/." in relative:
         return ref.filtered(FilterReason.DOTFILE)
     try:
         status = entry.stat()

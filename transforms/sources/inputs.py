@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import re
 
+from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, Needs
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.version import LATEST_JSON, split_version
 from shardwright.transforms import storage
 from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, look_at
 from shardwright.transforms.sources.source import Input, all_sources, source_by_name
+from shardwright.transforms.versions.pointer import located
 
 #: In `gs://BUCKET`.
 _SLASHES_OF_BUCKET = 2
+#: Values of --source by which a dataset is read as one.
+_READS_DATASETS = ("auto", "tfrecord")
 _NAMED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)\Z", re.DOTALL)
 
 
@@ -38,16 +43,28 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
                 _check_outside(option, folder, output)
     inputs = []
     for item in map(parse_input, settings.input):
+        if split_version(item.path)[1]:
+            item = item._replace(path=located(item.path))
         with storage.faults("list", item.path):
             if storage.is_remote(item.path):
                 storage.require_known("--input", item.path)
                 glimpse = _look_at_remote(item.path)
             else:
                 glimpse = _look_at_local(item.path)
+            if settings.source in _READS_DATASETS and _is_pointed_to(glimpse):
+                item = item._replace(path=located(item.path))
+                glimpse = Glimpse(item.path, is_file=False)
             if output:
                 _check_apart(item.path, output)
             inputs.append(recognise(item, glimpse, settings))
     return tuple(inputs)
+
+
+def _is_pointed_to(glimpse: Glimpse) -> bool:
+    """Whether a folder is no dataset itself and says which of its versions is."""
+    if glimpse.is_file or is_pattern(glimpse.path):
+        return False
+    return LATEST_JSON in glimpse.files and DATASET_JSON not in glimpse.files
 
 
 def recognise(item: Input, glimpse: Glimpse, settings: ConvertSettings) -> Input:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 
@@ -43,7 +44,8 @@ class _ListPart(beam.DoFn):
 class ListSources(beam.PTransform):
     """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId])`.
 
-    The second result are the ids that sources give to class names, as often as they are found.
+    The second result are the ids that sources give to class names, as often as they are found. Applied to a
+    PCollection of one element it lists when that is there.
 
     Args:
       inputs: checked inputs.
@@ -57,11 +59,16 @@ class ListSources(beam.PTransform):
         self._context = context
         self._rules = rules
 
-    def expand(self, begin: beam.pvalue.PBegin) -> tuple[beam.PCollection, beam.PCollection]:
+    def expand(
+        self, begin: beam.pvalue.PBegin | beam.PCollection
+    ) -> tuple[beam.PCollection, beam.PCollection]:
         """Applies the transform."""
+        inputs = self._inputs
+        at_once = isinstance(begin, beam.pvalue.PBegin)
+        name: Any = beam.Create(inputs, reshuffle=False) if at_once else beam.FlatMap(lambda _: inputs)
         parts = (
             begin
-            | "NameInputs" >> beam.Create(self._inputs, reshuffle=False)  # Input
+            | "NameInputs" >> name.with_output_types(Input)  # Input
             | "SplitInput" >> beam.FlatMap(split_input, self._context).with_output_types(Part)  # Part
         )
         if len(self._inputs) > 1 or source_by_name(self._inputs[0].source).split is not whole:

@@ -1,0 +1,161 @@
+"""Digests of ledgers: what a record and a shard depend on is in them, and nothing that does not last."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.ledger import (
+    Entry,
+    ShardResult,
+    dump_ledger,
+    is_whole,
+    ledger_header,
+    load_ledger,
+    plan_digest,
+    recipe_digest,
+    ref_digest,
+)
+from shardwright.schemas.place import PIXELS, Place
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.shards import shard_plan
+
+REF = ImageRef("a/x.png", "/in/a/x.png", label="a", split="train", size=9, version="7")
+BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
+
+#: What each setting does to a record. A setting that is not here has been forgotten.
+DECIDES_THE_RECORD = {
+    "layout", "resize", "fit", "resample", "image_format", "quality", "color", "background",
+    "strip_metadata", "max_pixels", "max_bytes", "bad_boxes", "extra_columns", "label_separator",
+    "unlabelled",
+}  # fmt: skip
+DECIDES_THE_PLACE = {"seed", "compression", "splits", "split_by", "shard_size", "shards"}
+#: These say what a reference is like: its key, classes, split, checksum, columns, outcome or part of a file.
+DECIDES_THE_REFERENCE = {
+    "source", "image_column", "label_column", "split_column", "group_column", "sha256_column",
+    "label_regex", "label_depth", "rename_labels", "pixel_shape", "dedupe", "limit",
+}  # fmt: skip
+
+
+def test_every_setting_that_can_change_a_byte_is_accounted_for() -> None:
+    groups = (DECIDES_THE_RECORD, DECIDES_THE_PLACE, DECIDES_THE_REFERENCE)
+    assert sum(map(len, groups)) == len(set().union(*groups))
+    assert set().union(*groups) == ConvertSettings().identity().keys()
+    assert set(shard_plan._SHARD_SETTINGS) - set(shard_plan._PLACE_SETTINGS) == DECIDES_THE_RECORD
+    assert set(shard_plan._PLACE_SETTINGS) <= DECIDES_THE_PLACE
+
+
+def test_settings_outside_of_the_identity_are_known_to_change_nothing() -> None:
+    names = {field.name for field in dataclasses.fields(ConvertSettings)}
+    assert names - ConvertSettings().identity().keys() == {
+        "input", "output", "plan_from", "overwrite", "resume",  # where, and how it is run
+        "max_bad_fraction", "verify",  # what passes
+        "image_root", "mask_dir", "keep_labels", "class_names",  # what they name is in references and labels
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": "a/y.png"},
+        {"label": "b"},
+        {"sha256": "00"},
+        {"outcome": "filtered"},
+        {"outcome": "quarantined", "reason": "UNKNOWN_LABEL"},
+        {"annotations": BOX.encode()},
+        {"extra": '{"price": [1]}'},
+    ],
+    ids=lambda change: ",".join(change),
+)
+def test_what_a_reference_brings_to_its_record_changes_its_digest(change: dict[str, Any]) -> None:
+    assert ref_digest(REF._replace(**change), [0]) != ref_digest(REF, [0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uri": "/elsewhere/x.png"},
+        {"size": 10},
+        {"version": "8"},
+        {"split": "test"},
+        {"group": "g"},
+        {"crc32c": "AAAAAA=="},
+        {"message": "row 7"},
+        {"place": Place("", 5, 9).encode()},
+    ],
+    ids=lambda change: ",".join(change),
+)
+def test_where_and_in_which_state_a_source_is_does_not(change: dict[str, Any]) -> None:
+    assert ref_digest(REF._replace(**change), [0]) == ref_digest(REF, [0])
+
+
+def test_ids_of_classes_and_what_else_a_record_says_are_in_the_digest() -> None:
+    objects = REF._replace(label="a\x1fb", annotations=BOX.encode())
+    seen = {ref_digest(objects, ids) for ids in ([0, 1], [1, 0], [0, -1])}
+    assert len(seen | {ref_digest(objects, [0, 1], "train"), ref_digest(objects, [0, 1], "test")}) == 5
+
+
+def test_bare_pixels_of_another_shape_or_order_are_another_picture() -> None:
+    places = [
+        Place("", 5, 12, PIXELS, shape=(2, 2, 3)),
+        Place("", 5, 12, PIXELS, shape=(1, 4, 3)),
+        Place("", 5, 12, PIXELS, shape=(2, 2, 3), planar=True),
+        Place("", 5, 12, PIXELS, shape=(2, 2, 3), dtype="|b1"),
+        Place("", 5, 12, "base64_pixels", shape=(2, 2, 3)),
+        Place("", 5, 12),
+    ]
+    assert len({ref_digest(REF._replace(place=place.encode()), [0]) for place in places}) == len(places)
+    moved = places[0]._replace(file="/spool/3", offset=900, file_size=1000, file_version="9")
+    assert ref_digest(REF._replace(place=moved.encode()), [0]) == ref_digest(
+        REF._replace(place=places[0].encode()), [0]
+    )
+
+
+def test_masks_inside_of_a_record_are_told_by_the_state_of_the_record() -> None:
+    def digest(version: str, **where: Any) -> str:
+        place = Place("", 5, 9)._replace(**where).encode()
+        said = Annotations(objects=(ObjectAnnotation("a", mask_place=place),), semantic_place=place)
+        return ref_digest(REF._replace(version=version, annotations=said.encode()), [0])
+
+    moved = digest("7", file="/versions/2/_work/spool", offset=77, file_size=99, file_version="5")
+    assert digest("7") == moved != digest("8")
+    assert digest("7", method="deflate") != moved
+
+
+def test_the_message_of_a_fault_counts_and_that_of_a_row_does_not() -> None:
+    first, second = (REF.quarantined("BAD_ROW", f"row {n}: no image") for n in (3, 4))
+    assert ref_digest(first, []) != ref_digest(second, [])
+
+
+def test_the_digest_of_a_shard_has_the_states_of_its_candidates_and_their_order() -> None:
+    other = REF._replace(key="b")
+    refs = [(ref, ref_digest(ref, [0])) for ref in (REF, other)]
+    digest = plan_digest("recipe", refs)
+    assert digest == plan_digest("recipe", iter(refs))
+    assert digest != plan_digest("recipe", refs[::-1])
+    assert digest != plan_digest("other", refs)
+    touched = REF._replace(version="8")
+    assert digest != plan_digest("recipe", [(touched, refs[0][1]), refs[1]])
+    left_out = [REF.filtered("DOTFILE"), touched.filtered("DOTFILE")]
+    assert len({plan_digest("recipe", [(ref, ref_digest(ref, [0]))]) for ref in left_out}) == 1
+
+
+def test_the_digest_of_a_recipe_has_settings_and_versions_in_any_order() -> None:
+    assert recipe_digest({"a": 1, "b": 2}, {"x": "1"}) == recipe_digest({"b": 2, "a": 1}, {"x": "1"})
+    seen = {recipe_digest({"a": 1}, {"x": "1"}), recipe_digest({"a": 2}, {"x": "1"})}
+    assert len(seen | {recipe_digest({"a": 1}, {"x": "2"}), recipe_digest({"a": 1}, {})}) == 4
+
+
+def test_a_ledger_that_is_cut_or_has_another_byte_is_not_whole() -> None:
+    empty: dict[str, Any] = {}
+    result = ShardResult("f", "train", 0, 1, "d", 0, 0, "", empty, empty, empty, recipe="r")
+    entries = [Entry(f"{n}", "written", sha256=f"{n * 7919:064x}", mask_sha256="m") for n in range(400)]
+    data = dump_ledger(result, entries)
+    assert is_whole(data) and list(load_ledger(data)[1]) == entries
+    assert ledger_header(data).header() == {**result.header(), "bad_boxes": []}
+    for damaged in (data[:-1], data[: len(data) // 2], b"", data[:-20] + b"\0" + data[-19:]):
+        assert not is_whole(damaged)

@@ -1,0 +1,157 @@
+"""What earlier builds offer: whole shards and single records, and when they offer nothing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger, load_ledger
+from shardwright.schemas.plan import index_file, ledger_file
+from shardwright.transforms.records.framing import data_of_frame
+from shardwright.transforms.shards.earlier import (
+    EarlierBuild,
+    EarlierRecords,
+    can_stay,
+    is_marked,
+    take_over,
+)
+from shardwright.transforms.shards.finish import ShardPlace
+
+SHARDS = {"train": 3, "validation": 1, "test": 1}
+PLACE = ShardPlace("train", 1, 3)
+SHARD = "train-00001-of-00003.tfrecord"
+
+
+@pytest.fixture
+def old(tmp_path: Path, sound_dataset: Path) -> Path:
+    return Path(shutil.copytree(sound_dataset, tmp_path / "old"))
+
+
+def ledger(dataset: Path, place: ShardPlace = PLACE) -> tuple[ShardResult, list[Entry]]:
+    result, entries = load_ledger((dataset / ledger_file(*place)).read_bytes())
+    return result, list(entries)
+
+
+def rewrite(dataset: Path, **changes: str) -> None:
+    """Lets the ledger say something else of its last image."""
+    result, entries = ledger(dataset)
+    entries[-1] = entries[-1]._replace(**changes)
+    (dataset / ledger_file(*PLACE)).write_bytes(dump_ledger(result, entries))
+
+
+def refs_of(dataset: Path, place: ShardPlace = PLACE) -> Iterator[tuple[ImageRef, str]]:
+    """Yields references that ask for what the ledger says again."""
+    for entry in ledger(dataset, place)[1]:
+        size, _, version = entry.fingerprint.partition(":")
+        yield ImageRef(entry.key, entry.key, size=int(size), version=version), entry.digest
+
+
+def test_a_shard_is_taken_over_with_all_that_belongs_to_it(old: Path, tmp_path: Path) -> None:
+    result, _ = ledger(old)
+    taken = take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest)
+    assert taken is not None and taken.reused and taken.sha256 == result.sha256
+    for name in (SHARD, index_file(*PLACE), ledger_file(*PLACE)):
+        assert (tmp_path / "new" / name).samefile(old / name)
+    assert take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest) == taken
+
+
+@pytest.mark.parametrize("damage", ["digest", "shard", "size", "no shard", "no ledger", "ledger"])
+def test_what_does_not_agree_is_not_taken_over(old: Path, tmp_path: Path, damage: str) -> None:
+    digest, shard, book = ledger(old)[0].plan_digest, old / SHARD, old / ledger_file(*PLACE)
+    if damage == "digest":
+        digest = "0" * 64
+    elif damage == "shard":
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 2] ^= 1
+        shard.write_bytes(data)
+    elif damage == "size":
+        shard.write_bytes(shard.read_bytes()[:-1])
+    elif damage == "ledger":
+        book.write_bytes(book.read_bytes()[:-4])
+    else:
+        (shard if damage == "no shard" else book).unlink()
+    assert take_over(str(tmp_path / "new"), str(old), PLACE, digest) is None
+    assert not (tmp_path / "new" / ledger_file(*PLACE)).exists()
+
+
+@pytest.mark.parametrize("kind", ["missing", "damaged"])
+def test_an_index_is_what_the_ledger_tells(old: Path, tmp_path: Path, kind: str) -> None:
+    index = old / index_file(*PLACE)
+    right = index.read_bytes()
+    index.unlink()
+    if kind == "damaged":
+        index.write_bytes(b"0 1\n")
+    digest = ledger(old)[0].plan_digest
+    for directory in (tmp_path / "new", old):
+        assert take_over(str(directory), str(old), PLACE, digest)
+        assert (directory / index_file(*PLACE)).read_bytes() == right
+
+
+def test_a_shard_with_images_that_could_not_be_read_is_made_again(old: Path, tmp_path: Path) -> None:
+    rewrite(old, outcome="quarantined", reason="UNREADABLE", stage="read")
+    digest, new = ledger(old)[0].plan_digest, str(tmp_path / "new")
+    assert take_over(new, str(old), PLACE, digest) is None
+    taken = take_over(new, str(old), PLACE, digest, final=False)  # somebody has looked again
+    assert taken is not None and [entry.reason for entry in taken.quarantine] == ["UNREADABLE"]
+
+
+def test_records_are_found_whatever_their_shard_is_now(old: Path) -> None:
+    build = EarlierBuild(str(old), SHARDS, ".tfrecord")
+    whole = list(refs_of(old))
+    recipe = ledger(old)[0].recipe
+    places = [ShardPlace("train", 1, 3), ShardPlace("train", 0, 1), ShardPlace("new", 0, 1)]
+    for place in places:
+        with EarlierRecords(build, place, recipe, trusting=True) as records:
+            found = records.find(whole)
+            assert found.keys() == {ref.key for ref, _ in whole}
+            for entry in ledger(old)[1]:
+                assert entry.offset is not None and entry.length is not None
+                frame = (old / SHARD).read_bytes()[entry.offset : entry.offset + entry.length]
+                known = found[entry.key]
+                assert known.unchanged and known.entry == entry
+                assert known.read() == frame and data_of_frame(frame)
+
+
+def test_records_of_another_recipe_digest_or_damage_are_not(old: Path) -> None:
+    build = EarlierBuild(str(old), SHARDS, ".tfrecord")
+    (ref, digest), *_ = refs_of(old)
+    recipe = ledger(old)[0].recipe
+    cases = {("other", digest): 0, (recipe, "other"): 0, (recipe, digest): 1}
+    for (made, asked), count in cases.items():
+        with EarlierRecords(build, PLACE, made, trusting=True) as records:
+            assert len(records.find([(ref, asked)])) == count
+    with EarlierRecords(build, PLACE, recipe, trusting=False) as records:
+        assert not records.find([(ref, digest)])[ref.key].unchanged
+    (old / SHARD).write_bytes(b"\0" * (old / SHARD).stat().st_size)
+    with EarlierRecords(build, PLACE, recipe, trusting=True) as records:
+        assert records.find([(ref, digest)])[ref.key].read() is None
+    (old / SHARD).unlink()
+    with EarlierRecords(build, PLACE, recipe, trusting=True) as records:
+        assert records.find([(ref, digest)])[ref.key].read() is None
+
+
+@pytest.mark.parametrize(
+    ("annotations", "marked"),
+    [
+        ("", True),
+        ('{"captions":["a \\"semantic_mask\\": b"]}', True),
+        ('{"semantic_mask":"/m.png"}', False),
+        ('{"semantic_mask":"/m.png","mask_size":3,"mask_version":"4"}', True),
+        ('{"panoptic_mask":"/m.png","captions":["\\"mask_version\\":"]}', False),
+    ],
+)
+def test_a_mask_without_a_state_leaves_its_image_without_one(annotations: str, marked: bool) -> None:
+    ref = ImageRef("a", "/a", size=1, version="2", annotations=annotations)
+    assert is_marked(ref) == marked
+    assert not is_marked(ref._replace(size=-1)) and not is_marked(ref._replace(version=""))
+
+
+def test_what_follows_from_the_bytes_can_stay() -> None:
+    bad = Entry("a", "quarantined", reason="CORRUPT", stage="decode")
+    assert can_stay(bad) and can_stay(bad._replace(reason="BAD_ANNOTATION", stage="build"))
+    assert not can_stay(bad._replace(reason="UNREADABLE", stage="read"))
+    assert not can_stay(bad._replace(reason="BAD_ANNOTATION", stage="read"))  # a mask that may be there now

@@ -1,0 +1,81 @@
+"""What a shard is going to hold, and the digests by which that is compared with what was built before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shardwright.schemas.fills import Fill
+from shardwright.schemas.image_ref import ImageRef, decode_refs
+from shardwright.schemas.ledger import plan_digest, recipe_digest, ref_digest
+from shardwright.schemas.plan import Forecast
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.plan.assign import shard_order
+from shardwright.transforms.plan.transforms import PlannedShard
+from shardwright.transforms.records.build import label_ids
+from shardwright.transforms.shards.convert import ShardRecipe
+
+#: Settings that decide the bytes inside a shard, given its references.
+_SHARD_SETTINGS = (
+    "layout", "seed", "compression", "resize", "fit", "resample", "image_format", "quality",
+    "color", "background", "strip_metadata", "max_pixels", "max_bytes", "bad_boxes", "extra_columns",
+    "label_separator", "unlabelled",
+)  # fmt: skip
+#: Of these, what decides where a record stands and not what it holds.
+_PLACE_SETTINGS = ("seed", "compression")
+#: Software that frames records and does not make them.
+_FRAMING = ("beam",)
+
+
+class ShardPlan(NamedTuple):
+    """What a shard is going to hold, and how that is made.
+
+    Attributes:
+      refs: its references in order.
+      recipe: what they are converted with.
+      ref_digests: of each reference, what it brings to its record.
+      recipe_digest: of the settings and versions that decide the bytes of a record.
+      digest: of all that decides the shard's bytes.
+    """
+
+    refs: list[ImageRef]
+    recipe: ShardRecipe
+    ref_digests: list[str]
+    recipe_digest: str
+    digest: str
+
+
+def plan_shard(
+    planned: PlannedShard, forecast: Forecast, settings: ConvertSettings, versions: Mapping[str, str]
+) -> ShardPlan:
+    """Returns the plan of a shard.
+
+    Args:
+      planned: its place and its references.
+      forecast: with the plan of the dataset.
+      settings: checked settings.
+      versions: the software versions that decide bytes.
+    """
+    layout, texts = settings.record_layout, forecast.plan.text_of
+    ids = label_ids(forecast.plan.labels, layout.first_label)
+    refs = sorted(
+        (ref for batch in planned.refs for ref in decode_refs(batch)),
+        key=lambda ref: shard_order(settings.seed, ref.key),
+    )
+    said = (planned.split,) if Fill.SPLIT in layout.by_fill() else ()
+    digests = [
+        ref_digest(ref, [ids.get(name, -1) for name in ref.labels], *said, *_texts_of(ref, texts))
+        for ref in refs
+    ]
+    identity = settings.identity()
+    chosen = {name: identity[name] for name in _SHARD_SETTINGS}
+    making = {name: value for name, value in chosen.items() if name not in _PLACE_SETTINGS}
+    makers = {name: version for name, version in versions.items() if name not in _FRAMING}
+    digest = plan_digest(recipe_digest(chosen, versions), zip(refs, digests, strict=True))
+    recipe = ShardRecipe(settings, layout, ids, texts)
+    return ShardPlan(refs, recipe, digests, recipe_digest(making, makers), digest)
+
+
+def _texts_of(ref: ImageRef, texts: Mapping[str, str]) -> list[str]:
+    """Returns what an image's classes are called, where that is not their name."""
+    return [texts[name] for name in ref.labels if name in texts] if texts else []
