@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.settings import ConvertSettings
-from shardwright.schemas.settings_values import setting_fields, settings_from
+from shardwright.schemas.settings_values import setting_fields, settings_from, settings_over
 from shardwright.transforms import storage
 from shardwright.transforms.layout_files import read_layout
 
@@ -19,6 +19,7 @@ _CLOSED_RUNNERS = (
     "bundlebaseddirectrunner", "dataflowrunner", "testdataflowrunner",
 )  # fmt: skip
 DEFAULT_RUNNER = "FnApiRunner"
+_STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,10 +40,30 @@ def make_parser(prog: str, description: str, example: str) -> argparse.ArgumentP
     )
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Adds an option for every setting of a conversion, and `--job`."""
+def epilog_without_beam(example: str) -> str:
+    """Returns the end of the help of a command that runs no job."""
+    return f"example:\n  {example}\n\nBeam does not run, but its storage options count (--no_auth, ...)."
+
+
+def use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
+    """Lets those of Beam's options count that say how a storage is reached, for a command that runs no job.
+
+    Raises:
+      UsageError: naming the first option that does not.
+    """
+    for name in (token.partition("=")[0] for token in rest if token.startswith("--")):
+        if name not in _STORAGE_OPTIONS and not name.startswith("--s3_"):
+            hint = nearest(name, [f"--{option}" for option in known]) or "; see --help."
+            raise UsageError(f"Unknown option {name}{hint}")
+    storage.use_options(beam_options(rest, known))
+
+
+def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
+    """Adds an option for every setting of a conversion, and `--job`, but for those that are left out."""
     group = parser.add_argument_group("settings")
     for name, item in setting_fields().items():
+        if name in leave_out:
+            continue
         help_text = item.metadata["help"].replace("%", "%%")
         choices = item.metadata["choices"]
         if isinstance(item.default, bool):
@@ -63,7 +84,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
             metavar=item.metadata["metavar"] or ("{" + ",".join(choices) + "}"),
             help=help_text + (f" (default: {shown})" if shown is not None else ""),
         )
-    group.add_argument("--job", default="", metavar="FILE", help="the same settings as a YAML file")
+    if "job" not in leave_out:
+        group.add_argument("--job", default="", metavar="FILE", help="the same settings as a YAML file")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -113,48 +135,11 @@ def given_settings(namespace: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings that were given, those of `--job` below those of the command line."""
     known = setting_fields()
     given = {name: value for name, value in vars(namespace).items() if name in known}
-    job = read_job_file(namespace.job) if namespace.job else {}
-    for name, other in (("shards", "shard_size"), ("overwrite", "resume")):
-        if _is_on(given.get(name)):
-            job.pop(other, None)  # they exclude each other, and the command line counts
-        if _is_on(given.get(other)):
-            job.pop(name, None)
-    return {**job, **given}
+    if not namespace.job:
+        return given
+    from shardwright.pipelines.job_file import read_job_settings  # and with it YAML
 
-
-def _is_on(value: Any) -> bool:
-    return bool(value) and str(value).lower() not in ("false", "no")
-
-
-def read_job_file(path: str) -> dict[str, Any]:
-    """Reads the settings of a YAML job file.
-
-    Raises:
-      UsageError: if it cannot be read or names an unknown setting.
-    """
-    import yaml
-
-    storage.require_known("--job", path)
-    try:
-        values = yaml.safe_load(storage.read_bytes(path).decode())
-    except OSError as error:
-        raise UsageError(f"--job {path}: {(error.strerror or str(error)).lower()}.") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        detail = " ".join(str(error).split()).rstrip(".")
-        raise UsageError(f"--job {path} is no YAML: {detail}.") from None
-    values = {} if values is None else values
-    if not isinstance(values, Mapping):
-        raise UsageError(f"--job {path}: write one `setting: value` on each line.")
-    known = list(setting_fields())
-    result = {}
-    for key, value in values.items():
-        name = str(key).replace("-", "_")
-        if name not in known:
-            raise UsageError(f"--job {path}: unknown setting {key!r}{nearest(name, known) or '.'}")
-        if value is None:
-            raise UsageError(f"--job {path}: {key} has no value; quote one that begins with #.")
-        result[name] = value
-    return result
+    return settings_over(read_job_settings(namespace.job, given), given)
 
 
 def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
@@ -167,9 +152,11 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     Raises:
       UsageError: if neither we nor Beam knows an option and the runner is not a portable one.
     """
-    from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, StandardOptions
+    from apache_beam.options.pipeline_options import SetupOptions, StandardOptions
 
-    options = PipelineOptions(list(argv))
+    from shardwright.pipelines.lean_beam import LeanOptions
+
+    options = LeanOptions(list(argv))
     if options.view_as(SetupOptions).save_main_session is None:
         # Workers have the package; Dataflow would otherwise be sent all that the launcher's script holds.
         options.view_as(SetupOptions).save_main_session = False

@@ -19,7 +19,7 @@ from typing import Any
 
 from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.plain_yaml import lines_of_keys, load_plain_yaml
+from shardwright.schemas.plain_yaml import WrongValue, lines_of_keys, load_plain_yaml
 
 _FORMATS = ("jpeg", "png", "webp", "raw")
 _SHOWN = 5
@@ -122,26 +122,35 @@ def parse_expectations(text: str, path: str) -> Expectations:
         said = load_plain_yaml(text)
     except ValueError as error:
         raise UsageError(f"--expect {path}: {error}.") from None
+    try:
+        return expectations_from(said)
+    except WrongValue as wrong:
+        line = lines_of_keys(text).get(wrong.path, 1) if wrong.path else 0
+        why = str(wrong)
+        place = f"{path}, line {line}" if line else path
+        raise UsageError(f"--expect {place}: {why}{'' if why.endswith('?') else '.'}") from None
+
+
+def expectations_from(said: Any) -> Expectations:
+    """Returns expectations from what a file says.
+
+    Raises:
+      WrongValue: if it says anything else; the message ends without a full stop.
+    """
     if not isinstance(said, Mapping) or not said:
-        raise UsageError(
-            f"--expect {path}: write one `expectation: value` on each line, such as min_images: 1000."
-        )
-    lines = lines_of_keys(text)
+        raise WrongValue("write one `expectation: value` on each line, such as min_images: 1000")
     known = [item.name for item in fields(Expectations)]
     values: dict[str, Any] = {}
     for key, value in said.items():
-        where = f"--expect {path}, line {lines.get((str(key),), 1)}"
         if key not in known:
-            raise UsageError(
-                f"{where}: there is no expectation {str(key)!r}{nearest(str(key), known) or '.'}"
-            )
+            raise WrongValue(f"there is no expectation {str(key)!r}{nearest(str(key), known)}", key)
         try:
             values[key] = _READERS[key](value)
         except ValueError as error:
-            raise UsageError(f"{where}: {key} is {_short(value)}; write {error}.") from None
+            raise WrongValue(f"{key} is {_short(value)}; write {error}", key) from None
     for low, high in _PAIRS:
         if values.get(low) is not None and values.get(high) is not None and values[low] > values[high]:
-            raise UsageError(f"--expect {path}: {low} {values[low]} is above {high} {values[high]}.")
+            raise WrongValue(f"{low} {values[low]} is above {high} {values[high]}")
     return Expectations(**values)
 
 

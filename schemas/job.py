@@ -10,6 +10,9 @@ from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.thresholds import Thresholds
 
+#: What a hook can be told of; `on_any` in a file stands for all of them.
+EVENTS = ("success", "no_change", "refused", "failure")
+
 
 @dataclass(frozen=True)
 class JobGates:
@@ -41,15 +44,15 @@ class Retention:
 
 @dataclass(frozen=True)
 class Hook:
-    """What is told of the end of a run.
+    """What is told of the end of a run; it may hold secrets, so that no `repr` shows it.
 
     Attributes:
       command: and its arguments; none for an empty one.
       webhook: a URL that gets a JSON document; none for an empty one.
     """
 
-    command: tuple[str, ...] = ()
-    webhook: str = ""
+    command: tuple[str, ...] = field(default=(), repr=False)
+    webhook: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,15 @@ class JobFile:
     """What a rebuild is told.
 
     Attributes:
-      settings: of the conversion, by name, as they were given.
+      settings: of the conversion, by name, those that were given; `verify` so that it answers the gates.
       gates: what a new version has to pass.
       retention: which versions stay.
       hooks: event (success, no_change, refused, failure) -> whom to tell.
       verify_sources: read and hash every source instead of trusting its size and state.
       lease_minutes: after which a silent holder's lease is void.
       beam: Beam's options, as on a command line.
+      path: of the file.
+      lines: setting, or `runner.` and the name of one of Beam's options, -> where it stands in the file.
     """
 
     settings: Mapping[str, Any]
@@ -72,4 +77,6 @@ class JobFile:
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
     verify_sources: bool = False
     lease_minutes: float = 60.0
-    beam: tuple[str, ...] = ()
+    beam: tuple[str, ...] = field(default=(), repr=False)
+    path: str = ""
+    lines: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)

@@ -11,6 +11,34 @@ import yaml
 _LONGEST = 1 << 17
 
 
+class NotPlain(ValueError):
+    """Says why a text is no plain YAML.
+
+    Attributes:
+      line: where, from 1; 0 where that is not known.
+      column: the same.
+      why: what is wrong there.
+    """
+
+    def __init__(self, why: str, mark: Any = None) -> None:
+        self.line: int = mark.line + 1 if mark else 0
+        self.column: int = mark.column + 1 if mark else 0
+        self.why = why
+        super().__init__(f"it is no YAML in line {self.line}, column {self.column}: {why}" if mark else why)
+
+
+class WrongValue(ValueError):
+    """Says what is wrong with what a text says.
+
+    Attributes:
+      path: the keys under which it stands.
+    """
+
+    def __init__(self, message: str, *path: Any) -> None:
+        super().__init__(message)
+        self.path = tuple(map(str, path))
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML's, with what it lets pass in silence refused."""
 
@@ -39,24 +67,47 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _TextLoader(_Loader):
+    """Takes `no`, `010`, `1.10` and `12:30` for the texts that they are."""
+
+
+# By the first character of what they are for.
+_TextLoader.yaml_implicit_resolvers = {
+    first: [pair for pair in resolvers if pair[0].endswith(":null")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def load_plain_yaml(text: str) -> Any:
     """Returns what a YAML text says.
 
     Raises:
-      ValueError: if it is no such text; the message says why and where.
+      NotPlain: if it is no such text; the message says why and where.
     """
+    return _load(text, _Loader)
+
+
+def load_plain_texts(text: str) -> Any:
+    """Returns what a YAML text says with every key and value as it is written there, nulls aside.
+
+    Raises:
+      NotPlain: if it is no such text; the message says why and where.
+    """
+    return _load(text, _TextLoader)
+
+
+def _load(text: str, loader: type[_Loader]) -> Any:
     if len(text) > _LONGEST:
-        raise ValueError(f"it has more than {_LONGEST:,} characters; make it shorter")
+        raise NotPlain(f"it has more than {_LONGEST:,} characters; make it shorter")
     try:
-        return yaml.load(text, _Loader)
+        return yaml.load(text, loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ValueError(f"it is no YAML{where}: {_sentence(error.problem or error.context or '')}") from None
+        raise NotPlain(_sentence(error.problem or error.context or ""), mark) from None
     except yaml.YAMLError as error:
-        raise ValueError(f"it is no YAML: {_sentence(str(error))}") from None
+        raise NotPlain(f"it is no YAML: {_sentence(str(error))}") from None
     except RecursionError:
-        raise ValueError("it is nested too deeply; make it flatter") from None
+        raise NotPlain("it is nested too deeply; make it flatter") from None
 
 
 def lines_of_keys(text: str) -> dict[tuple[str, ...], int]:

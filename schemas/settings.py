@@ -260,8 +260,8 @@ class ConvertSettings:
     )
     verify: str = _setting(
         "fast",
-        "of what was written: framing, CRCs, counts and checksums, or a whole validation",
-        choices=("fast", "full", "none"),
+        "of what was written: framing, CRCs, counts and checksums; every picture decoded; its looks, too",
+        choices=("fast", "full", "quality", "none"),
         identity=False,
     )
     plan_from: str = _setting(
@@ -339,18 +339,7 @@ class ConvertSettings:
           UsageError: naming the first setting that is wrong and what to write instead.
         """
         for item in fields(self):
-            value = getattr(self, item.name)
-            choices = item.metadata["choices"]
-            if choices and value not in choices and not (item.default == "" and value == ""):
-                raise UsageError(
-                    f"--{item.name} {value}: choose one of {', '.join(choices)}"
-                    f"{nearest(str(value), choices) or '.'}"
-                )
-            if item.metadata["check"]:
-                try:
-                    item.metadata["check"](value)
-                except ValueError as error:
-                    raise UsageError(f"--{item.name} {value}: {error}.") from None
+            self.check_one(item.name)
         if not self.input:
             raise UsageError("--input is missing; name a folder of images.")
         _ = self.record_layout  # raises if extra columns do not go with it
@@ -372,6 +361,24 @@ class ConvertSettings:
                     f"--splits names {', '.join(self.parsed_splits)}."
                 )
         self._check_pixels()
+
+    def check_one(self, name: str) -> None:
+        """Checks the value of one setting, whatever the others are.
+
+        Raises:
+          UsageError: if it is wrong, saying what to write instead.
+        """
+        value, item = getattr(self, name), self.__dataclass_fields__[name]
+        choices = item.metadata["choices"]
+        if choices and value not in choices and not (item.default == "" and value == ""):
+            raise UsageError(
+                f"--{name} {value}: choose one of {', '.join(choices)}{nearest(str(value), choices) or '.'}"
+            )
+        if item.metadata["check"]:
+            try:
+                item.metadata["check"](value)
+            except ValueError as error:
+                raise UsageError(f"--{name} {value}: {error}.") from None
 
     def _check_pixels(self) -> None:
         """Checks that readers can tell the shape of bare pixels.

@@ -49,6 +49,22 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
     return replace(ConvertSettings(), **merged)
 
 
+def settings_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings of two origins as one; of two that exclude each other those `above` count alone."""
+    below = dict(below)
+    for name, other in (("shards", "shard_size"), ("overwrite", "resume")):
+        if is_on(above.get(name)):
+            below.pop(other, None)
+        if is_on(above.get(other)):
+            below.pop(name, None)
+    return {**below, **above}
+
+
+def is_on(value: Any) -> bool:
+    """Whether a setting that may be empty or a switch is given and on."""
+    return bool(value) and str(value).lower() not in ("false", "no")
+
+
 def _stores_pixels(carried: Mapping[str, Any]) -> bool:
     return layout_by_name(str(carried.get("layout", ConvertSettings.layout))).pixels
 

@@ -20,7 +20,7 @@ from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.plain_yaml import load_plain_yaml, places_of_keys
+from shardwright.schemas.plain_yaml import WrongValue, load_plain_yaml, places_of_keys
 
 _SHOWN = 3
 _LONGEST_VALUE = 60
@@ -257,14 +257,6 @@ def _text(name: str) -> str:
     return repr(name if len(name) <= _LONGEST_VALUE else name[:_LONGEST_VALUE] + "...")
 
 
-class _Wrong(ValueError):
-    """What is wrong with a file of limits, and under which keys."""
-
-    def __init__(self, message: str, *path: Any) -> None:
-        super().__init__(message)
-        self.path = tuple(map(str, path))
-
-
 def parse_thresholds(text: str, path: str) -> Thresholds:
     """Reads a file of limits.
 
@@ -279,7 +271,7 @@ def parse_thresholds(text: str, path: str) -> Thresholds:
         said = load_plain_yaml(text)
         try:
             return thresholds_from(said)
-        except _Wrong as wrong:
+        except WrongValue as wrong:
             line, column = places_of_keys(text).get(wrong.path, (1, 1))
             raise ValueError(f"line {line}, column {column}: {wrong}") from None
     except ValueError as error:
@@ -291,18 +283,18 @@ def thresholds_from(said: Any) -> Thresholds:
     """Returns limits from what a file says.
 
     Raises:
-      ValueError: if it says anything else.
+      WrongValue: if it says anything else; the message ends without a full stop.
     """
     if said is None:
         return Thresholds()
     if not isinstance(said, Mapping):
-        raise _Wrong("write one `limit: value` on each line, such as max_removed_fraction: 0.05")
+        raise WrongValue("write one `limit: value` on each line, such as max_removed_fraction: 0.05")
     known = [item.name for item in fields(Thresholds)]
     values: dict[str, Any] = {}
     for name, value in said.items():
         if name not in known:
             hint = nearest(str(name), known) or f"; choose from {', '.join(known)}"
-            raise _Wrong(f"there is no limit {_text(str(name))}{hint}", name)
+            raise WrongValue(f"there is no limit {_text(str(name))}{hint}", name)
         values[name] = _value(name, value)
     return Thresholds(**values)
 
@@ -310,7 +302,7 @@ def thresholds_from(said: Any) -> Thresholds:
 def _value(name: str, value: Any) -> Any:
     if name in _POLICIES:
         if value not in list(Policy):
-            raise _Wrong(f"{name}: write refuse, warn or allow, not {_text(str(value))}", name)
+            raise WrongValue(f"{name}: write refuse, warn or allow, not {_text(str(value))}", name)
         return Policy(value)
     if name == "min_records":
         if not isinstance(value, Mapping):
@@ -320,23 +312,23 @@ def _value(name: str, value: Any) -> Any:
         return _number(value, name)
     if not isinstance(value, Mapping):
         example = "{DARK: 0.01}" if name == "max_rise" else "{brightness.mean: 0.1}"
-        raise _Wrong(f"{name}: write a limit for each name, such as {example}", name)
+        raise WrongValue(f"{name}: write a limit for each name, such as {example}", name)
     for key in value:
         if name == "max_rise" and key not in FindingCode.__members__:
             hint = nearest(str(key), list(FindingCode.__members__)) or "; see shardwright validate --help"
-            raise _Wrong(f"{name}: there is no finding {_text(str(key))}{hint}", name, key)
+            raise WrongValue(f"{name}: there is no finding {_text(str(key))}{hint}", name, key)
     return {_name(key, name): _number(limit, name, key) for key, limit in value.items()}
 
 
 def _name(key: Any, name: str) -> str:
     if not isinstance(key, str) or not key:
-        raise _Wrong(f"{name}: {_text(str(key))} is no name; put it in quotes", name, key)
+        raise WrongValue(f"{name}: {_text(str(key))} is no name; put it in quotes", name, key)
     return key
 
 
 def _records(value: Any, *path: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _Wrong(f"{path[0]}: write a number of records, not {_text(str(value))}", *path)
+        raise WrongValue(f"{path[0]}: write a number of records, not {_text(str(value))}", *path)
     return value
 
 
@@ -346,5 +338,5 @@ def _number(value: Any, *path: Any) -> float:
             value = float(value)
     wrong = isinstance(value, bool) or not isinstance(value, int | float)
     if wrong or not 0 <= value <= 1e300:
-        raise _Wrong(f"{path[0]}: write a number such as 0.05, not {_text(str(value))}", *path)
+        raise WrongValue(f"{path[0]}: write a number such as 0.05, not {_text(str(value))}", *path)
     return float(value)

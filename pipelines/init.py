@@ -1,0 +1,229 @@
+"""`shardwright init`: writes a commented job file for `rebuild`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.job_sections import SCALARS
+from shardwright.pipelines.prepare import as_beam_options, make_request
+from shardwright.pipelines.result_places import check_result_place
+from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.summary import quoted
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.job_template import NOT_OF_REBUILDS, job_text
+from shardwright.schemas.settings_values import setting_fields, settings_from
+from shardwright.transforms import storage
+from shardwright.transforms.result_files import write_result
+from shardwright.transforms.sources.inputs import check_inputs
+
+EXAMPLE = "shardwright init --input gs://bucket/photos --output gs://bucket/pets --resize 224"
+_SPLITS = "train=0.8,validation=0.1,test=0.1"
+
+
+class InitResult(NamedTuple):
+    """A job file that was made.
+
+    Attributes:
+      path: where it is; empty if it was not written.
+      text: what it says.
+      taken_for: what each input was taken for; empty where nobody could look.
+      unseen: why nobody could look at the input; empty if somebody did.
+    """
+
+    path: str
+    text: str
+    taken_for: tuple[str, ...]
+    unseen: str
+
+
+def init(
+    *,
+    file: str | os.PathLike[str] = "job.yaml",
+    keep: int = SCALARS["keep"][0],
+    overwrite: bool = False,
+    beam_options: Sequence[str] = (),
+    **values: Any,
+) -> InitResult:
+    """Writes a job file: the same as `shardwright init`, as a function that asks nothing.
+
+    Args:
+      file: where it goes; empty for nowhere.
+      keep: how many versions stay.
+      overwrite: whether it may replace a file.
+      beam_options: Beam's command-line options, which the file then says.
+      **values: the settings of `shardwright convert` by name (input, output, resize, ...), as they are
+        meant: `{date}` in one is no date.
+
+    Returns:
+      What was written.
+
+    Raises:
+      UsageError: a setting, the input or the place is wrong; nothing was written.
+      EngineError: the file cannot be written.
+    """
+    file = os.fspath(file)
+    _check_place(file, overwrite)
+    try:
+        keep = SCALARS["keep"][1](keep)
+    except ValueError as error:
+        raise UsageError(f"--keep {keep}: {error}.") from None
+    for name in NOT_OF_REBUILDS:
+        if name in values:
+            raise UsageError(f"--{name} is no setting of a rebuild; leave it out.")
+    as_beam_options(list(beam_options))
+    if values.get("input") and not values.get("output"):
+        raise UsageError("--output is missing; name the directory for the versions of the dataset.")
+    taken_for, unseen = [], ""
+    try:
+        taken_for = [item.taken_for for item in make_request(values, with_output=True).inputs]
+    except EngineError as error:  # what only the cloud can read is for the cloud to read
+        unseen = error.message
+    settings = {name: getattr(settings_from({name: values[name]}), name) for name in values}
+    text = job_text(settings, keep=keep, runner=_by_name(beam_options), taken_for=taken_for)
+    if file:
+        write_result(file, text.encode(), "--file", "job file")
+    return InitResult(file, text, tuple(taken_for), unseen)
+
+
+def _check_place(file: str, overwrite: bool) -> None:
+    if not file:
+        return
+    check_result_place("--file", file)
+    with storage.faults("look for", file):
+        if not overwrite and storage.exists(file):
+            raise UsageError(
+                f"--file {printable(file)} is there already; name another, or replace it with --overwrite."
+            )
+
+
+def _by_name(options: Sequence[str]) -> dict[str, Any]:
+    """Returns options of a command line by name: a text, or several where one stands more than once."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for token in options:
+        if token.startswith("--"):
+            name, equals, value = token[2:].partition("=")
+            found.setdefault(name, []).append(value if equals else "true")
+        elif name:
+            found[name][-1] = token
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _ask(question: str, default: str, check: Callable[[str], Any]) -> str:
+    """Asks until the answer is right.
+
+    Raises:
+      UsageError: if there is none.
+    """
+    while True:
+        print(f"{question}{f' [{default}]' if default else ''}: ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            raise UsageError("The answers end here; say the rest with options, as --help shows them.")
+        answer = line.strip() or default
+        try:
+            check(answer)
+        except (UsageError, EngineError) as error:
+            print(f"  {error.message}", file=sys.stderr)
+            continue
+        return answer
+
+
+def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that were given, with what the terminal answers about those that are missing."""
+    answers = dict(given)
+
+    def check_setting(name: str) -> Callable[[str], None]:
+        return lambda answer: settings_from({name: answer}).check_one(name)
+
+    def check_input(answer: str) -> None:
+        if not answer:
+            raise UsageError("Name a folder, a file or an archive.")
+        check_inputs(settings_from({**given, "input": answer}), None)
+
+    def check_output(answer: str) -> None:
+        storage.require_known("--output", answer)
+        check_inputs(settings_from({**answers, "output": answer}), answer)
+
+    if "input" not in answers:
+        answers["input"] = _ask("Where are the images (a folder, file or archive)", "", check_input)
+    if "output" not in answers:
+        answers["output"] = _ask("Where shall the versions of the dataset go", "dataset", check_output)
+    if not given:
+        size = _ask("Resize to, such as 224 or 320x240 (empty: as they are)", "", check_setting("resize"))
+        answers |= {"resize": size} if size else {}
+        answers["splits"] = _ask(
+            "Splits, where the input does not say them", _SPLITS, check_setting("splits")
+        )
+    return answers
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright init`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser(
+            "shardwright init",
+            "Writes a commented job file for rebuild; on a terminal it asks for what is missing.",
+            EXAMPLE,
+        )
+        cli_options.add_settings(parser, leave_out=("job", *NOT_OF_REBUILDS))
+        parser.add_argument(
+            "--file",
+            default="job.yaml",
+            metavar="FILE",
+            help="where it goes, - to print it (default: job.yaml)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--keep", default=SCALARS["keep"][0], metavar="N",
+            help="how many versions stay, 0 for all (default: 5)",
+        )  # fmt: skip
+        parser.add_argument("--overwrite", action="store_true", help="replace a job file that is there")
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        file = "" if namespace.file == "-" else namespace.file
+        with quiet_engine(verbose):
+            given = {name: value for name, value in vars(namespace).items() if name in _settings()}
+            _check_place(file, namespace.overwrite)  # before anybody answers questions
+            storage.use_options(cli_options.beam_options(rest, cli_options.names_of(namespace)))
+            if sys.stdin is not None and sys.stdin.isatty():
+                given = _asked(given)
+            made = init(
+                file=file, keep=namespace.keep, overwrite=namespace.overwrite, beam_options=rest, **given
+            )
+        if made.unseen:
+            print(f"shardwright: nobody looked at the input: {made.unseen}", file=sys.stderr)
+        _show(made)
+        return int(ExitCode.DONE)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+def _settings() -> list[str]:
+    return [name for name in setting_fields() if name not in NOT_OF_REBUILDS]
+
+
+def _show(made: InitResult) -> None:
+    """Prints the file that was not written, or what comes next."""
+    if not made.path:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(made.text.encode())
+        sys.stdout.buffer.flush()
+        return
+    for text in made.taken_for:
+        print(f"  the input was taken for {printable(text)}")
+    print(f"  {printable(made.path)} is written; look it over, then run:")
+    print(f"  shardwright rebuild --job {quoted(made.path)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

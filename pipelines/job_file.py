@@ -1,0 +1,338 @@
+"""Reads job files: the settings of `convert`, and what a rebuild needs beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.pipelines.job_sections import (
+    SCALARS,
+    gate_names,
+    read_beam,
+    read_hooks,
+    read_job_gates,
+    verification_for,
+)
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.job import JobFile, Retention
+from shardwright.schemas.job_values import Variables, expanded, variables_at, without_secrets
+from shardwright.schemas.plain_yaml import (
+    NotPlain,
+    WrongValue,
+    load_plain_texts,
+    load_plain_yaml,
+    places_of_keys,
+)
+from shardwright.schemas.settings_values import is_on, setting_fields, settings_from, settings_over
+from shardwright.transforms import storage
+
+#: What a job file holds beside settings.
+SECTIONS = ("gates", *SCALARS, "hooks", "runner")
+#: Settings that make no sense in a rebuild, and why.
+SENSELESS = {
+    "overwrite": "a rebuild replaces nothing, it writes a new version and then switches the pointer",
+    "resume": "a rebuild goes on by itself with what was cut off",
+}
+#: How messages begin that are about an option.
+_OPTION = re.compile(r"(?P<unknown>Unknown option )?--(?P<name>\w+)")
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A job file as it was read; nothing in it is expanded.
+
+    Attributes:
+      path: of the file.
+      values: top-level name, with underscores -> value, as YAML takes it.
+      texts: the same with every value as it is written.
+      keys: top-level name -> as it is written.
+      places: keys as they are written -> line and column.
+    """
+
+    path: str
+    values: Mapping[str, Any]
+    texts: Mapping[str, Any]
+    keys: Mapping[str, str]
+    places: Mapping[tuple[str, ...], tuple[int, int]]
+
+    def wrong(self, message: str, *path: str) -> UsageError:
+        """Returns the error about what stands under some keys, or the next above them that have a place."""
+        below = (self.keys.get(path[0], path[0]), *path[1:]) if path else ()
+        while below and below not in self.places:
+            below = below[:-1]
+        line, column = self.places.get(below, (0, 0))
+        return _wrong(self.path, message, line, column if len(below) > 1 else 0)
+
+    @contextlib.contextmanager
+    def saying_where(self) -> Iterator[None]:
+        """Turns a `WrongValue` into an error that names the line."""
+        try:
+            yield
+        except WrongValue as error:
+            raise self.wrong(str(error), *error.path) from None
+
+
+def read_job(
+    path: str,
+    overrides: Mapping[str, Any] | None = None,
+    now: float | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> JobFile:
+    """Reads the job file of a rebuild.
+
+    Args:
+      path: of the file, which may be in a bucket.
+      overrides: what the command line says in its place, by name: settings, and `keep`, `keep_days`,
+        `verify_sources` and `lease_minutes`. What is replaced by them is not even looked at.
+      now: seconds since the epoch, for `{date}`; None for the present.
+      environ: the variables for `${NAME}`; None for those of this process.
+
+    Raises:
+      UsageError: naming the line, what is wrong there and what to write instead.
+    """
+    known = (*setting_fields(), *SCALARS)
+    overrides = dict(overrides or {})
+    for name in overrides:
+        if name not in known:
+            raise UsageError(f"unknown setting {name!r}{nearest(name, known) or '.'}")
+    given = {name: value for name, value in overrides.items() if name not in SCALARS}
+    variables = variables_at(time.time() if now is None else now, os.environ if environ is None else environ)
+    document = _read(path)
+    settings = settings_over(_settings(document, given, variables), given)
+    for name, why in SENSELESS.items():
+        if is_on(settings.pop(name, False)):
+            if name in given:
+                raise UsageError(f"--{name}: {why}; leave it out.")
+            raise document.wrong(f"{name}: {why}; take it out", name)
+    if not settings.get("input") or not settings.get("output"):
+        missing = "output" if settings.get("input") else "input"
+        raise document.wrong(f"{missing} is missing; write {missing}: and a path, or say --{missing}")
+    scalars = {name: _scalar(document, name, overrides, variables) for name in SCALARS}
+    with document.saying_where():
+        gates = read_job_gates(_section(document, "gates", variables, numbers=True), path)
+        hooks = read_hooks(document.texts.get("hooks"), variables)
+        beam = read_beam(_section(document, "runner", variables))
+        settings["verify"] = verification_for(str(settings.get("verify", "")), gates)
+    return JobFile(
+        settings=settings,
+        gates=gates,
+        retention=Retention(scalars["keep"], scalars["keep_days"]),
+        hooks=hooks,
+        verify_sources=scalars["verify_sources"],
+        lease_minutes=scalars["lease_minutes"],
+        beam=beam,
+        path=path,
+        lines=_lines(document, given),
+    )
+
+
+def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Reads the settings of a job file alone; says on stderr what is left aside.
+
+    Args:
+      path: of the file.
+      given: what the command line says in place of some of them.
+
+    Raises:
+      UsageError: naming the line, what is wrong there and what to write instead.
+    """
+    document = _read(path)
+    aside = [name for name in SECTIONS if name in document.values]
+    if aside:
+        print(f"{printable(path)}: {', '.join(aside)} are for rebuilds and left aside", file=sys.stderr)
+    return _settings(document, given or {}, variables_at(time.time(), os.environ))
+
+
+@contextlib.contextmanager
+def naming_lines(job: JobFile, given: Sequence[str] = ()) -> Iterator[None]:
+    """Adds to errors about an option, such as `--input photos: ...`, where in the job file it stands.
+
+    Args:
+      job: what the file says.
+      given: options for Beam that stand on the command line, and there count.
+    """
+    try:
+        yield
+    except UsageError as error:
+        match = _OPTION.match(error.message)
+        name = match["name"] if match else ""
+        line = 0 if match and match["unknown"] else job.lines.get(name, 0)
+        if not any(token.partition("=")[0] == f"--{name}" for token in given):
+            line = line or job.lines.get(f"runner.{name}", 0)
+        if not line:
+            raise
+        message = error.message.removeprefix("--")
+        raise _wrong(job.path, message[0].lower() + message[1:], line) from None
+
+
+def _lines(document: _Document, given: Mapping[str, Any]) -> dict[str, int]:
+    lines = {
+        name: document.places[(key,)][0]
+        for name, key in document.keys.items()
+        if name not in SECTIONS and name not in given
+    }
+    for keys, (line, _) in document.places.items():
+        if keys[0] == "runner" and len(keys) > 1:
+            lines.setdefault(f"runner.{keys[1].replace('-', '_')}", line)
+    return lines
+
+
+def _wrong(path: str, message: str, line: int = 0, column: int = 0) -> UsageError:
+    where = (f", line {line}" if line else "") + (f", column {column}" if column else "")
+    end = "" if message.endswith(("?", ".")) else "."
+    return UsageError(f"--job {printable(path)}{where}: {message}{end}")
+
+
+def _read(path: str) -> _Document:
+    """Reads a job file and checks the names at its top.
+
+    Raises:
+      UsageError: naming the line, what is wrong there and what to write instead.
+    """
+    text = storage.read_text("--job", path)
+    try:
+        values, texts = load_plain_yaml(text), load_plain_texts(text)
+        places = places_of_keys(text)
+    except NotPlain as error:
+        why = f"this is no YAML: {error.why}" if error.line else str(error)
+        if error.why.endswith("stands twice"):
+            why = f"{error.why}; leave one out"
+        elif r"'\t'" in error.why:
+            why = "this is no YAML: a tab begins no value; indent with spaces"
+        if error.line and "{" in "".join(text.splitlines()[error.line - 1 : error.line]):
+            why += "; put a value with braces in quotes"
+        raise _wrong(path, why, error.line, error.column) from None
+    if values is None:
+        values = texts = {}
+    if not isinstance(values, Mapping):
+        raise _wrong(path, "write one `setting: value` on each line, such as resize: 224")
+    keys: dict[str, str] = {}
+    document = _Document(path, {}, {}, {}, places)  # in which keys are as they are written
+    for key in texts:
+        name = str(key).replace("-", "_")
+        if name in keys:
+            raise document.wrong(
+                f"{name} stands twice, as {keys[name]} and as {key}; leave one out", str(key)
+            )
+        _check_name(document, str(key), name)
+        keys[name] = str(key)
+        if texts[key] is None and name not in ("gates", "hooks", "runner"):
+            raise document.wrong(f"{key} has no value; quote one that begins with #", str(key))
+    return _Document(
+        path,
+        {name: values[key] for name, key in keys.items()},
+        {name: texts[key] for name, key in keys.items()},
+        keys,
+        places,
+    )
+
+
+def _check_name(document: _Document, key: str, name: str) -> None:
+    known = [*setting_fields(), *SECTIONS]
+    if name in known:
+        return
+    if name in gate_names():
+        raise document.wrong(f"{key} is a gate; write it below `gates:`", key)
+    if name.startswith("on_"):
+        raise document.wrong(f"{key} is a hook; write it below `hooks:`", key)
+    raise document.wrong(f"unknown setting {key!r}{nearest(name, known)}", key)
+
+
+def _section(document: _Document, name: str, variables: Variables, numbers: bool = False) -> Any:
+    values = document.values if numbers else document.texts
+    return expanded(values.get(name), variables, name, numbers=numbers)
+
+
+def _scalar(document: _Document, name: str, overrides: Mapping[str, Any], variables: Variables) -> Any:
+    """Returns what the command line says of something that is no setting, or the file, or its default."""
+    default, read = SCALARS[name]
+    try:
+        if name in overrides:
+            return read(overrides[name])
+    except ValueError as error:
+        raise UsageError(f"--{name} {overrides[name]}: {error}.") from None
+    if name not in document.values:
+        return default
+    with document.saying_where():
+        value = _section(document, name, variables, numbers=True)
+        try:
+            return read(value)
+        except ValueError as error:
+            raise WrongValue(f"{name} {document.texts[name]}: {error}", name) from None
+
+
+def _settings(document: _Document, given: Mapping[str, Any], variables: Variables) -> dict[str, Any]:
+    """Returns the settings of a file that the command line leaves as they are, each one checked."""
+    names = [name for name in document.values if name not in SECTIONS]
+    kept = [name for name in settings_over(dict.fromkeys(names), given) if name not in given]
+    result: dict[str, Any] = {}
+    for name in kept:
+        text = _as_written(document.values[name], document.texts[name], name)
+        with document.saying_where():
+            _check_plain(document.texts[name], name)
+            value = expanded(text, variables, name)
+            try:
+                result[name] = _checked(name, value)
+            except UsageError as error:
+                message = without_secrets(error.message, list(_texts_in(text)), variables.environ)
+                raise WrongValue(message.removeprefix("--"), name) from None
+    try:
+        settings_from(result)
+    except UsageError as error:  # about two that do not go together
+        match = _OPTION.match(error.message)
+        raise document.wrong(error.message.removeprefix("--"), *([match["name"]] if match else [])) from None
+    return result
+
+
+def _as_written(value: Any, text: Any, name: str) -> Any:
+    """Returns a value as the command line would give it, where `no` and `010` are texts."""
+    default = setting_fields()[name].default
+    number = isinstance(default, int | float) and not isinstance(value, str)
+    if number and not (isinstance(text, str) and text.isdigit()):  # octal, to YAML
+        return value
+    if name == "input" and not isinstance(value, Mapping):
+        return value
+    return text
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yields the texts of a value, however deep."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts_in(item)
+    if isinstance(value, str):
+        yield value
+
+
+def _check_plain(text: Any, *path: str) -> None:
+    """Refuses what a setting's value can hold nowhere: nothing at all, and what YAML's tags make.
+
+    Raises:
+      WrongValue: naming the keys.
+    """
+    if isinstance(text, Mapping | list):
+        for key, item in text.items() if isinstance(text, Mapping) else enumerate(text):
+            _check_plain(item, *path, str(key))
+    elif not isinstance(text, str):
+        said = "has no value" if text is None else "is no text"
+        raise WrongValue(f"{': '.join(path)} {said}; write one, in quotes if need be", *path)
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Returns a setting's value in the form of the setting.
+
+    Raises:
+      UsageError: if it is wrong.
+    """
+    settings = settings_from({name: value})
+    settings.check_one(name)
+    return getattr(settings, name)

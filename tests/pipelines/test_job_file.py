@@ -1,0 +1,327 @@
+"""Job files: what they say, what the command line says in their place, and how their mistakes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PHOTOS
+
+from shardwright.pipelines import cli
+from shardwright.pipelines.job_file import naming_lines, read_job, read_job_settings
+from shardwright.pipelines.options import beam_options, build_settings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.expectations import Expectations
+from shardwright.schemas.findings import Gates
+from shardwright.schemas.job import Hook, JobFile, JobGates, Retention
+from shardwright.schemas.thresholds import Policy, Thresholds
+
+WHOLE = r"""
+input: ["gs://b/${BUCKET:-photos}", "old=gs://b/{date}"]
+output: gs://b/pets
+resize: [320, 240]
+label-column: no
+label_regex: '(?P<label>[a-z]{2})$'
+splits: {train: 0.80, test: 0.2}
+rename_labels: {no: 010}
+seed: 010
+strip_metadata: ${STRIP:-true}
+gates:
+  fail_on: [SPLIT_LEAKAGE, box_range]
+  warn_on: COUNT_MISMATCH
+  expect: {min_images: 5, required_classes: [ant]}
+  max_count_drop: ${DROP:-0.2}
+  min_records: ${LEAST:-3}
+  vanished_classes: refuse
+keep: ${KEEP:-3}
+keep_days: 1.5
+hooks:
+  on_any: [notify.sh, "${WORDS}"]
+  on_failure:
+    - {command: "mail -s 'failed on {date}' ${WORDS}", webhook: "https://host/${TOKEN}"}
+    - webhook: http://host:8080/x
+verify_sources: yes
+lease_minutes: 90
+runner:
+  runner: DataflowRunner
+  num-workers: 010
+  streaming: true
+  save_main_session: false
+  use_public_ips: false
+  region: no
+  experiments: [a, "b=${TOKEN}"]
+"""
+ENVIRON = {"TOKEN": "s3cret", "WORDS": "two words; rm $HOME"}
+NOW = 1795226400.0  # 2026-11-21
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "job.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    job = read_job(write(tmp_path, WHOLE), now=NOW, environ=ENVIRON)
+    notify = Hook(("notify.sh", "two words; rm $HOME"))
+    mail = Hook(("mail", "-s", "failed on 2026-11-21", "two words; rm $HOME"), "https://host/s3cret")
+    assert job == JobFile(
+        settings={
+            "input": ("gs://b/photos", "old=gs://b/2026-11-21"),
+            "output": "gs://b/pets",
+            "resize": "320x240",
+            "label_column": "no",
+            "label_regex": "(?P<label>[a-z]{2})$",
+            "splits": "train=0.80,test=0.2",
+            "rename_labels": "no=010",
+            "seed": 10,
+            "strip_metadata": True,
+            "verify": "full",  # without which nobody would find what the gates ask for
+        },
+        gates=JobGates(
+            Gates(("SPLIT_LEAKAGE", "BOX_RANGE"), ("COUNT_MISMATCH",)),
+            Expectations(min_images=5, required_classes=("ant",)),
+            Thresholds(max_count_drop=0.2, min_records=3, vanished_classes=Policy.REFUSE),
+        ),
+        retention=Retention(3, 1.5),
+        hooks={
+            "success": (notify,),
+            "no_change": (notify,),
+            "refused": (notify,),
+            "failure": (notify, mail, Hook(webhook="http://host:8080/x")),
+        },
+        verify_sources=True,
+        lease_minutes=90,
+        beam=(
+            "--runner=DataflowRunner", "--num_workers=010", "--streaming", "--no_save_main_session",
+            "--no_use_public_ips", "--region=no", "--experiments=a", "--experiments=b=s3cret",
+        ),
+        path=str(tmp_path / "job.yaml"),
+    )  # fmt: skip
+    assert (job.lines["seed"], job.lines["label_column"], job.lines["runner.num_workers"]) == (9, 5, 29)
+    assert "s3cret" not in repr(job)
+    beam_options(job.beam, ())
+
+
+def test_a_small_file_has_defaults(tmp_path: Path) -> None:
+    path = write(tmp_path, "input: a\noutput: b\ngates:\nhooks:\nrunner:\n")
+    assert read_job(path) == JobFile({"input": ("a",), "output": "b", "verify": "fast"}, path=path)
+
+
+def test_the_command_line_counts_and_what_it_replaces_is_not_looked_at(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "input: ${NOPE}\noutput: b\nshard_size: wrong\nresize: ${NOPE}\nkeep: x\nseed: 1\n"
+    )
+    given = {"input": ("a",), "shards": "3", "resize": "64", "keep": "2", "verify_sources": True}
+    job = read_job(path, given, environ={})
+    wanted = {"input": ("a",), "output": "b", "shards": "3", "resize": "64", "seed": 1, "verify": "fast"}
+    assert job.settings == wanted
+    assert (job.retention.keep, job.verify_sources) == (2, True)
+    assert job.lines["output"] == 2 and not {"input", "resize"} & set(job.lines)
+    for wrong, says in (
+        ({"keep": "-1"}, "^--keep -1: write how many"),
+        ({"resume": True}, "^--resume: a rebuild goes on by itself"),
+        ({"resiz": "1"}, "^unknown setting 'resiz'; did you mean resize"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            read_job(path, {**given, **wrong}, environ={})
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "verify"),
+    [
+        ("", "", "fast"),
+        ("verify: quality", "", "quality"),
+        ("verify: full", "", "full"),
+        ("verify: none", "", "none"),
+        ("", "fail_on: [DARK]", "quality"),
+        ("verify: full", "warn_on: [NEAR_DUPLICATE]", "quality"),
+        ("verify: fast", "fail_on: [DARK, BOX_RANGE]", "quality"),
+        ("", "max_rise: {BLURRY: 0.1}", "quality"),
+        ("", "expect: {min_width: 3}", "quality"),
+        ("", "expect: {min_images: 3}", "fast"),
+        ("", "fail_on: [SPLIT_LEAKAGE, DATA_CRC]", "fast"),
+        ("", "fail_on: [SPLIT_LEAKAGE, BOX_RANGE]", "full"),
+        ("verify: fast", "expect: {max_fraction: {UNDECODABLE: 0}}", "full"),
+        ("verify: quality", "fail_on: [BOX_RANGE]", "quality"),
+        ("verify: none", "expect: {min_images: 3}", "none"),
+    ],
+)
+def test_how_a_version_is_checked(tmp_path: Path, said: str, asked: str, verify: str) -> None:
+    path = write(tmp_path, f"input: a\noutput: b\n{said}\ngates:\n  {asked}\n")
+    job = read_job(path)
+    assert job.settings["verify"] == verify
+    assert read_job(path, {"verify": "quality"}).settings["verify"] == "quality"
+
+
+def test_expectations_lie_beside_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobs").mkdir()
+    expect = tmp_path / "jobs" / "expect.yaml"
+    expect.write_text("min_images: 7\n")
+    text = "input: a\noutput: b\ngates: {expect: %s}\n"
+    monkeypatch.chdir(tmp_path / "jobs")
+    for path, said in (("job.yaml", "expect.yaml"), (tmp_path / "jobs/job.yaml", expect)):
+        Path(path).write_text(text % said)
+        assert read_job(str(path)).gates.expectations == Expectations(min_images=7)
+    monkeypatch.chdir(tmp_path)
+    Path("jobs/job.yaml").write_text(text % "./expect.yaml")
+    assert read_job("jobs/job.yaml").gates.expectations == Expectations(min_images=7)
+    expect.write_text("min_imges: 7\n")
+    with pytest.raises(UsageError, match=r"line 3, column 9: expect .*expect.yaml, line 1: there is no"):
+        read_job("jobs/job.yaml")
+
+
+WRONG: list[tuple[str, str]] = [
+    ("resiz: 3", "line 3: unknown setting 'resiz'; did you mean resize?"),
+    ("gate: {}", "line 3: unknown setting 'gate'; did you mean gates?"),
+    ("max_count_drop: 1", "line 3: max_count_drop is a gate; write it below `gates:`."),
+    ("on_failure: x", "line 3: on_failure is a hook; write it below `hooks:`."),
+    ("<<: {resize: 3}", "line 3, column 1: this is no YAML: "),
+    (
+        "input: {date}/photos",
+        "line 3, column 14: this is no YAML: expected <block end>, but found '<scalar>'",
+    ),
+    ("\nresize: 0", "line 4: resize 0: '0' is no size in pixels; write 224 or 320x240."),
+    ("image-format: jpg", "line 3: image_format jpg: choose one of keep, jpeg"),
+    ("splits: {train: }", "line 3, column 10: splits: train has no value; write one, in quotes if need be."),
+    ("label_column: !!binary aGk=", "line 3: label_column is no text; write one, in quotes if need be."),
+    ("label-column: a\nlabel_column: b", "line 4: label_column stands twice, as label-column and as label_"),
+    ("seed: 1\nseed: 2", "line 4, column 1: 'seed' stands twice; leave one out."),
+    (
+        "gates:\n\tmax_count_drop: 1",
+        "line 4, column 1: this is no YAML: a tab begins no value; indent with sp",
+    ),
+    ("shards: 3\nshard_size: 1MB", "line 3: shards and --shard_size both choose the number of shards"),
+    (
+        "resize: ${NOPE}",
+        "line 3: the environment variable NOPE is not set; set it, or write ${NOPE:-default}.",
+    ),
+    ("seed: ${TOKEN}", "line 3: seed ${TOKEN}: '${TOKEN}' is no number."),
+    ("overwrite: true", "line 3: overwrite: a rebuild replaces nothing, it writes a new version"),
+    ("resume: true", "line 3: resume: a rebuild goes on by itself with what was cut off; take it out."),
+    ("keep: -1", "line 3: keep -1: write how many versions stay, such as 5, or 0 for all."),
+    ("keep: 1.5", "line 3: keep 1.5: write a whole number."),
+    ("keep: true", "line 3: keep true: write how many versions stay"),
+    ("keep: .inf", "line 3: keep .inf: write how many versions stay"),
+    ("keep:", "line 3: keep has no value"),
+    ("keep_days: ${TOKEN}", "line 3: keep_days ${TOKEN}: write a number of days, such as 30."),
+    ("lease_minutes: 0", "line 3: lease_minutes 0: write a number of minutes from 1 on, such as 60."),
+    ("verify_sources: 3", "line 3: verify_sources 3: write true or false."),
+    ("input: [\n", "line 5, column 1: this is no YAML: "),
+    ("gates: 3", "line 3: gates: write `name: value` lines below it, such as max_count_drop: 0.2."),
+    ("gates:\n  max_count_drp: 1", "line 4, column 3: gates: there is no gate 'max_count_drp'; did you mean"),
+    ("gates:\n  max_count_drop:", "line 4, column 3: max_count_drop has no value; write one or take it out."),
+    (
+        "gates:\n  new_classes: deny",
+        "line 4, column 3: new_classes: write refuse, warn or allow, not 'deny'.",
+    ),
+    (
+        "gates:\n  max_rise: {DARKK: 1}",
+        "line 4, column 14: max_rise: there is no finding 'DARKK'; did you mean",
+    ),
+    ("gates: {fail_on: 3}", "line 3, column 9: fail_on: write a list of findings, such as [SPLIT_LEAKAGE]."),
+    ("gates: {warn_on: [LEAK]}", "line 3, column 9: warn_on LEAK: there is no such finding"),
+    (
+        "gates: {fail_on: DARK, warn_on: DARK}",
+        "line 3, column 9: DARK stands in fail_on and in warn_on; choose",
+    ),
+    (
+        "gates:\n  expect:\n    max_clases: 3",
+        "line 5, column 5: there is no expectation 'max_clases'; did you",
+    ),
+    ("gates:\n  expect:\n    min_images: x", "line 5, column 5: min_images is 'x'; write a whole number"),
+    ("gates:\n  expect: {}", "line 4, column 3: write one `expectation: value` on each line"),
+    ("gates:\n  expect: nope", "line 4, column 3: expect "),
+    (
+        "gates:\n  warn_on: [SOURCE_CHANGED]",
+        "line 4, column 3: warn_on: SOURCE_CHANGED is found by validate --against, and a rebuild reads its",
+    ),
+    (
+        "verify: none\ngates: {fail_on: BOX_RANGE}",
+        "line 3: verify none finds nothing, and the gates ask for BOX",
+    ),
+    (
+        "hooks: notify.sh",
+        "line 3: hooks: write `name: value` lines below it, such as on_failure: {command: ...}",
+    ),
+    ("hooks: {on_fail: x}", "line 3, column 9: hooks: there is no event 'on_fail'; did you mean on_failure?"),
+    ("hooks: {on_any: {comand: x}}", "line 3, column 18: a hook has no 'comand'; did you mean command?"),
+    ("hooks: {on_any: {}}", "line 3, column 9: write command: or webhook: below it."),
+    ("hooks: {on_any: }", "line 3, column 9: write a command, such as notify.sh or [notify.sh, --loud]."),
+    ("hooks: {on_any: a | b}", "line 3, column 9: no shell runs the command; write [sh, -c, '...'] for one."),
+    ('hooks: {on_any: "a \'b"}', "line 3, column 9: a quote in the command is not closed."),
+    ("hooks: {on_any: ['${NOPE:-}']}", "line 3, column 9: the command is empty; write one, or take it out."),
+    (
+        "hooks: {on_any: 'https://h/${TOKEN}'}",
+        "line 3, column 9: this is an address and no command; write web",
+    ),
+    (
+        "hooks: {on_any: {webhook: 'ftp://${TOKEN}'}}",
+        "line 3, column 18: the webhook is no address; write https",
+    ),
+    ("hooks: {on_any: {webhook: 'https://[${TOKEN}'}}", "line 3, column 18: the webhook is no address"),
+    (
+        "hooks: {on_any: [{webhook: '${NOPE}'}]}",
+        "line 3, column 19: the environment variable NOPE is not set",
+    ),
+    (
+        "runner: DataflowRunner",
+        "line 3: runner: write `name: value` lines below it, such as runner: Dataflow",
+    ),
+    ("runner: {region: }", "line 3, column 10: region has no value; write one or take it out."),
+    ("runner: {a b: c}", "line 3, column 10: runner: 'a b' is no option's name."),
+    (
+        "runner: {experiments: [[a]]}",
+        "line 3, column 10: experiments: write a list of values, such as [one, t",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), WRONG)
+def test_mistakes_say_where_they_stand(tmp_path: Path, text: str, says: str) -> None:
+    path = write(tmp_path, f"input: a\noutput: b\n{text}\n")
+    with pytest.raises(UsageError) as caught:
+        read_job(path, environ={"TOKEN": "s3cret"})
+    message = caught.value.message
+    assert message.startswith(f"--job {path}, {says}")
+    assert "s3cret" not in message and "\n" not in message and message.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "output: b\n", "input: a\n", "input: []\noutput: b"])
+def test_a_job_has_an_input_and_an_output(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"(input|output) is missing; write (input|output): and a path"):
+        read_job(write(tmp_path, text))
+
+
+def test_errors_about_options_say_where_in_the_file_they_stand(tmp_path: Path) -> None:
+    text = "input: a\noutput: b\nlayout: detecton\nsplits: train=1,test=1\nrunner:\n  regoin: x\n"
+    job = read_job(write(tmp_path, text), {"splits": "train=1"})
+    place = f"--job {tmp_path / 'job.yaml'}, line"
+    with pytest.raises(UsageError, match=f"^{place} 3: layout detecton") as caught, naming_lines(job):
+        build_settings(job.settings, None)
+    assert "\n" not in caught.value.message
+    with pytest.raises(UsageError, match=f"^{place} 6: unknown option --regoin; did"), naming_lines(job):
+        beam_options(job.beam, ())
+    given = ["--regoin=y"]
+    with pytest.raises(UsageError, match=r"^Unknown option --regoin; did"), naming_lines(job, given):
+        beam_options(given, ())
+    for message in ("--splits x: wrong.", "--seed 1: wrong.", "Nothing to do.", "Unknown option --splits."):
+        with pytest.raises(UsageError, match=f"^{message}$"), naming_lines(job):
+            raise UsageError(message)
+
+
+def test_convert_takes_the_settings_of_a_rebuild(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WHERE", str(PHOTOS))
+    job = write(
+        tmp_path,
+        "input: ${WHERE}\noutput: out\nlimit: ${LIMIT:-3}\nverify: quality\ngates: {max_count_drop: 0}\n"
+        "hooks: {on_any: '${NOT_SET}'}\nkeep: 3\n",
+    )
+    assert cli.main(["convert", "--job", job, f"--output={tmp_path / 'out'}", "--resize=8"]) == 0
+    assert (tmp_path / "out" / "dataset.json").exists()
+    assert f"{job}: gates, keep, hooks are for rebuilds and left aside" in capsys.readouterr().err
+    settings: dict[str, Any] = {"input": (str(PHOTOS),), "output": "out", "limit": 3, "verify": "quality"}
+    assert read_job_settings(job) == settings

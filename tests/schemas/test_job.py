@@ -1,0 +1,155 @@
+"""What placeholders in the values of a job file stand for, and what is left as it is."""
+
+from __future__ import annotations
+
+import calendar
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.job import Hook
+from shardwright.schemas.job_values import escaped, expanded, variables_at, without_secrets
+from shardwright.schemas.plain_yaml import (
+    NotPlain,
+    WrongValue,
+    load_plain_texts,
+    load_plain_yaml,
+    places_of_keys,
+)
+
+NOW = calendar.timegm((2026, 11, 21, 2, 5, 9))
+VARIABLES = variables_at(
+    NOW, {"BUCKET": "b", "EMPTY": "", "NESTED": "${BUCKET}{date}", "N": "7", "date": "x"}
+)
+#: Texts of the pieces that placeholders are made of, which random characters seldom are.
+PIECES = st.lists(
+    st.sampled_from(
+        ["$", "$$", "{", "}", "{{", "}}", "date", "time", "BUCKET", "NOPE", ":-", "_", "9", " ", "ü"]
+    )
+).map("".join)
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("gs://${BUCKET}/${BUCKET}x", "gs://b/bx"),
+        ("${EMPTY}", ""),
+        ("${EMPTY:-none}", "none"),
+        ("${NOPE:-none}", "none"),
+        ("${NOPE:-}", ""),
+        ("${BUCKET:-none}", "b"),
+        ("${NOPE:-{date}/{day}}", "2026-11-21/21"),
+        ("${date}", "x"),
+        ("{date} {time} {year}-{month}-{day}", "2026-11-21 02-05-09 2026-11-21"),
+        ("${NESTED}", "${BUCKET}{date}"),
+        ("$${BUCKET}", "${BUCKET}"),
+        ("$$${BUCKET}", "$b"),
+        ("$$$${BUCKET}", "$${BUCKET}"),
+        ("$${date}", "${date}"),
+        ("{{date}}", "{date}"),
+        ("{{{date}}}", "{2026-11-21}"),
+        ("{{{{date}}}}", "{{date}}"),
+        ("{{date}", "{2026-11-21"),
+        ('{"on":"{date}"}', '{"on":"2026-11-21"}'),
+    ],
+)
+def test_placeholders(text: str, becomes: str) -> None:
+    assert VARIABLES.expand(text) == becomes
+    assert expanded({"a": [text]}, VARIABLES, "top") == {"a": [becomes]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(?P<label>[a-z]{2})", r"^.{3,}\d{2}$", "$", "$$", "$BUCKET", "a${2}", "$(BUCKET)", "{}", "{{}}",
+        '{"a": {"b": {}}}', "{date", "date}", "{ date }", "{{ .Name }}", "${{ x }}", "100%", "{dates}", "",
+    ],
+)  # fmt: skip
+def test_everything_else_stays_as_it_is(text: str) -> None:
+    assert VARIABLES.expand(text) == text == escaped(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("${NOPE}", "NOPE is not set"),
+        ("$$$${BUCKET} ${NOPE}", "NOPE is not set"),
+        ("${BUCKET", "begins a variable"),
+        ("${BUCKET-x}", "begins a variable"),
+        ("${BUCKET:?x}", "begins a variable"),
+        ("${NOPE:-a{2}}", "begins a variable"),
+    ],
+)
+def test_what_cannot_be_expanded(text: str, says: str) -> None:
+    with pytest.raises(WrongValue, match=says) as caught:
+        expanded({"k": ["fine", text]}, VARIABLES, "top")
+    assert caught.value.path == ("top", "k", "1")
+
+
+@given(st.text() | PIECES)
+def test_any_text_can_be_written(text: str) -> None:
+    assert VARIABLES.expand(escaped(text)) == text
+
+
+@pytest.mark.parametrize("text", ["{" * 100_000, "$" * 100_000, "${A:-" * 20_000, "{date" * 20_000])
+def test_long_texts_take_no_longer_than_they_are(text: str) -> None:
+    assert VARIABLES.expand(escaped(text)) == text  # for minutes, if each brace began a search of its own
+
+
+@given(PIECES)
+def test_what_a_variable_holds_is_not_looked_at(value: str) -> None:
+    assert variables_at(0, {"V": value}).expand("<${V}>") == f"<{value}>"
+
+
+def test_a_number_from_a_variable_is_one_where_numbers_are_wanted() -> None:
+    said = {
+        "a": "${N}",
+        "b": "${NOPE:-0.25}",
+        "c": "${NOPE:-1e-3}",
+        "d": "7",
+        "e": "v${N}",
+        "f": "${NOPE:-7x}",
+    }
+    result = expanded(said, VARIABLES, numbers=True)
+    assert result == {"a": 7, "b": 0.25, "c": 0.001, "d": "7", "e": "v7", "f": "7x"}
+    assert [type(value) for value in result.values()] == [int, float, float, str, str, str]
+    assert expanded("${N}", VARIABLES) == "7"
+    assert expanded("${V}", variables_at(0, {"V": "9" * 5000}), numbers=True) == "9" * 5000
+
+
+def test_messages_show_the_names_of_variables_and_not_their_values() -> None:
+    environ = {"TOKEN": "s3cr\n3t", "LONG": "s3cr\n3t and more", "A": "e", "OTHER": "one"}
+    texts = ["x${TOKEN}", "${LONG}", "${A}"]
+    message = f"--seed x{environ['TOKEN']}: {environ['LONG']!r} and 'e' is no one number"
+    shown = without_secrets(message, texts, environ)
+    assert shown == "--seed x${TOKEN}: '${LONG}' and '${A}' is no one number"
+
+
+def test_hooks_are_not_shown_by_repr_and_travel() -> None:
+    hook = Hook(("curl", "s3cret"), "https://h/s3cret")
+    assert "s3cret" not in repr([hook])
+    assert pickle.loads(pickle.dumps(hook)) == hook
+
+
+def test_texts_are_as_they_are_written_and_types_as_yaml_has_them() -> None:
+    text = "a: no\nno: 010\nb: [1.10, 12:30, 2026-11-21, ~, 'null', +1]\n"
+    assert load_plain_texts(text) == {
+        "a": "no", "no": "010", "b": ["1.10", "12:30", "2026-11-21", None, "null", "+1"],
+    }  # fmt: skip
+    assert load_plain_yaml(text)["a"] is False
+
+
+@pytest.mark.parametrize("load", [load_plain_texts, load_plain_yaml])
+def test_yaml_that_is_none_says_where(load: type) -> None:
+    with pytest.raises(NotPlain) as caught:
+        load("a: 1\nb: [\n")
+    assert (caught.value.line, caught.value.column) == (3, 1)
+    with pytest.raises(NotPlain, match="'a' stands twice") as caught:
+        load("a: 1\nb: 2\n  \na: 3")
+    assert (caught.value.line, caught.value.column) == (4, 1)
+    with pytest.raises(NotPlain) as caught:
+        load("a: \0")
+    assert caught.value.line == 0
+    assert places_of_keys("a:\n  - b: 1")["a", "0", "b"] == (2, 5)
