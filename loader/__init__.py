@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardwright.loader.open import open_dataset
+    from shardwright.loader.open import open_dataset, pin
     from shardwright.loader.records import Records
     from shardwright.loader.selection import Resplit, ShardSlice, select
     from shardwright.loader.tf_dataset import load
@@ -20,10 +20,11 @@ _HOME = {
     "ShardSlice": "selection",
     "load": "tf_dataset",
     "open_dataset": "open",
+    "pin": "open",
     "select": "selection",
 }
 
-__all__ = ["Records", "Resplit", "ShardSlice", "load", "open_dataset", "select"]
+__all__ = ["Records", "Resplit", "ShardSlice", "load", "open_dataset", "pin", "select"]
 
 
 def __dir__() -> list[str]:

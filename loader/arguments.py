@@ -27,7 +27,7 @@ def require_seed(seed: object) -> None:
         raise UsageError(f"seed {seed!r}: write a whole number from 0 on.")
 
 
-def located(directory: str | os.PathLike[str]) -> str:
+def absolute(directory: str | os.PathLike[str]) -> str:
     """Returns where a directory is, whatever the working directory may be later.
 
     Raises:
@@ -36,4 +36,4 @@ def located(directory: str | os.PathLike[str]) -> str:
     path = os.fspath(directory)
     if not path:
         raise UsageError("The directory is an empty text; name the one that `shardwright convert` finished.")
-    return path if storage.is_remote(path) else os.path.abspath(path)
+    return path.rstrip("/") if storage.is_remote(path) else os.path.abspath(path)

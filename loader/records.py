@@ -15,11 +15,11 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from PIL import Image
 
-from shardwright.loader.arguments import at_least, located, require_seed
+from shardwright.loader.arguments import at_least, require_seed
 from shardwright.loader.batches import Batch, iterate_batches
 from shardwright.loader.decode import PictureReader, Pixels
 from shardwright.loader.labels_of_records import read_labels
-from shardwright.loader.open import open_dataset
+from shardwright.loader.open import located, read_dataset
 from shardwright.loader.selection import Predicate, Resplit, ShardSlice, select
 from shardwright.loader.shard_reader import ShardReader
 from shardwright.loader.values import FeatureReader, Value
@@ -52,7 +52,8 @@ class Records:
     temporary file that is kept for the next time.
 
     Args:
-      dataset_dir: the dataset directory, local or remote.
+      dataset_dir: the dataset directory, local or remote; of one with versions, `OUT` is the version that it
+        first meant in this process (`shardwright.loader.pin`), and `OUT@V` a certain one.
       split: `train`, `train+validation`, `all`, or slices such as `train[:80%]`.
       keep: names of the classes to keep, or a function of (key, class name) that says whether to.
       resplit: shares of new splits that `train` is divided into, or a `Resplit`.
@@ -77,7 +78,7 @@ class Records:
         unpacked_bytes: int = UNPACKED_BYTES,
     ) -> None:
         self.directory = located(dataset_dir)
-        self.dataset = open_dataset(self.directory)
+        self.dataset = read_dataset(self.directory)
         self._slices = select(self.dataset, split, self.directory, keep=keep, resplit=resplit)
         #: Where each slice begins among the records.
         self._starts = list(accumulate((len(item.numbers) for item in self._slices), initial=0))

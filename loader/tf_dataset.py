@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from shardwright.loader.arguments import at_least, located, require_seed
-from shardwright.loader.open import open_dataset
+from shardwright.loader.arguments import absolute, at_least, require_seed
+from shardwright.loader.open import located, read_dataset
 from shardwright.loader.selection import (
     Predicate,
     Resplit,
@@ -66,7 +66,9 @@ def load(
     The result knows its `cardinality()`, and has `num_examples` and `class_names`.
 
     Args:
-      dataset_dir: a directory that `shardwright convert` wrote, such as `out/` or `gs://bucket/out`.
+      dataset_dir: a directory that `shardwright convert` wrote, such as `out/` or `gs://bucket/out`; of one
+        with versions, `OUT` is the version that it first meant in this process (`shardwright.loader.pin`),
+        and `OUT@V` a certain one.
       split: `train`, `train+validation`, `all`, or slices as TFDS has them: `train[:80%]`, `test[-100:]`.
       batch_size: examples in a batch; None for single examples.
       image_size: (height, width), or one number for both, that pictures are resized to, with
@@ -92,7 +94,7 @@ def load(
       EngineError: if the storage failed.
     """
     directory = located(dataset_dir)
-    dataset = open_dataset(directory)
+    dataset = read_dataset(directory)
     size = _size(image_size)
     dtype = _dtype(dtype)
     _check(batch_size, shuffle, seed, repeat, augment)
@@ -249,7 +251,7 @@ def _cached(
     """Returns the dataset with a cache; files of other data or settings are never taken for its own."""
     if cache is True:
         return data.cache()
-    directory = located(cache)
+    directory = absolute(cache)
     with storage.faults("write", directory):
         storage.make_dirs(directory)
     name = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]

@@ -12,11 +12,13 @@ from itertools import islice
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.version import version_name
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract, contract_of_plan, infer_contract
 from shardwright.transforms.publish import repair_swap
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.sample import read_lazily
+from shardwright.transforms.versions.pointer import located
 
 _RECORDS_TO_INFER_FROM = 64
 
@@ -26,7 +28,7 @@ class Target:
     """What is read: a dataset directory, or TFRecord files of unknown origin.
 
     Attributes:
-      name: as the user wrote it.
+      name: as the user wrote it; of a dataset with versions, the one that it meant when the command began.
       directory: the dataset directory; None for foreign files.
       pattern: the glob pattern of foreign files.
     """
@@ -51,10 +53,11 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     shown = printable(name)
     storage.require_known("--dataset", name)
     repair_swap(name)
-    with storage.faults("look for", name):
-        finished = storage.exists(storage.join(name, DATASET_JSON))
+    directory = located(name)
+    with storage.faults("look for", directory):
+        finished = storage.exists(storage.join(directory, DATASET_JSON))
     if finished:
-        return Target(name, name, None)
+        return Target(version_name(directory) if directory != name else name, directory, None)
     if os.path.isdir(name) or (storage.is_remote(name) and "*" not in name and storage.list_files(name)):
         raise UsageError(
             f"--dataset {shown} has no dataset.json: the run that wrote it did not finish, or it "

@@ -25,9 +25,11 @@ from shardwright.schemas.drift import Described, Drift, Previous, drift_between
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.thresholds import Refusal, Thresholds, check, parse_thresholds, thresholds_from
+from shardwright.schemas.version import version_name
 from shardwright.transforms import storage
 from shardwright.transforms.publish import repair_swap
 from shardwright.transforms.result_files import write_result
+from shardwright.transforms.versions.pointer import located
 
 EXAMPLE = "shardwright diff pets-1/ pets-2/ --thresholds limits.yaml"
 
@@ -164,7 +166,8 @@ def images_since(previous: str, directory: str, beam_options: Any, progress: boo
     with _in_words_of_previous():
         before, after = _describe("OLD", previous), _describe("NEW", directory)
         changes = _changes(before, after, "", beam_options, progress)
-        return Previous(_with_measurements(before)._replace(name=printable(previous)), changes)
+        shown = printable(version_name(before.name))
+        return Previous(_with_measurements(before)._replace(name=shown), changes)
 
 
 @contextmanager
@@ -208,6 +211,7 @@ def _describe(what: str, name: str) -> Described:
         raise UsageError("diff compares two datasets; write shardwright diff OLD NEW.")
     storage.require_known(what, name)
     repair_swap(name)
+    name = located(name)
     path = storage.join(name, DATASET_JSON)
     with storage.faults("read", path):
         try:
@@ -230,7 +234,8 @@ def _drift(old: Described, new: Described, changes: Changes) -> Drift:
         raise UsageError(
             f"dataset.json or validation.json of {names} is damaged ({error!r}); restore it, or make it anew."
         ) from error
-    return replace(drift, datasets=type(drift.datasets)(*map(printable, drift.datasets)))
+    shown = (printable(version_name(name)) for name in drift.datasets)
+    return replace(drift, datasets=type(drift.datasets)(*shown))
 
 
 def _with_measurements(described: Described) -> Described:

@@ -38,7 +38,6 @@ _MAX_CLASSES_SHOWN = 40
 _MAX_FILES_SHOWN = 20
 _MAX_RECORDS = 10_000
 _MAX_THUMBNAILS = 1024
-_STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account")
 
 
 def inspect(
@@ -293,15 +292,6 @@ def _number(option: str, text: str, low: int, high: int) -> int:
         raise UsageError(f"--{option} {text}: {error}.") from None
 
 
-def _use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
-    """Lets those of Beam's options count that say how a storage is reached; there are no others here."""
-    for name in (token.partition("=")[0] for token in rest if token.startswith("--")):
-        if name not in _STORAGE_OPTIONS and not name.startswith("--s3_"):
-            hint = nearest(name, [f"--{option}" for option in known]) or "; see --help."
-            raise UsageError(f"Unknown option {name}{hint}")
-    storage.use_options(cli_options.beam_options(rest, known))
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `shardwright inspect`; returns the exit code."""
     verbose = False
@@ -309,9 +299,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         nonlocal verbose
         parser = cli_options.make_parser("shardwright inspect", "Shows what is inside a dataset.", EXAMPLE)
-        parser.epilog = (
-            f"example:\n  {EXAMPLE}\n\nBeam does not run, but its storage options count (--no_auth, ...)."
-        )
+        parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
         cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
         parser.add_argument(
             "--records", default="3", metavar="N", help="how many of the first records to show (default: 3)"
@@ -330,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
         if rest:
-            _use_storage_options(rest, cli_options.names_of(namespace))
+            cli_options.use_storage_options(rest, cli_options.names_of(namespace))
         place = cli_options.dataset_of(namespace)
         with quiet_engine(verbose):
             found = inspect(

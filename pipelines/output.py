@@ -11,6 +11,16 @@ from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WOR
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.version import (
+    INDEX_HTML,
+    LATEST_JSON,
+    LEASE_JSON,
+    METRICS_PROM,
+    VERSIONS_DIR,
+    is_version,
+    split_version,
+    version_name,
+)
 from shardwright.transforms import storage
 from shardwright.transforms.publish import repair_swap, staging_path
 from shardwright.transforms.sources.spool import Spool
@@ -34,11 +44,13 @@ def prepare_output(settings: ConvertSettings, described: bool = False) -> str:
         raise UsageError("--output is missing; name the dataset directory to write.")
     shown = printable(output)
     remote = storage.is_remote(output)
+    _check_no_version(output)
     if not remote:
         repair_swap(output)
         check_place(output)
     with storage.faults("list", output):
         files = storage.list_files(output)
+    _check_no_versions(output, files)
     staging = staging_path(output)
     if settings.resume and storage.list_files(staging):
         return staging
@@ -48,6 +60,67 @@ def prepare_output(settings: ConvertSettings, described: bool = False) -> str:
     if not settings.resume and not described:
         storage.remove_tree(staging)  # of an --overwrite that was given up
     return staging if settings.overwrite and files else output
+
+
+def _check_no_version(output: str) -> None:
+    """Checks that an output is no version, which is finished for ever, and has no such name."""
+    versions_of = split_version(version_name(output))[0]
+    if versions_of != output:
+        raise UsageError(
+            f"--output {printable(output)} is the name of a version, which only rebuilds write; name another "
+            f"place, or make the next one with shardwright rebuild --output {printable(versions_of)}."
+        )
+
+
+def _check_no_versions(output: str, files: Sequence[str]) -> None:
+    """Checks that no version would be mixed with what is written, or replaced by it."""
+    folders = (file.split("/") for file in files)
+    if LATEST_JSON in files or any(part[0] == VERSIONS_DIR and is_version(part[1]) for part in folders):
+        raise UsageError(
+            f"--output {printable(output)} holds versions, and a conversion there would be the end of all of "
+            "them; make the next one with shardwright rebuild, or choose another place."
+        )
+
+
+def check_versioned_output(output: str) -> None:
+    """Checks that an output holds versions, or nothing yet; writes nothing.
+
+    Raises:
+      UsageError: if it is missing, no directory, or holds something else.
+      EngineError: if it cannot be written to.
+    """
+    if not output:
+        raise UsageError("--output is missing; name the directory that holds the versions of the dataset.")
+    shown = printable(output)
+    _check_no_version(output)
+    if not storage.is_remote(output):
+        check_place(output)
+    with storage.faults("list", output):
+        if storage.exists(storage.join(output, DATASET_JSON)):
+            raise UsageError(
+                f"--output {shown} is a dataset made by convert, and rebuild keeps versions; choose another "
+                f"place, and carry its plan on with --plan_from {shown}."
+            )
+        kept = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
+        found = _top_files(output)
+        if all(file.startswith(kept) for file in found):
+            return
+    if any(is_version(file.rstrip("/")) for file in found):
+        above = printable(os.path.dirname(output.rstrip("/"))) or "."
+        raise UsageError(f"--output {shown} is where versions lie; name the directory above it, {above}.")
+    raise UsageError(f"--output {shown} holds files and no versions; choose another place, or empty it.")
+
+
+def _top_files(output: str) -> list[str]:
+    """Returns the names directly in an output, those of folders with a slash."""
+    if not storage.is_remote(output):
+        entries = os.scandir(output) if os.path.isdir(output) else ()
+        return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
+    prefix = output.rstrip("/") + "/"
+    if not storage.has_folders(output):
+        return storage.list_files(output)
+    files = [item.path.removeprefix(prefix) for item in storage.list_objects(output, deep=False)]
+    return sorted([*files, *(f"{name}/" for name in storage.list_folders(output))])
 
 
 def check_remote_writable(output: str) -> None:

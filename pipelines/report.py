@@ -54,7 +54,7 @@ def report(
 
     Args:
       dataset: a dataset directory, or a pattern of TFRecord files.
-      previous: the dataset to compare it with; empty for none.
+      previous: the dataset to compare it with; empty for none, or for what the `diff.json` of a version says.
       output: where the page goes; empty for the dataset's own `report.html`.
       beam_options: Beam's PipelineOptions, or a list of its command-line options, for the comparison.
       progress: whether to show the comparison's progress on stderr.
@@ -88,7 +88,7 @@ def report(
             from shardwright.pipelines.diff import drift_since
 
             drift = drift_since(previous, target.directory, as_beam_options(beam_options), progress)
-        data = gather(target.directory, drift=drift, drawn=drawn)
+        data = gather(target.directory, drift=drift, page=path, drawn=drawn)
     page = render(data).encode()
     write_result(path, page, "--output", "page")
     return ReportResult(path, len(page), data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TextIO
 
 from rich.box import SIMPLE
@@ -35,14 +35,28 @@ def one_line(text: str) -> str:
 
 
 def print_table(
-    out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = ""
+    out: Console,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    title: str = "",
+    whole: Collection[str] = (),
 ) -> None:
-    """Prints a table; numbers stand to the right, text is shown as it is, in full."""
+    """Prints a table; numbers stand to the right, text is shown as it is, in full.
+
+    Args:
+      out: where.
+      columns: their names.
+      rows: of as many values.
+      title: above it.
+      whole: columns that are copied from, so that others are folded before they are.
+    """
     rows = [list(row) for row in rows]
     table = Table(box=SIMPLE, title=Text(title) if title else None, title_justify="left")
     for i, name in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            Text(name), justify="right" if numeric else "left", overflow="fold", no_wrap=name in whole
+        )
     for row in rows:
         table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else str(c)) for c in row))
     out.print(table)

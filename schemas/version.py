@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Severity
+from shardwright.schemas.errors import UsageError
 
 FORMAT_VERSION = 1
 VERSIONS_DIR = "versions"
@@ -24,8 +26,9 @@ DIFF_JSON = "diff.json"
 PINNED_JSON = "pinned.json"
 CHECKS_DIR = "_checks"
 
+_TYPES: Mapping[str, Any] = {"str": str, "int": int, "float": (int, float), "Mapping[str, int]": dict}
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
-_VERSION = re.compile(r"\d{8}T\d{6}Z")
+_VERSION = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 
 
 class VersionState(StrEnum):
@@ -59,7 +62,8 @@ class GateRefusal(NamedTuple):
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> GateRefusal:
         """Reads a stored refusal."""
-        return GateRefusal(value["gate"], value["name"], Severity(value["severity"]), value["message"])
+        gate, name, message = (str(value[key]) for key in ("gate", "name", "message"))
+        return GateRefusal(gate, name, Severity(value["severity"]), message)
 
 
 @dataclass(frozen=True)
@@ -70,15 +74,19 @@ class VersionRecord:
       version: its name.
       state: how far it came.
       created: when it was begun, in seconds since the epoch.
-      finished: when it was published or refused; 0 before.
+      finished: when it was refused, or the pointer was switched to it; 0 before.
       previous: the version that it was made from; empty for the first.
       fingerprint: of its `dataset.json`; empty before that.
       records: in all splits.
       total_bytes: of all shards.
+      classes: how many it has.
+      findings: of its validation, how many of each code.
       work: what was done for it: shards, reused_shards, converted, copied (records), quarantined.
       changes: kind -> images, against the version before (`schemas/changes.py`).
       refusals: what the gates said.
       accepted: refusals that somebody let pass, by gate or name.
+      holder: what tells the run that made it from any other, as in its lease.
+      pinned: whether it stays whatever retention says; told by `pinned.json`, and not stored here.
     """
 
     version: str
@@ -89,15 +97,25 @@ class VersionRecord:
     fingerprint: str = ""
     records: int = 0
     total_bytes: int = 0
+    classes: int = 0
+    findings: Mapping[str, int] = field(default_factory=dict)
     work: Mapping[str, int] = field(default_factory=dict)
     changes: Mapping[str, int] = field(default_factory=dict)
     refusals: tuple[GateRefusal, ...] = ()
     accepted: tuple[str, ...] = ()
+    holder: str = ""
+    pinned: bool = False
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it passed its gates and nobody knows of readers who got it, unless the pointer names it."""
+        return self.state is VersionState.PUBLISHED and not self.finished
 
     def dumps(self) -> str:
         """Returns the document as it is stored."""
         refusals = [refusal.as_json() for refusal in self.refusals]
         document = {"format_version": FORMAT_VERSION, **asdict(self), "refusals": refusals}
+        del document["pinned"]
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
@@ -113,8 +131,10 @@ class VersionRecord:
                 raise ValueError("it is of another format_version")
             value["state"] = VersionState(value["state"])
             value["refusals"] = tuple(map(GateRefusal.from_json, value["refusals"]))
-            value["accepted"] = tuple(value["accepted"])
-            return VersionRecord(**value)
+            value["accepted"] = tuple(map(str, value["accepted"]))
+            record = VersionRecord(**value)
+            _check_types(record)
+            return record
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"it is damaged ({error!r})") from error
 
@@ -127,7 +147,7 @@ class Pointer:
       version: its name.
       fingerprint: of its `dataset.json`.
       published: when the pointer was switched, in seconds since the epoch.
-      previous: the version that it pointed to before; empty for the first.
+      previous: the version that a rollback goes to, which it pointed to before; empty for none.
     """
 
     version: str
@@ -151,11 +171,21 @@ class Pointer:
             if value.pop("format_version") != FORMAT_VERSION:
                 raise ValueError("it is of another format_version")
             pointer = Pointer(**value)
+            _check_types(pointer)
             if not is_version(pointer.version):
                 raise ValueError(f"{pointer.version!r} is no version")
             return pointer
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"it is damaged ({error!r})") from error
+
+
+def _check_types(document: VersionRecord | Pointer) -> None:
+    """Checks that values have the types that are declared, as far as somebody counts on them."""
+    for item in fields(document):
+        value, wanted = getattr(document, item.name), _TYPES.get(str(item.type))
+        numbers = value.values() if isinstance(value, dict) else ()
+        if (wanted and not isinstance(value, wanted)) or not all(isinstance(n, int) for n in numbers):
+            raise ValueError(f"its {item.name} is {value!r:.80}")
 
 
 def is_version(name: str) -> bool:
@@ -169,23 +199,43 @@ def next_version(now: float, existing: Iterable[str]) -> str:
     Args:
       now: seconds since the epoch.
       existing: names of all versions there are.
+
+    Raises:
+      UsageError: if the newest one is called after a time that none can follow.
     """
-    wanted = int(now)
-    for name in filter(is_version, existing):
-        wanted = max(wanted, _seconds_of(name) + 1)
-    return time.strftime(_TIME_FORMAT, time.gmtime(wanted))
-
-
-def _seconds_of(name: str) -> int:
-    import calendar
-
-    return calendar.timegm(time.strptime(name, _TIME_FORMAT))
+    newest = max(filter(is_version, existing), default="")
+    earliest = int(created_at(newest)) + 1 if newest else 0
+    made = time.strftime(_TIME_FORMAT, time.gmtime(max(int(now), earliest)))
+    if not is_version(made) or made <= newest:
+        raise UsageError(
+            f"Version {newest} is called after a time that none can follow; rename or remove its directory."
+        )
+    return made
 
 
 def split_version(path: str) -> tuple[str, str]:
     """Returns a path without the version behind its last `@`, and that version; empty without one."""
     base, at, version = path.rstrip("/").rpartition("@")
     return (base, version) if at and base and is_version(version) else (path, "")
+
+
+def created_at(name: str) -> float:
+    """Returns when a version was begun by its name, in seconds since the epoch; 0 for a time that is none."""
+    try:
+        return float(calendar.timegm(time.strptime(name, _TIME_FORMAT)))
+    except ValueError:
+        return 0.0
+
+
+def version_name(directory: str) -> str:
+    """Returns `OUT@V` for the dataset directory of a version; any other one as it is."""
+    output, slash, folder = directory.rstrip("/").rpartition(f"/{VERSIONS_DIR}/")
+    return f"{output}@{folder}" if slash and is_version(folder) else directory
+
+
+def check_file(shard: str) -> str:
+    """Returns where it stands, inside the directory of a version, what was found in a shard."""
+    return f"{CHECKS_DIR}/{shard}.json.gz"
 
 
 def version_path(output: str, version: str) -> str:

@@ -201,7 +201,8 @@ def test_wrong_arguments_are_said(small: Path, more: dict[str, Any], what: str) 
 
 def test_a_storage_that_tensorflow_cannot_read_is_said(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = open_dataset(small)
-    monkeypatch.setattr("shardwright.loader.tf_dataset.open_dataset", lambda path: dataset)
+    monkeypatch.setattr("shardwright.loader.tf_dataset.located", lambda path: path)
+    monkeypatch.setattr("shardwright.loader.tf_dataset.read_dataset", lambda path: dataset)
     with pytest.raises(UsageError) as error:
         load("s3://bucket/out")
     assert "reads no s3://" in error.value.message

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from headless import CHROMIUM, Browser
+from headless import CHROMIUM, CONTRASTS, Browser
 
 from shardwright.transforms.report.render import render
 
@@ -18,32 +18,6 @@ from report_samples import HOSTILE, made_up
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 
 _PHONE, _DESK = 360, 1200
-#: Contrast of each piece of text with what is behind it, by WCAG's formula; the lowest ones.
-_CONTRASTS = """
-(() => {
-  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
-    .map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
-  const behind = (element) => {
-    for (let e = element; e; e = e.parentElement) {
-      const color = parse(getComputedStyle(e).backgroundColor);
-      if (color.length === 3 || color[3] === 1) return color;
-    }
-    return [255, 255, 255];
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
-    if (element.closest("script, style, svg")) continue;
-    const [a, b] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
-    found.push([(Math.max(a, b) + .05) / (Math.min(a, b) + .05), element.className || element.tagName]);
-  }
-  return found.sort((x, y) => x[0] - y[0])[0];
-})()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +85,7 @@ def test_landmarks_and_headings_are_there_for_a_screen_reader(browser: Browser, 
 @pytest.mark.parametrize("dark", [False, True])
 def test_all_text_stands_out_from_its_background(browser: Browser, page: str, dark: bool) -> None:
     browser.open(page, _DESK, dark=dark)
-    ratio, where = browser.run(_CONTRASTS)
+    ratio, where = browser.run(CONTRASTS)
     assert ratio >= 4.5, where
 
 

@@ -21,10 +21,14 @@ _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
 #: Inches at 72 a inch: 340 x 230 units, in which letters have the size that they have in CSS pixels.
 _SIZE = (340 / 72, 230 / 72)
+_WIDE = (900 / 72, 240 / 72)
 _FONT = 11
 #: Colours that stand for those of the page, which differ by day and night.
 _INK, _FAINT, _MAIN, _SOFT = "#010101", "#020202", "#030303", "#040404"
-_VARIABLES = {_INK: "--ink-2", _FAINT: "--line", _MAIN: "--c0", _SOFT: "--c0-soft"}
+_BAD, _CARD = "#050505", "#060606"
+_VARIABLES = {
+    _INK: "--ink-2", _FAINT: "--line", _MAIN: "--c0", _SOFT: "--c0-soft", _BAD: "--error", _CARD: "--card",
+}  # fmt: skip
 #: Groups of matplotlib's settings that such charts depend on.
 _DRAWN = (
     "axes", "figure", "font", "grid", "lines", "mathtext", "patch", "path", "savefig", "scatter", "svg",
@@ -35,6 +39,7 @@ _ALONE = threading.Lock()
 _FONT_STYLE = re.compile(r"font: ([\d.]+)px [^;]*")
 #: Points of a scatter and of a curve that are drawn, at most.
 _MAX_POINTS = 400
+_MAX_DOTS = 60
 _TABLE_ROWS = 24
 
 
@@ -56,12 +61,13 @@ class Chart(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
 
 
-def _draw(name: str, plot: Callable[[Any], None]) -> str:
+def _draw(name: str, plot: Callable[[Any], None], size: tuple[float, float] = _SIZE) -> str:
     """Draws a chart as an SVG element.
 
     Args:
       name: tells its ids from those of the page's other charts.
       plot: draws on matplotlib's Axes.
+      size: in inches.
     """
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells users of its cache
     import matplotlib
@@ -80,7 +86,7 @@ def _draw(name: str, plot: Callable[[Any], None]) -> str:
     defaults: Any = matplotlib.rcParamsDefault
     plain = {name: defaults[name] for name in defaults if name.partition(".")[0] in _DRAWN}
     with _ALONE, matplotlib.rc_context(plain | style):
-        figure = Figure(figsize=_SIZE, layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         axes: Any = figure.add_subplot()
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
@@ -206,6 +212,75 @@ def size_scatter(sizes: Sequence[tuple[int, int]]) -> Chart:
         ("width × height", "pictures"),
         tuple((f"{w} × {h}", f"{count:,}") for (w, h), count in common[:_TABLE_ROWS]),
     )
+
+
+class TimePoint(NamedTuple):
+    """Records that there were at a time.
+
+    Attributes:
+      seconds: since the epoch.
+      records: that there were.
+      kind: one of `TIME_MARKS`.
+    """
+
+    seconds: float
+    records: int
+    kind: str
+
+
+#: Kind of point -> how it is drawn: those that never counted lie beside the line.
+TIME_MARKS = {
+    "published": {"marker": "o", "color": _MAIN, "s": 30},
+    "withdrawn": {"marker": "o", "color": _CARD, "edgecolors": _INK, "linewidths": 1.6, "s": 34},
+    "refused": {"marker": "x", "color": _BAD, "linewidths": 2, "s": 38},
+}
+
+
+def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
+    """Draws how many records the versions of a dataset have, in the order of time.
+
+    Args:
+      points: at least one of each version, the oldest first.
+      wide: whether it is for a screen or for a phone.
+    """
+    counted = [point for point in points if point.kind != "refused"]
+    step = max(1, math.ceil(len(counted) / _MAX_POINTS))
+    line = [*counted[:-1:step], *counted[-1:]]
+    # Dots that touch are a thicker line: then those alone are drawn that are not as the rest.
+    marked = [point for point in points if point.kind != "published"][-_MAX_POINTS:]
+    marked += [point for point in line if point.kind == "published"] if len(line) <= _MAX_DOTS else []
+
+    def plot(axes: Any) -> None:
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        axes.plot([_day(point) for point in line], [p.records for p in line], color=_MAIN, linewidth=1.6)
+        for kind, mark in TIME_MARKS.items():
+            of_kind = [point for point in marked if point.kind == kind]
+            axes.scatter([_day(p) for p in of_kind], [p.records for p in of_kind], zorder=3, **mark)
+        low, high = (limit(point.records for point in [*line, *marked]) for limit in (min, max))
+        # A small change is seen, and is seen to be small.
+        axes.set_ylim(0 if low < 0.8 * high else 0.78 * high, max(1, 1.04 * high))
+        _whole(axes)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if high < 1e6 else short(value))
+        # Fewer ticks at most, for so few at least, and the locator warns that it has no such interval.
+        dates = AutoDateLocator(minticks=3, maxticks=8) if wide else AutoDateLocator(minticks=2, maxticks=5)
+        axes.xaxis.set_major_locator(dates)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))
+        axes.set_ylabel("records")
+
+    told = counted or points
+    return Chart(
+        "Records over time",
+        f"From {told[0].records:,} to {told[-1].records:,} records in {len(told):,} versions.",
+        _draw("time-wide" if wide else "time", plot, _WIDE if wide else _SIZE),
+        ("records",),
+        (),
+    )
+
+
+def _day(point: TimePoint) -> float:
+    """Returns a time as matplotlib counts it: in days since the epoch."""
+    return point.seconds / 86_400
 
 
 def histogram(

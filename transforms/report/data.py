@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from shardwright.schemas.version import VersionRecord
+
 #: Findings shown one by one, per code and in all.
 MAX_ROWS_PER_CODE, MAX_ROWS = 60, 600
 #: Quarantined images listed one by one.
@@ -149,6 +151,20 @@ class Checked:
     when: str = ""
 
 
+class OfVersion(NamedTuple):
+    """Which version of a dataset it is.
+
+    Attributes:
+      name: of the version.
+      record: its `version.json`; None if that cannot be read.
+      list_page: that of all versions, seen from this page; empty where it is not.
+    """
+
+    name: str
+    record: VersionRecord | None
+    list_page: str = ""
+
+
 @dataclass(frozen=True)
 class ReportData:
     """Everything that the page shows.
@@ -173,6 +189,7 @@ class ReportData:
       sampled: sizes of the pictures that were read for this page.
       quarantine: some of the images left out for a fault.
       drift: what `diff` said of the previous dataset; None without one.
+      of_version: which version of a dataset it is; None for a dataset without versions.
       left_out: what could not be read, a sentence each.
     """
 
@@ -195,6 +212,7 @@ class ReportData:
     sampled: tuple[Facts, ...] = ()
     quarantine: tuple[Quarantined, ...] = ()
     drift: Mapping[str, Any] | None = None
+    of_version: OfVersion | None = None
     left_out: tuple[str, ...] = ()
 
     @property

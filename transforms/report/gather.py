@@ -6,30 +6,50 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from shardwright.schemas import __version__
-from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset, is_about
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    REPORT_HTML,
+    STATISTICS_JSON,
+    VALIDATION_JSON,
+    Dataset,
+    is_about,
+)
+from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import settings_json
+from shardwright.schemas.version import (
+    DIFF_JSON,
+    INDEX_HTML,
+    VERSION_JSON,
+    VersionRecord,
+    split_version,
+)
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract, contract_of_plan, infer_contract
+from shardwright.transforms.dataset_files import dataset_name
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.sample import read_lazily
 from shardwright.transforms.report.data import (
     ClassSheet,
     Facts,
+    OfVersion,
     Quarantined,
     RecordAt,
     ReportData,
     Sample,
 )
 from shardwright.transforms.report.findings import read_validation
+from shardwright.transforms.report.measures import as_mapping
 from shardwright.transforms.report.quarantine import read_quarantine, with_pictures
 from shardwright.transforms.report.samples import NO_CLASS, choose_sheets
 from shardwright.transforms.report.thumbnails import Seen, read_thumbnails, thumbnail_of
+from shardwright.transforms.report.version_view import place_of
+from shardwright.transforms.versions.listing import read_version_record
 
 #: Documents beyond this size are not read for the page.
 _MAX_DOCUMENT = 400_000_000
@@ -46,6 +66,8 @@ def gather(
     validation: Document | None = None,
     statistics: Document | None = None,
     drift: Document | None = None,
+    record: VersionRecord | None = None,
+    page: str | None = None,
     drawn: str = "",
 ) -> ReportData:
     """Gathers what the page of a dataset shows.
@@ -54,7 +76,9 @@ def gather(
       directory: of the dataset.
       validation: what `validation.json` is about to hold; None to read it.
       statistics: what `statistics.json` is about to hold; None to read it.
-      drift: what `diff` found compared with the previous dataset.
+      drift: what `diff` found compared with the previous dataset; None to read the `diff.json` of a version.
+      record: what `version.json` is about to hold; None to read it, where the directory is a version's.
+      page: where the page goes, for its links; None for its place in the directory.
       drawn: when the page is drawn.
 
     Raises:
@@ -65,9 +89,41 @@ def gather(
     with storage.faults("read", path):
         dataset = Dataset.from_bytes(storage.read_bytes(path), path)
     try:
-        return _gather(directory, dataset, validation, statistics, drift, drawn)
+        data = _gather(directory, dataset, validation, statistics, drift, drawn)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{printable(path)} is damaged ({error!r}); restore it or convert again.") from error
+    return _as_version(data, directory, record, page)
+
+
+def _as_version(
+    data: ReportData, directory: str, record: VersionRecord | None, page: str | None
+) -> ReportData:
+    """Adds what makes a dataset a version of one; changes nothing of other datasets."""
+    place, version = place_of(directory)
+    if not version:
+        return data
+    output, left_out = split_version(place)[0], list(data.left_out)
+    if record is None:
+        try:
+            record = read_version_record(output, version)
+        except ShardwrightError:
+            left_out.append(f"{VERSION_JSON} cannot be read: how far version {version} came is not known.")
+    drift = data.drift
+    if drift is None:
+        drift = _stored(directory, DIFF_JSON, left_out)
+        if drift is not None and as_mapping(drift.get("fingerprints")).get("new") != data.fingerprint:
+            left_out.append(f"{DIFF_JSON} is about another build.")
+            drift = None
+    beside = page is None or page == storage.join(directory, REPORT_HTML)
+    return replace(
+        data,
+        # Its directory is called after the version, which says nothing of what is in it.
+        name=dataset_name(output) if data.name == version else data.name,
+        place=printable(place),
+        drift=drift,
+        of_version=OfVersion(version, record, f"../../{INDEX_HTML}" if beside else ""),
+        left_out=tuple(left_out),
+    )
 
 
 def _gather(

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.resources import files
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.units import format_size
-from shardwright.transforms.report.data import MAX_PAGE_BYTES, ReportData, Thumbnail
+from shardwright.transforms.report.data import MAX_PAGE_BYTES, ReportData
 from shardwright.transforms.report.drift_view import drift_view
 from shardwright.transforms.report.flow import draw_flow, flow_nodes
 from shardwright.transforms.report.meanings import MEANINGS
@@ -24,6 +18,8 @@ from shardwright.transforms.report.measures import (
     size_charts,
     spread_rows,
 )
+from shardwright.transforms.report.pages import draw_page, environment
+from shardwright.transforms.report.version_view import shell_word, version_view
 from shardwright.transforms.report.view import (
     AMOUNTS,
     Amount,
@@ -32,9 +28,6 @@ from shardwright.transforms.report.view import (
     percent,
     reduced,
 )
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 _WIDE, _NARROW = 900, 330
 _MAX_SPLITS = 40
@@ -61,19 +54,17 @@ def render(data: ReportData) -> str:
 
 
 def _render(data: ReportData, amount: Amount) -> str:
-    environment = _environment()
     nodes = flow_nodes(data.ledger, list(data.splits))
     listed = sum(node.files for node in nodes)
     groups = code_groups(data)
     drift = drift_view(data.drift)
     checked = data.checked
     reasons = data.ledger.get("reasons", {}).get("quarantined", {})
-    script, style = _resource("script.js"), _resource("style.css")
     context = {
         "data": data,
         "checked": checked,
         "depth": _DEPTHS.get(checked.mode, "") if checked else "",
-        "advice": _advice(data, environment),
+        "advice": _advice(data),
         "groups": groups,
         "meanings": _Meanings(MEANINGS),
         "nodes": nodes,
@@ -96,80 +87,20 @@ def _render(data: ReportData, amount: Amount) -> str:
         "best": best_channels(channels),
         "look_charts": look_charts(data),
         "drift": drift,
+        "version": version_view(data.place, data.of_version.name, data.of_version.record)
+        if data.of_version
+        else None,
         "settings": [
             (name, _setting(value)) for name, value in data.settings.items() if value not in _NOTHING
         ],
         "formats": _formats(data),
         "sections": _sections(data, drift is not None, bool(nodes)),
         "percent": percent,
-        "policy": _policy(script),
-        "style": environment.filters["drawing"](style),
-        "script": environment.filters["drawing"](script),
         "fewer": amount != AMOUNTS[0],
         "limit": MAX_PAGE_BYTES,
         "most_letters": amount.letters,
     }
-    return environment.get_template("report.html").render(context)
-
-
-@cache
-def _environment() -> Environment:
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FunctionLoader(_resource),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "shown": shown,
-        "base": _base,
-        "number": lambda value: f"{value:,}",
-        "counted": lambda value, noun: f"{value:,} {noun}{'' if value == 1 else 's'}",
-        "size": format_size,
-        "data_uri": _data_uri,
-        "decimals": lambda values: ", ".join(f"{value:.4f}" for value in values),
-        # For what this package itself has drawn or brings along, never for anything from the data.
-        "drawing": Markup,
-    }
-    return environment
-
-
-@cache
-def _resource(name: str) -> str:
-    return files("shardwright.transforms.report").joinpath("page", name).read_text("utf-8")
-
-
-def _policy(script: str) -> str:
-    """Returns the page's Content-Security-Policy: nothing from outside, no script but its own."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    )
-
-
-def shown(text: object, letters: int | None = None) -> str:
-    """Returns a text from the data as the page shows it: not too long, nothing invisible in it.
-
-    Signs that cannot be seen, or that would turn the direction of what follows, stand as Python writes them.
-    """
-    whole = printable(str(text)).replace(LABEL_SEPARATOR, ", ")
-    limit = letters or AMOUNTS[0].letters
-    cut = whole if len(whole) <= limit else f"{whole[: max(1, limit - 1)]}…"
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
-
-
-def _base(key: str) -> str:
-    """Returns the last part of a key, for places where there is no room for more."""
-    return key.rstrip("/").rpartition("/")[2] or key
-
-
-def _data_uri(picture: Thumbnail) -> str:
-    return "data:image/jpeg;base64," + base64.b64encode(picture.jpeg).decode()
+    return draw_page("report.html", context)
 
 
 class _Meanings(dict[str, str]):
@@ -177,16 +108,16 @@ class _Meanings(dict[str, str]):
         return ""
 
 
-def _advice(data: ReportData, environment: Environment) -> Mapping[str, Any]:
+def _advice(data: ReportData) -> Mapping[str, Any]:
     """Returns which command adds what is missing."""
-    line = environment.from_string(
+    line = environment().from_string(
         "{{ before }} <code>shardwright validate --dataset <bdi>{{ place | shown(200) }}</bdi>"
         "{{ option }}</code> {{ after }}"
     )
 
     def command(before: str, option: str, after: str) -> Any:
-        return environment.filters["drawing"](
-            line.render(before=before, place=data.place or "DIR", option=option, after=after)
+        return environment().filters["drawing"](
+            line.render(before=before, place=shell_word(data.place or "DIR"), option=option, after=after)
         )
 
     return {

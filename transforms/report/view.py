@@ -12,6 +12,7 @@ from shardwright.transforms.report.charts import (
     class_curve,
 )
 from shardwright.transforms.report.data import ReportData, ShownFinding
+from shardwright.transforms.report.pages import LETTERS
 from shardwright.transforms.report.samples import class_totals, ranked
 
 #: Classes whose bars are all shown; of more the largest and the smallest so many.
@@ -31,7 +32,7 @@ class Amount(NamedTuple):
     pictures: float = 1.0
     rows: int = 600
     classes: int = _LISTED_CLASSES
-    letters: int = 120
+    letters: int = LETTERS
 
 
 #: Tried in turn until the page is small enough.

@@ -17,7 +17,8 @@ from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReaso
 from shardwright.schemas.dataset import STATISTICS_JSON
 from shardwright.transforms.report.data import MAX_PAGE_BYTES, ReportData
 from shardwright.transforms.report.meanings import MEANINGS
-from shardwright.transforms.report.render import render, shown
+from shardwright.transforms.report.pages import shown
+from shardwright.transforms.report.render import render
 
 _VOID = frozenset({"meta", "img", "input", "link", "br"})
 #: Every element that the page has; anything else has come in from the data.

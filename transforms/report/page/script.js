@@ -42,6 +42,12 @@
       }
     });
   }
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    const there = new Date(time.dateTime);
+    if (there.getTimezoneOffset() && !isNaN(there)) {
+      time.append(`, ${there.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })} here`);
+    }
+  }
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details:not(.group)")) details.open = true;
   });

@@ -1,0 +1,195 @@
+"""`shardwright publish`: has readers get a version that a gate refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.datasets import read_dataset
+from shardwright.pipelines.prepare import as_beam_options
+from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published
+from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.tables import console
+from shardwright.pipelines.versions import output_of, read_versions, redraw_index
+from shardwright.schemas.codes import ExitCode, Severity
+from shardwright.schemas.errors import DataRefused, UsageError, nearest
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.version import Pointer, VersionRecord, VersionState, split_version
+from shardwright.transforms.report.version_view import accept_command, is_accepted, shell_word
+from shardwright.transforms.versions.listing import no_such_version, write_version_record
+from shardwright.transforms.versions.pointer import located, switch_pointer
+
+EXAMPLE = "shardwright publish pets/@20261121T020000Z --accept drift"
+#: Names of gates, which may be accepted whether or not they refused.
+_GATES = ("all", "findings", "drift", "bad_images", "rolled_back")
+_SHOWN = 3
+
+
+class PublishResult(NamedTuple):
+    """A version that readers get.
+
+    Attributes:
+      output: the directory that holds the versions.
+      version: the one that readers get now.
+      left: the one that they got before; empty if it is the same, or there was none.
+      accepted: what was let pass: refusals' names, or their gates.
+      warning: what went wrong besides; empty for nothing.
+    """
+
+    output: str
+    version: str
+    left: str
+    accepted: tuple[str, ...] = ()
+    warning: str = ""
+
+
+def publish(
+    version: str | os.PathLike[str], *, accept: str | Sequence[str] = (), beam_options: Any = None
+) -> PublishResult:
+    """Publishes a version that a gate refused: the same as `shardwright publish`, as a function.
+
+    Args:
+      version: of which directory, and which one: `OUT@V`.
+      accept: refusals to let pass, by their names or by those of gates (findings, drift, bad_images,
+        rolled_back), or `all`; a text with commas, or a list.
+      beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
+
+    Returns:
+      What readers get now.
+
+    Raises:
+      UsageError: there is no such version, or nothing of the kind was refused; nothing was changed.
+      DataRefused: something else was refused, too; nothing was changed.
+      EngineError: another process switched meanwhile, or the storage or the machine failed.
+    """
+    if beam_options is not None:
+        as_beam_options(beam_options)
+    output, name = split_version(os.fspath(version))
+    output = output_of(output)
+    records = read_versions(output)
+    if not name:
+        raise UsageError(_which_one(output, records))
+    if name not in records:
+        raise no_such_version(output, name, list(records))
+    record = records[name]
+    fingerprint = read_dataset(located(f"{output}@{name}")).fingerprint  # says so if it is not complete
+    pointer, tag = current_pointer(output, damaged_is_none=True)
+    current = pointer.version if pointer else ""
+    given = [accept] if isinstance(accept, str) else list(accept)
+    given = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    accepted = _accepted(output, record, given)
+    if record.state in (VersionState.WITHDRAWN, VersionState.PUBLISHED) and name != current:
+        _check_unseen(output, record, current)
+    if current != name:
+        before = records.get(current)
+        stays = before is not None and before.state is VersionState.PUBLISHED
+        earlier = current if stays else newest_published(records, name)
+        if not switch_pointer(output, Pointer(name, fingerprint, time.time(), earlier), tag):
+            raise moved_meanwhile(output)
+    # After the switch: cut off before, the same command does all of it again.
+    if record.state is VersionState.REFUSED:
+        write_version_record(output, replace(record, state=VersionState.PUBLISHED, accepted=accepted))
+    return PublishResult(output, name, "" if current == name else current, accepted, redraw_index(output))
+
+
+def _which_one(output: str, records: Mapping[str, VersionRecord]) -> str:
+    refused = [name for name, record in records.items() if record.state is VersionState.REFUSED]
+    said = f"shardwright publish takes one version, {shell_word(output)}@V"
+    if not refused:
+        return f"{said}, and none is refused; see shardwright versions {shell_word(output)}."
+    return f"{said}; refused are {', '.join(refused[: -_SHOWN - 1 : -1])}."
+
+
+def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple[str, ...]:
+    """Returns what is let pass of a version, now and before.
+
+    Raises:
+      UsageError: if what is given names no refusal.
+      DataRefused: if there are others.
+    """
+    place = f"{output}@{record.version}"
+    errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
+    known = dict.fromkeys(word for refusal in record.refusals for word in (refusal.name, refusal.gate))
+    for word in given:
+        if word not in known and word not in _GATES:
+            hint = nearest(word, [*known, *_GATES])
+            refused = ", ".join(dict.fromkeys(refusal.name for refusal in errors))
+            reason = f"it was refused for {printable(refused)}" if refused else "nothing was; leave it out"
+            raise UsageError(
+                f"--accept {printable(word)}: no gate refused {printable(place)} for that"
+                + (hint or f"; {reason}.")
+            )
+    if not errors:
+        return record.accepted
+    accepted = tuple(dict.fromkeys((*record.accepted, *given)))
+    still = [refusal for refusal in errors if not is_accepted(refusal, accepted)]
+    if not still or record.state is not VersionState.REFUSED:
+        return accepted
+    said = "; ".join(refusal.message.rstrip(".") for refusal in still[:_SHOWN])
+    more = f"; and {len(still) - _SHOWN} more" if len(still) > _SHOWN else ""
+    command = accept_command(place, replace(record, accepted=accepted))
+    base, _, rest = command.partition(" --accept ")
+    words = ",".join(dict.fromkeys((*given, *filter(None, rest.split(",")))))
+    raise DataRefused(
+        f"{printable(place)} is not published, for it is refused: {printable(said)}{more}; if that is right, "
+        f"run {base} --accept {words}."
+    )
+
+
+def _check_unseen(output: str, record: VersionRecord, current: str) -> None:
+    """Checks that a version that passed its gates has not been the latest before.
+
+    Raises:
+      UsageError: if it has, so that it is a matter of going back.
+    """
+    if record.state is VersionState.PUBLISHED and record.version > current:
+        return  # its rebuild ended between its gates and the switch
+    word = "was rolled back" if record.state is VersionState.WITHDRAWN else "was published before"
+    raise UsageError(
+        f"{printable(output)}@{record.version} {word}; have readers get it again with shardwright rollback "
+        f"{shell_word(output)} {record.version}."
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright publish`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser(
+            "shardwright publish", "Has readers get a version that a gate refused.", EXAMPLE
+        )
+        parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
+        parser.add_argument("version", metavar="OUT@V", help="the version to publish")
+        parser.add_argument(
+            "--accept", action="append", default=[], metavar="X,Y",
+            help="refusals to let pass, by their names, or by their gates (findings, drift, bad_images, "
+            "rolled_back), or all",
+        )  # fmt: skip
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        if rest:
+            cli_options.use_storage_options(rest, cli_options.names_of(namespace))
+        with quiet_engine(verbose):
+            result = publish(namespace.version, accept=namespace.accept)
+        out, shown = console(), printable(result.output)
+        after = f"; before it was {result.left}" if result.left else ""
+        out.print(f"  {shown}: {result.version} is the latest{after}", soft_wrap=True)
+        if result.accepted:
+            out.print(f"  let pass: {printable(', '.join(result.accepted))}", soft_wrap=True)
+        if result.warning:
+            out.print(f"  {result.warning}", soft_wrap=True)
+        return int(ExitCode.DONE)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

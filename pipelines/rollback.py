@@ -1,0 +1,216 @@
+"""`shardwright rollback`: has readers get the version before the latest, or a certain one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.datasets import read_dataset
+from shardwright.pipelines.prepare import as_beam_options
+from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.tables import console
+from shardwright.pipelines.versions import output_of, read_versions, redraw_index
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.version import (
+    LATEST_JSON,
+    Pointer,
+    VersionRecord,
+    VersionState,
+    split_version,
+    version_path,
+)
+from shardwright.transforms import storage
+from shardwright.transforms.report.version_view import accept_command, shell_word
+from shardwright.transforms.versions.listing import no_such_version, write_version_record
+from shardwright.transforms.versions.pointer import located, pointer_tag, read_pointer, switch_pointer
+
+EXAMPLE = "shardwright rollback pets/"
+
+
+class RollbackResult(NamedTuple):
+    """What readers get after a rollback.
+
+    Attributes:
+      output: the directory that holds the versions.
+      version: the one that readers get now.
+      left: the one that they got before; empty if it is the same, or there is none.
+      withdrawn: whether that one counts as bad now: a rebuild that makes the same again does not publish it.
+      warning: what went wrong besides; empty for nothing.
+    """
+
+    output: str
+    version: str
+    left: str
+    withdrawn: bool
+    warning: str = ""
+
+
+def rollback(
+    output: str | os.PathLike[str], version: str = "", *, beam_options: Any = None
+) -> RollbackResult:
+    """Goes back to an earlier version: the same as `shardwright rollback`, as a function.
+
+    The version that is left is withdrawn, which `version.json` says before the pointer is switched: cut off
+    in between, the same command goes on. To go to a version that was withdrawn takes that back.
+
+    Args:
+      output: the directory that holds the versions.
+      version: to go to; empty for the one before the latest.
+      beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
+
+    Returns:
+      What readers get now.
+
+    Raises:
+      UsageError: there is no such version, or none before the latest; nothing was changed.
+      EngineError: another process switched meanwhile, or the storage or the machine failed.
+    """
+    if beam_options is not None:
+        as_beam_options(beam_options)
+    output = os.fspath(output)
+    if not version:
+        output, version = split_version(output)
+    output = output_of(output)
+    records = read_versions(output)
+    pointer, tag = current_pointer(output, damaged_is_none=bool(version))
+    current = pointer.version if pointer else ""
+    target = records.get(version) if version else _before(output, records, pointer)
+    if target is None:
+        raise no_such_version(output, version, list(records))
+    fingerprint = _checked(output, target)
+    left = records.get(current)
+    # What was withdrawn by mistake comes back, and nothing is wrong with what was there in the meantime.
+    comes_back = target.state is VersionState.WITHDRAWN
+    is_withdrawn = left is not None and not comes_back and (not version or target.version < current)
+    if target.version != current:
+        if left is not None and is_withdrawn and left.state is not VersionState.WITHDRAWN:
+            write_version_record(output, replace(left, state=VersionState.WITHDRAWN))
+        earlier = newest_published(records, target.version)
+        if not switch_pointer(output, Pointer(target.version, fingerprint, time.time(), earlier), tag):
+            if left is not None and is_withdrawn:
+                write_version_record(output, left)
+            raise moved_meanwhile(output)
+        located(f"{output}@{target.version}")  # retention may have removed it at the same time
+    if comes_back:
+        write_version_record(output, replace(target, state=VersionState.PUBLISHED))
+    moved = left is not None and target.version != current
+    return RollbackResult(
+        output, target.version, current if moved else "", moved and is_withdrawn, redraw_index(output)
+    )
+
+
+def current_pointer(output: str, damaged_is_none: bool) -> tuple[Pointer | None, str | None]:
+    """Returns the pointer and the tag of its state.
+
+    Raises:
+      UsageError: if it is damaged and that matters.
+    """
+    try:
+        found = read_pointer(output)
+    except UsageError:
+        if not damaged_is_none:
+            raise
+        return None, pointer_tag(output)
+    return found or (None, None)
+
+
+def newest_published(records: Mapping[str, VersionRecord], before: str) -> str:
+    """Returns the newest published version before another one; empty if there is none."""
+    published = (name for name, record in records.items() if record.state is VersionState.PUBLISHED)
+    return max((name for name in published if name < before), default="")
+
+
+def moved_meanwhile(output: str) -> EngineError:
+    """Returns the error of a switch that came second."""
+    return EngineError(
+        f"{printable(storage.join(output, LATEST_JSON))} was switched by another process at the same time, a "
+        "rebuild or somebody else, and stays as that left it; look with shardwright versions "
+        f"{shell_word(output)}, then run again if need be."
+    )
+
+
+def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer | None) -> VersionRecord:
+    """Returns the version that readers got before the latest."""
+    shown = shell_word(output)
+    if pointer is None:
+        raise UsageError(
+            f"No version of {printable(output)} is published yet, so there is none to go back from; see "
+            f"shardwright versions {shown}."
+        )
+    named = records.get(pointer.previous)
+    if named is not None and named.state is VersionState.PUBLISHED:
+        return named
+    earlier = newest_published(records, pointer.version)
+    if not earlier:
+        raise UsageError(
+            f"{printable(output)} has no published version before {pointer.version} to go back to; name one "
+            f"of shardwright versions {shown}."
+        )
+    return records[earlier]
+
+
+def _checked(output: str, record: VersionRecord) -> str:
+    """Checks that a version can be gone to, and returns the fingerprint of its dataset.
+
+    Raises:
+      UsageError: if it never was for readers, or is not complete.
+    """
+    place = f"{output}@{record.version}"
+    if record.state is VersionState.REFUSED:
+        raise UsageError(
+            f"{printable(place)} was refused by a gate, and readers never got it; publish it with "
+            f"{accept_command(place, record)}."
+        )
+    located(place)
+    return read_dataset(version_path(output, record.version)).fingerprint
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright rollback`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser(
+            "shardwright rollback",
+            "Has readers get the version before the latest, or a certain one.",
+            EXAMPLE,
+        )
+        parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
+        parser.add_argument("output", metavar="OUT", help="the directory that holds the versions")
+        parser.add_argument(
+            "version", nargs="?", default="", metavar="V", help="where to (default: the version before)"
+        )
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        if rest:
+            cli_options.use_storage_options(rest, cli_options.names_of(namespace))
+        with quiet_engine(verbose):
+            result = rollback(namespace.output, namespace.version)
+        out, shown = console(), printable(result.output)
+        if not result.left:
+            out.print(f"  {shown}: {result.version} is the latest", soft_wrap=True)
+        else:
+            what = "is withdrawn" if result.withdrawn else "stays published"
+            out.print(
+                f"  {shown}: {result.version} is the latest from now on; {result.left} {what}", soft_wrap=True
+            )
+            back = f"shardwright rollback {shell_word(result.output)} {result.left}"
+            out.print(f"  who reads already goes on with what it opened; back again: {back}", soft_wrap=True)
+        if result.warning:
+            out.print(f"  {result.warning}", soft_wrap=True)
+        return int(ExitCode.DONE)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,278 @@
+"""`shardwright versions`: which versions of a dataset there are, and which of them stay for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.prepare import as_beam_options
+from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.summary import changes_text
+from shardwright.pipelines.tables import console, print_table
+from shardwright.schemas.codes import ExitCode, Severity
+from shardwright.schemas.dataset import DATASET_JSON, pretty_json
+from shardwright.schemas.errors import ShardwrightError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.units import format_size
+from shardwright.schemas.version import (
+    LATEST_JSON,
+    PINNED_JSON,
+    VersionRecord,
+    VersionState,
+    split_version,
+    version_path,
+)
+from shardwright.transforms import storage
+from shardwright.transforms.report.version_view import shell_word
+from shardwright.transforms.versions.index_page import write_index
+from shardwright.transforms.versions.listing import list_versions, no_such_version, version_names
+from shardwright.transforms.versions.pointer import can_hold_versions, read_pointer
+
+EXAMPLE = "shardwright versions pets/ --pin 20261121T020000Z"
+_FINGERPRINT_DIGITS = 12
+_COLUMNS = ("version", "state", "published (UTC)", "records", "bytes", "what changed", "fingerprint")
+#: Columns that a narrow terminal goes without, those first.
+_DISPENSABLE = ("fingerprint", "published (UTC)", "bytes", "records")
+#: Characters between two columns, and those that a cell of what changed has at least.
+_MARGIN, _FOLDED = 3, 21
+
+
+class VersionsResult(NamedTuple):
+    """The versions of a dataset.
+
+    Attributes:
+      output: the directory that holds them.
+      latest: the one that readers get; empty for none.
+      versions: what is known of each, the newest first.
+      problem: why nobody knows the latest; empty if somebody does.
+    """
+
+    output: str
+    latest: str
+    versions: tuple[VersionRecord, ...]
+    problem: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the list as `--json` prints it."""
+        rows = [
+            {**json.loads(record.dumps()), "latest": record.version == self.latest, "pinned": record.pinned}
+            for record in self.versions
+        ]
+        for row in rows:
+            del row["format_version"]
+        return {"output": printable(self.output), "latest": self.latest or None, "versions": rows}
+
+
+def versions(
+    output: str | os.PathLike[str], *, pin: str = "", unpin: str = "", beam_options: Any = None
+) -> VersionsResult:
+    """Lists the versions of a dataset: the same as `shardwright versions`, as a function.
+
+    Args:
+      output: the directory that holds them.
+      pin: a version that stays whatever a job's retention says; empty for none.
+      unpin: one that need not stay any more; empty for none.
+      beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
+
+    Returns:
+      The versions.
+
+    Raises:
+      UsageError: there are none, or no such one.
+      EngineError: the storage or the machine failed.
+    """
+    if beam_options is not None:
+        as_beam_options(beam_options)
+    output = output_of(os.fspath(output))
+    records = read_versions(output)
+    for name in filter(None, (pin, unpin)):
+        if name not in records:
+            raise no_such_version(output, name, list(records))
+    if pin and records[pin].state is VersionState.BUILDING:
+        raise UsageError(
+            f"--pin {pin}: this version is not complete, and the next rebuild goes on with it or removes it; "
+            "pin it when it is."
+        )
+    if pin:
+        path = storage.join(version_path(output, pin), PINNED_JSON)
+        with storage.faults("write", path):
+            storage.write_bytes(path, pretty_json({"pinned": round(time.time(), 3)}).encode())
+    if unpin:
+        path = storage.join(version_path(output, unpin), PINNED_JSON)
+        with storage.faults("remove", path):
+            storage.remove(path)
+    problem, latest = "", ""
+    try:
+        found = read_pointer(output)
+        latest = found[0].version if found else ""
+    except UsageError as error:
+        problem = error.message
+    if latest and latest not in records and latest not in version_names(output):  # not even since then
+        problem = (
+            f"{LATEST_JSON} names version {latest}, which is gone; go back to another one with shardwright "
+            f"rollback {shell_word(output)}."
+        )
+    if pin or unpin:
+        records = read_versions(output)
+        problem = problem or redraw_index(output)
+    return VersionsResult(output, latest, tuple(records.values())[::-1], problem)
+
+
+def output_of(output: str) -> str:
+    """Returns the directory that holds versions as it is given to a command.
+
+    Raises:
+      UsageError: if it is missing, is one version, or no storage knows it.
+    """
+    if not output:
+        raise UsageError("Name the directory that holds the versions, the --output of shardwright rebuild.")
+    base, version = split_version(output)
+    if version:
+        raise UsageError(
+            f"{printable(output)} is one version; name the directory that holds all, {printable(base)}."
+        )
+    if not can_hold_versions(output):
+        read_pointer(output)  # says which storages can
+    storage.require_known("OUT", output)
+    return output if output == "/" else output.rstrip("/")
+
+
+def read_versions(output: str) -> dict[str, VersionRecord]:
+    """Returns what is known of each version, the oldest first.
+
+    Raises:
+      UsageError: if there are none.
+      EngineError: if the storage failed.
+    """
+    records = {record.version: record for record in list_versions(output)}
+    if records:
+        return records
+    shown = printable(output)
+    with storage.faults("look for", output):
+        if storage.exists(storage.join(output, DATASET_JSON)):
+            raise UsageError(
+                f"{shown} is a dataset without versions; shardwright rebuild makes versions in another place."
+            )
+        there = storage.is_remote(output) or os.path.isdir(output)
+        is_file = not there and os.path.lexists(output)
+    if is_file:
+        raise UsageError(f"{shown} is no directory; name the --output of shardwright rebuild.")
+    if there:
+        raise UsageError(f"{shown} holds no versions; check the path, or make one with shardwright rebuild.")
+    raise UsageError(f"{shown} does not exist; check the path.")
+
+
+def redraw_index(output: str) -> str:
+    """Draws `index.html` anew, on which nothing depends; returns why it could not, empty if it could."""
+    try:
+        write_index(output)
+    except ShardwrightError as error:
+        return f"index.html is not drawn anew: {error.message}"
+    return ""
+
+
+def print_versions(result: VersionsResult) -> None:
+    """Prints the versions."""
+    out = console()
+    rows = [_row(record, result.latest) for record in result.versions]
+    columns = _fitting(out.width, rows)
+    picked = [[row[_COLUMNS.index(name)] for name in columns] for row in rows]
+    print_table(out, columns, picked, whole=("version", "state"))
+    if result.problem:
+        out.print(f"  {result.problem}", soft_wrap=True)
+    elif not result.latest:
+        out.print("  none is published, so that readers get none yet", soft_wrap=True)
+
+
+def _fitting(width: int, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the columns that a terminal has room for; the less needed ones go first."""
+
+    def room(column: str) -> int:
+        index = _COLUMNS.index(column)
+        cells = max(len(row[index]) for row in rows)
+        return max(min(cells, _FOLDED) if column == "what changed" else cells, len(column)) + _MARGIN
+
+    columns = list(_COLUMNS)
+    for name in _DISPENSABLE:
+        if sum(map(room, columns)) >= width:
+            columns.remove(name)
+    return columns
+
+
+def _row(record: VersionRecord, latest: str) -> list[str]:
+    unseen = record.is_unseen and record.version != latest
+    marks = ["passed, not published" if unseen else record.state.value]
+    if record.version == latest:
+        marks.append("latest")
+    if record.pinned:
+        marks.append("pinned")
+    made = bool(record.fingerprint)
+    passed = record.state in (VersionState.PUBLISHED, VersionState.WITHDRAWN)
+    return [
+        record.version,
+        ", ".join(marks),
+        moment(record.finished) if passed and record.finished else "",
+        f"{record.records:,}" if made else "",
+        format_size(record.total_bytes) if made else "",
+        what_changed(record),
+        record.fingerprint[:_FINGERPRINT_DIGITS],
+    ]
+
+
+def moment(seconds: float) -> str:
+    """Returns a time as people write it; empty for one that no clock shows."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def what_changed(record: VersionRecord) -> str:
+    """Returns what became of the images since the version before, or why this version was refused."""
+    said = changes_text(record.changes)
+    if record.state is VersionState.REFUSED:
+        errors = (refusal for refusal in record.refusals if refusal.severity is Severity.ERROR)
+        names = list(dict.fromkeys(refusal.name for refusal in errors))
+        return "; ".join(filter(None, (said, f"refused: {', '.join(names)}" if names else "")))
+    if said or not record.fingerprint:
+        return said
+    return "no image" if record.previous else "the first version"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright versions`; returns the exit code."""
+    verbose = False
+
+    def command() -> int:
+        nonlocal verbose
+        parser = cli_options.make_parser(
+            "shardwright versions", "Lists the versions that rebuilds made, the newest first.", EXAMPLE
+        )
+        parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
+        parser.add_argument("output", metavar="OUT", help="the directory that holds the versions")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.add_argument("--pin", default="", metavar="V", help="a version that stays, whatever is newer")
+        parser.add_argument("--unpin", default="", metavar="V", help="one that need not stay any more")
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose = namespace.verbose
+        if rest:
+            cli_options.use_storage_options(rest, cli_options.names_of(namespace))
+        with quiet_engine(verbose):
+            result = versions(namespace.output, pin=namespace.pin, unpin=namespace.unpin)
+        if namespace.json:
+            print(pretty_json(result.as_json()), end="")
+        else:
+            print_versions(result)
+        return int(ExitCode.DONE)
+
+    return exit_code_of(command, lambda: verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,358 @@
+"""`versions`, `rollback` and `publish`: which version readers get, and who said so."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hostile import run, sentence_of
+from rich.console import Console
+from versioned import (
+    FIRST,
+    V1,
+    V2,
+    V3,
+    V4,
+    add_version,
+    latest_of,
+    make_versions,
+    point_to,
+    refusal,
+    state_of,
+)
+
+from shardwright.pipelines.publish_version import publish
+from shardwright.pipelines.rollback import rollback
+from shardwright.pipelines.versions import print_versions, versions
+from shardwright.schemas.errors import DataRefused, EngineError, UsageError
+from shardwright.transforms import storage
+from shardwright.transforms.versions import pointer as pointers
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def out(tmp_path: Path, sound_dataset: Path) -> Path:
+    """Three published versions."""
+    make_versions(tmp_path / "out", sound_dataset)
+    return tmp_path / "out"
+
+
+def test_listing(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+    drift = refusal("drift", "max_count_drop")
+    add_version(
+        out, sound_dataset, V4, "refused", previous=V3, changes={"added": 12, "removed": 3}, refusals=[drift]
+    )
+    (out / "versions" / "20261125T020000Z").mkdir()
+    (out / "versions" / "notes").mkdir()
+    done = run(capfd, "versions", out)
+    assert done.code == 0 and not done.err
+    rows = [line for line in done.out.splitlines() if "Z " in line]
+    assert [row.split()[0] for row in rows] == ["20261125T020000Z", V4, V3, V2, V1]
+    assert "building" in rows[0] and "latest" in rows[2] and "published, latest" in rows[2]
+    assert "12 added, 3 removed" in rows[1] and "refused: max_count_drop" in done.out
+    assert "2026-11-21 02:01" in rows[4] and "the first version" in rows[4]
+    found = json.loads(run(capfd, "versions", out, "--json").out)
+    assert found["latest"] == V3
+    assert [row["version"] for row in found["versions"] if row["latest"]] == [V3]
+    assert found["versions"][1]["refusals"] == [drift]
+    assert found["versions"][4]["created"] == FIRST
+
+
+def test_pinning(capfd: Capture, out: Path) -> None:
+    assert run(capfd, "versions", out, "--pin", V1).code == 0
+    assert (out / "versions" / V1 / "pinned.json").exists()
+    assert [record.pinned for record in versions(out).versions] == [False, False, True]
+    assert "pinned" in run(capfd, "versions", out).out
+    assert "pinned" in (out / "index.html").read_text()
+    done = run(capfd, "versions", out, "--unpin", V1)
+    assert done.code == 0 and "pinned" not in done.out
+    assert not (out / "versions" / V1 / "pinned.json").exists()
+    assert "did you mean" in sentence_of(run(capfd, "versions", out, "--pin", "20261121T020001Z"), 2)
+    add_version(out, None, V4, "building")
+    assert "is not complete" in sentence_of(run(capfd, "versions", out, "--pin", V4), 2)
+
+
+def test_what_holds_no_versions(capfd: Capture, tmp_path: Path, sound_dataset: Path, out: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for command in ("versions", "rollback"):
+        assert "does not exist" in sentence_of(run(capfd, command, tmp_path / "nowhere"), 2)
+        assert "holds no versions" in sentence_of(run(capfd, command, tmp_path / "empty"), 2)
+        assert "without versions" in sentence_of(run(capfd, command, sound_dataset), 2)
+        assert "need a local disk" in sentence_of(run(capfd, command, "hdfs://host/out"), 2)
+        assert "required: OUT" in sentence_of(run(capfd, command), 2)
+        assert "Unknown option --jsn" in sentence_of(run(capfd, command, out, "--jsn"), 2)
+    assert "is one version" in sentence_of(run(capfd, "versions", f"{out}@{V1}"), 2)
+    (tmp_path / "job.yaml").touch()
+    assert "is no directory" in sentence_of(run(capfd, "versions", tmp_path / "job.yaml"), 2)
+
+
+def test_damaged_documents(capfd: Capture, out: Path) -> None:
+    (out / "latest.json").write_text("{")
+    done = run(capfd, "versions", out)
+    assert done.code == 0 and "latest.json cannot be used" in done.out
+    assert f"shardwright rollback {out} V" in sentence_of(run(capfd, "rollback", out), 2)
+    assert run(capfd, "rollback", out, V2).code == 0
+    assert latest_of(out)["version"] == V2 and latest_of(out)["previous"] == V1
+    for content in (
+        "{",
+        "[]",
+        '{"format_version": 9}',
+        '{"format_version": 1, "state": "new"}',
+        "[" * 99_999,
+    ):
+        (out / "versions" / V1 / "version.json").write_text(content)
+        assert f"{V1}/version.json cannot be used" in sentence_of(run(capfd, "versions", out), 2)
+
+
+def test_going_back_and_forth(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+    done = run(capfd, "rollback", out)
+    assert done.code == 0 and f"{V2} is the latest from now on; {V3} is withdrawn" in done.out
+    assert f"shardwright rollback {out} {V3}" in done.out
+    fingerprint = json.loads((sound_dataset / "dataset.json").read_text())["fingerprint"]
+    assert latest_of(out) | {"published": 0} == {
+        "format_version": 1, "version": V2, "fingerprint": fingerprint, "published": 0, "previous": V1,
+    }  # fmt: skip
+    assert [state_of(out, version) for version in (V1, V2, V3)] == ["published", "published", "withdrawn"]
+    assert V2 in (out / "index.html").read_text()
+    assert rollback(out) == (str(out), V1, V2, True, "")
+    with pytest.raises(UsageError, match=f"no published version before {V1}"):
+        rollback(out)
+    assert rollback(out, V3) == (str(out), V3, V1, False, "")
+    assert [state_of(out, version) for version in (V1, V2, V3)] == ["published", "withdrawn", "published"]
+    assert rollback(out) == (str(out), V1, V3, True, ""), "what was rolled back is passed over"
+    assert rollback(out, V1) == (str(out), V1, "", False, "")
+    assert "is the latest" in run(capfd, "rollback", f"{out}@{V1}").out
+
+
+def test_going_back_after_an_older_one_was_published(out: Path, sound_dataset: Path) -> None:
+    point_to(out, V1, V3)
+    assert rollback(out) == (str(out), V3, V1, True, "")
+
+
+def test_where_nobody_can_go(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+    add_version(out, sound_dataset, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
+    said = sentence_of(run(capfd, "rollback", out, V4), 2)
+    assert f"shardwright publish {out}@{V4} --accept max_count_drop" in said
+    add_version(out, None, V1, "building")
+    shutil.rmtree(out / "versions" / V1)
+    add_version(out, None, V1, "building")
+    assert "is not complete" in sentence_of(run(capfd, "rollback", out, V1), 2)
+    assert "has no version 20301121T020000Z" in sentence_of(
+        run(capfd, "rollback", out, "20301121T020000Z"), 2
+    )
+    assert "has no version yesterday; its newest are" in sentence_of(
+        run(capfd, "rollback", out, "yesterday"), 2
+    )
+    assert latest_of(out)["version"] == V3
+    (out / "latest.json").unlink()
+    assert "is published yet" in sentence_of(run(capfd, "rollback", out), 2)
+    assert rollback(out, V2).version == V2
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed(*_: object) -> bool:
+    raise Killed
+
+
+@pytest.mark.parametrize("arguments", [(), (V2,)])
+def test_a_rollback_that_is_killed(
+    out: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(pointers.storage, "write_tagged", killed)
+        with pytest.raises(Killed):
+            rollback(out, *arguments)
+    assert latest_of(out)["version"] == V3 and state_of(out, V3) == "withdrawn"
+    assert rollback(out, *arguments).version == V2
+    assert [state_of(out, version) for version in (V1, V2, V3)] == ["published", "published", "withdrawn"]
+
+
+def test_a_return_that_is_killed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollback(out)
+    with monkeypatch.context() as patch:
+        patch.setattr("shardwright.pipelines.rollback.write_version_record", killed)
+        with pytest.raises(Killed):
+            rollback(out, V3)
+    assert latest_of(out)["version"] == V3 and state_of(out, V3) == "withdrawn"
+    rollback(out, V3)
+    assert [state_of(out, version) for version in (V1, V2, V3)] == ["published"] * 3
+
+
+def racing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Has something happen right before the pointer is written."""
+    write = storage.write_tagged
+
+    def late(path: str, data: bytes, tag: str | None) -> bool:
+        act()
+        return write(path, data, tag)
+
+    monkeypatch.setattr(pointers.storage, "write_tagged", late)
+
+
+def test_racing_with_a_rebuild(
+    capfd: Capture, out: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_version(out, sound_dataset, V4)
+    racing(monkeypatch, lambda: point_to(out, V4, V3))
+    assert "was switched by another process" in sentence_of(run(capfd, "rollback", out), 3)
+    assert latest_of(out)["version"] == V4
+    assert [state_of(out, version) for version in (V2, V3, V4)] == ["published"] * 3
+
+
+def test_publishing_while_a_rebuild_ends(
+    out: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_version(out, sound_dataset, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
+    racing(monkeypatch, lambda: point_to(out, V2, V1))
+    with pytest.raises(EngineError, match="was switched by another process"):
+        publish(f"{out}@{V4}", accept="all")
+    assert latest_of(out)["version"] == V2 and state_of(out, V4) == "refused"
+
+
+def test_two_who_do_the_same(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    racing(monkeypatch, lambda: point_to(out, V2, V1))
+    assert rollback(out).version == V2
+    assert state_of(out, V3) == "withdrawn"
+
+
+def test_a_version_that_goes_at_the_same_time(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    racing(monkeypatch, lambda: shutil.rmtree(out / "versions" / V2))
+    with pytest.raises(UsageError, match=f"has no version {V2}"):
+        rollback(out)
+
+
+REFUSALS = [
+    refusal("drift", "max_count_drop"), refusal("drift", "max_class_l_infinity"),
+    refusal("findings", "SPLIT_LEAKAGE"), refusal("findings", "EMPTY_SPLIT", "warning"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("accept", "command"),
+    [
+        ((), "max_count_drop,max_class_l_infinity,SPLIT_LEAKAGE"),
+        (("drift",), "drift,SPLIT_LEAKAGE"),
+        (("SPLIT_LEAKAGE", "bad_images"), "SPLIT_LEAKAGE,bad_images,max_count_drop,max_class_l_infinity"),
+        (("EMPTY_SPLIT", "findings"), "EMPTY_SPLIT,findings,max_count_drop,max_class_l_infinity"),
+    ],
+)  # fmt: skip
+def test_what_is_still_refused(
+    capfd: Capture, out: Path, sound_dataset: Path, accept: tuple[str, ...], command: str
+) -> None:
+    add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
+    options = [option for word in accept for option in ("--accept", word)]
+    said = sentence_of(run(capfd, "publish", f"{out}@{V4}", *options), 1)
+    assert said.endswith(f"run shardwright publish {out}@{V4} --accept {command}.")
+    assert latest_of(out)["version"] == V3 and state_of(out, V4) == "refused"
+    done = run(capfd, *said.rpartition("run shardwright ")[2].rstrip(".").split())
+    assert done.code == 0, done
+    assert latest_of(out)["version"] == V4 and latest_of(out)["previous"] == V3
+    document = json.loads((out / "versions" / V4 / "version.json").read_text())
+    assert document["state"] == "published" and document["accepted"] == command.split(",")
+    assert document["refusals"] == REFUSALS
+    assert rollback(out).version == V3
+
+
+@pytest.mark.parametrize(
+    "accept", ["all", "drift,findings", ["drift", "SPLIT_LEAKAGE"], " drift , findings,"]
+)
+def test_accepting(out: Path, sound_dataset: Path, accept: str | list[str]) -> None:
+    add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
+    assert publish(f"{out}@{V4}", accept=accept)[:3] == (str(out), V4, V3)
+    assert state_of(out, V4) == "published"
+    assert publish(f"{out}@{V4}").left == "", "done again, nothing happens"
+
+
+def test_accepting_what_nobody_refused(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+    add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
+    said = sentence_of(run(capfd, "publish", f"{out}@{V4}", "--accept", "SPLIT_LEAKAGES"), 2)
+    assert "did you mean SPLIT_LEAKAGE?" in said
+    assert "it was refused for max_count_drop" in sentence_of(
+        run(capfd, "publish", f"{out}@{V4}", "--accept", "x"), 2
+    )
+
+
+def test_what_is_not_to_be_published(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+    assert "none is refused" in sentence_of(run(capfd, "publish", out), 2)
+    add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
+    assert f"refused are {V4}" in sentence_of(run(capfd, "publish", out), 2)
+    assert f"rollback {out} {V2}" in sentence_of(run(capfd, "publish", f"{out}@{V2}"), 2)
+    rollback(out)
+    assert "was rolled back" in sentence_of(run(capfd, "publish", f"{out}@{V3}"), 2)
+    (out / "versions" / V4 / "dataset.json").unlink()
+    assert "is not complete" in sentence_of(run(capfd, "publish", f"{out}@{V4}", "--accept", "all"), 2)
+    assert "did you mean" in sentence_of(run(capfd, "publish", f"{out}@{V4[:-2]}9Z"), 2)
+    assert latest_of(out)["version"] == V2
+
+
+def test_a_rebuild_that_ended_before_the_switch(out: Path, sound_dataset: Path) -> None:
+    add_version(out, sound_dataset, V4)
+    assert publish(f"{out}@{V4}")[:3] == (str(out), V4, V3)
+
+
+def test_the_first_version_of_all(out: Path, sound_dataset: Path, tmp_path: Path) -> None:
+    add_version(tmp_path / "new", sound_dataset, V1, "refused", refusals=REFUSALS)
+    with pytest.raises(DataRefused, match="is not published"):
+        publish(f"{tmp_path}/new@{V1}")
+    assert publish(f"{tmp_path}/new@{V1}", accept="all").left == ""
+    assert latest_of(tmp_path / "new")["previous"] == ""
+
+
+def test_a_publication_that_is_killed(
+    out: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
+    with monkeypatch.context() as patch:
+        patch.setattr("shardwright.pipelines.publish_version.write_version_record", killed)
+        with pytest.raises(Killed):
+            publish(f"{out}@{V4}", accept="all")
+    assert publish(f"{out}@{V4}", accept="all").version == V4
+    assert state_of(out, V4) == "published" and latest_of(out)["previous"] == V3
+
+
+def test_a_page_that_cannot_be_drawn(capfd: Capture, out: Path) -> None:
+    (out / "index.html").mkdir()
+    done = run(capfd, "rollback", out)
+    assert done.code == 0 and "index.html is not drawn anew" in done.out
+    assert latest_of(out)["version"] == V2
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+def test_a_narrow_terminal_leaves_names_in_one_piece(
+    out: Path, sound_dataset: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    names = ("max_count_drop", "max_class_l_infinity", "vanished_classes")
+    add_version(out, sound_dataset, V4, "refused", refusals=[refusal("drift", name) for name in names])
+    screen = io.StringIO()
+    narrow = Console(file=screen, width=columns)
+    monkeypatch.setattr("shardwright.pipelines.versions.console", lambda: narrow)
+    print_versions(versions(out))
+    shown = screen.getvalue()
+    assert all(name in shown for name in (V1, V2, V3, V4, "published, latest", "what changed"))
+    assert ("fingerprint" in shown) == (columns == 120)
+    assert columns < 80 or all(name in shown for name in names)
+
+
+def test_accepting_what_passed(capfd: Capture, out: Path) -> None:
+    done = run(capfd, "publish", f"{out}@{V3}", "--accept", "all")
+    assert done.code == 0 and "let pass" not in done.out
+    said = sentence_of(run(capfd, "publish", f"{out}@{V3}", "--accept", "nonsense"), 2)
+    assert said.endswith("for that; nothing was; leave it out.")
+
+
+def test_a_latest_version_that_was_removed_by_hand(capfd: Capture, out: Path) -> None:
+    shutil.rmtree(out / "versions" / V3)
+    said = run(capfd, "versions", out).out
+    assert f"latest.json names version {V3}, which is gone; go back" in said
+    done = run(capfd, *said.rpartition("shardwright ")[2].strip().rstrip(".").split())
+    assert done.code == 0 and f"{V2} is the latest" in done.out
+    assert V3 not in done.out, "nobody can go back to it"
+    assert latest_of(out)["version"] == V2

@@ -1,0 +1,148 @@
+"""Every reading command takes OUT, which means its latest version, and OUT@V; none writes over a version."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import make_tree, run, sentence_of
+from versioned import V1, V2, V3, V4, add_version, latest_of, point_to
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.diff import diff
+from shardwright.pipelines.plan import plan
+from shardwright.pipelines.report import report
+from shardwright.pipelines.salvage import salvage
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Datasets of 6 and 8 pictures, and beside each what it was made from."""
+    root = tmp_path_factory.mktemp("datasets")
+    for images in (6, 8):
+        tree = make_tree(root / f"in{images}", images)
+        convert(input=str(tree), output=str(root / str(images)), shards=images // 2)
+    return [root / "6", root / "8"]
+
+
+@pytest.fixture
+def out(tmp_path: Path, datasets: list[Path]) -> Path:
+    """Versions of 6 and 8 pictures; the second is the latest."""
+    for version, dataset in zip((V1, V2), datasets):
+        add_version(tmp_path / "out", dataset, version)
+    point_to(tmp_path / "out", V2, V1)
+    return tmp_path / "out"
+
+
+def test_inspect(capfd: Capture, out: Path) -> None:
+    for name, version, images in ((out, V2, 8), (f"{out}@{V1}", V1, 6), (f"{out}/", V2, 8)):
+        found = json.loads(run(capfd, "inspect", name, "--json").out)
+        assert found["dataset"] == f"{out}@{version}"
+        assert found["splits"]["train"]["records"] == images
+    assert "has no version" in sentence_of(run(capfd, "inspect", f"{out}@{V4}"), 2)
+
+
+def test_validate_and_report(capfd: Capture, out: Path, datasets: list[Path]) -> None:
+    assert run(capfd, "validate", out, "--against", datasets[1].parent / "in8").code == 0
+    assert run(capfd, "validate", f"{out}@{V1}", "--previous", f"{out}@{V2}").code == 0
+    found = {
+        version: json.loads((out / "versions" / version / "validation.json").read_text())
+        for version in (V1, V2)
+    }
+    assert found[V1]["dataset"] == f"{out}@{V1}" and found[V2]["dataset"] == f"{out}@{V2}"
+    assert not (out / "validation.json").exists()
+    made = report(out, previous=f"{out}@{V1}")
+    assert made.path == f"{out}/versions/{V2}/report.html"
+    assert f"{out}@{V1}" in Path(made.path).read_text()
+
+
+def test_diff(capfd: Capture, out: Path) -> None:
+    found = diff(f"{out}@{V1}", out)
+    assert found.drift.changes.as_json()["added"] == 2
+    assert found.as_json()["datasets"] == {"old": f"{out}@{V1}", "new": f"{out}@{V2}"}
+    assert diff(out, f"{out}@{V2}").drift.changes.unchanged == 8
+    assert "has no version" in sentence_of(run(capfd, "diff", f"{out}@{V3}", out), 2)
+
+
+def test_plan_from(out: Path, datasets: list[Path], tmp_path: Path) -> None:
+    tree = str(datasets[1].parent / "in8")
+    for name, shards in ((out, 4), (f"{out}@{V1}", 3)):
+        assert plan(input=tree, plan_from=str(name)).plan.shards == {"train": shards}
+        made = convert(input=tree, plan_from=str(name), output=str(tmp_path / f"made{shards}"))
+        assert len(made.dataset.splits["train"]) == shards
+
+
+@pytest.mark.parametrize("source", ["auto", "tfrecord"])
+def test_a_version_as_a_source(out: Path, tmp_path: Path, source: str) -> None:
+    for name, images in ((out, 8), (f"{out}@{V1}", 6), (f"old={out}@{V1}", 6)):
+        made = convert(input=str(name), output=str(tmp_path / "made"), source=source, overwrite=True)
+        assert made.dataset.all_records == images
+    assert json.loads((tmp_path / "made" / "run.json").read_text())["input"] == [f"old={out}@{V1}"]
+
+
+def test_a_version_as_the_source_of_a_comparison(capfd: Capture, out: Path, tmp_path: Path) -> None:
+    convert(input=str(out), output=str(tmp_path / "made"))
+    assert run(capfd, "validate", tmp_path / "made", "--against", out).code == 0
+    assert run(capfd, "validate", tmp_path / "made", "--against", f"{out}@{V1}").code == 1
+
+
+def test_salvage(out: Path, tmp_path: Path) -> None:
+    for name, images in ((out, 8), (f"{out}@{V1}", 6)):
+        saved = salvage(name, tmp_path / f"saved{images}")
+        assert saved.dataset is not None and saved.dataset.all_records == images
+
+
+def test_the_version_is_chosen_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pointer moves while the command works."""
+    from shardwright.pipelines import validate as module
+
+    run_pipeline = module.run_pipeline
+    for version in (V1, V2):
+        (out / "versions" / version / "validation.json").unlink(missing_ok=True)
+
+    def moved_meanwhile(*arguments: Any) -> Any:
+        point_to(out, V1)
+        return run_pipeline(*arguments)
+
+    monkeypatch.setattr(module, "run_pipeline", moved_meanwhile)
+    found = module.validate(out)
+    assert found.dataset == f"{out}@{V2}"
+    assert not (out / "versions" / V1 / "validation.json").exists()
+
+
+def test_nothing_writes_over_versions(
+    capfd: Capture, out: Path, tmp_path: Path, datasets: list[Path]
+) -> None:
+    tree = datasets[0].parent / "in6"
+    before = sorted(path.relative_to(out) for path in out.rglob("*"))
+    for options in ((), ("--overwrite",), ("--resume",)):
+        done = run(capfd, "convert", "--input", tree, "--output", out, *options)
+        assert "holds versions" in sentence_of(done, 2)
+        for version in (f"{out}@{V1}", f"{out}@{V4}", f"{out}/versions/{V1}", f"{out}/versions/{V1}/"):
+            done = run(capfd, "convert", "--input", tree, "--output", version, *options)
+            assert "only rebuilds write" in sentence_of(done, 2)
+    (out / "latest.json").unlink()
+    done = run(capfd, "convert", "--input", tree, "--output", out, "--overwrite")
+    assert "holds versions" in sentence_of(done, 2)
+    point_to(out, V2)
+    assert sorted(path.relative_to(out) for path in out.rglob("*")) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    assert "is not empty" in sentence_of(run(capfd, "salvage", datasets[0], "--output", out), 2)
+
+
+def test_a_pointer_to_nothing(capfd: Capture, out: Path) -> None:
+    shutil.rmtree(out / "versions" / V2)
+    for argv in (
+        ("inspect", out),
+        ("validate", out),
+        ("report", out),
+        ("diff", out, out),
+        ("salvage", out, "--output", "x"),
+    ):
+        assert f"rollback {out} V" in sentence_of(run(capfd, *argv), 2)
+    assert latest_of(out)["version"] == V2

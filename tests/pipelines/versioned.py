@@ -1,0 +1,66 @@
+"""A directory of versions without a rebuild: copies of a finished dataset, each with its `version.json`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from shardwright.transforms import storage
+
+V1, V2, V3, V4 = (f"2026112{day}T020000Z" for day in range(1, 5))
+#: 21 November 2026, 2:00 UTC.
+FIRST = 1_795_226_400.0
+DAY = 86_400.0
+
+
+def add_version(
+    output: object, dataset: Path | None, version: str, state: str = "published", **said: Any
+) -> str:
+    """Adds a version and returns its directory; without a dataset it is not complete."""
+    directory = f"{output}/versions/{version}"
+    fingerprint = ""
+    if dataset is not None:
+        for path in (path for path in sorted(dataset.rglob("*")) if path.is_file()):
+            storage.write_bytes(f"{directory}/{path.relative_to(dataset).as_posix()}", path.read_bytes())
+        fingerprint = str(json.loads((dataset / "dataset.json").read_text())["fingerprint"])
+    number = (V1, V2, V3, V4).index(version)
+    began = FIRST + number * DAY
+    document = {
+        "format_version": 1, "version": version, "state": state, "created": began, "finished": began + 60,
+        "previous": "", "fingerprint": fingerprint, "records": 7, "total_bytes": 7000, "work": {},
+        "changes": {}, "refusals": [], "accepted": [], **said,
+    }  # fmt: skip
+    storage.write_bytes(f"{directory}/version.json", json.dumps(document).encode())
+    return directory
+
+
+def refusal(gate: str, name: str, severity: str = "error") -> dict[str, str]:
+    """Returns what a gate said."""
+    return {"gate": gate, "name": name, "severity": severity, "message": f"{name}: more than is allowed"}
+
+
+def point_to(output: object, version: str, previous: str = "") -> None:
+    """Has the pointer name a version."""
+    document = {
+        "format_version": 1, "version": version, "fingerprint": "f", "published": FIRST, "previous": previous,
+    }  # fmt: skip
+    storage.write_bytes(f"{output}/latest.json", json.dumps(document).encode())
+
+
+def latest_of(output: object) -> dict[str, Any]:
+    """Returns what the pointer says."""
+    found: dict[str, Any] = json.loads(storage.read_bytes(f"{output}/latest.json"))
+    return found
+
+
+def state_of(output: object, version: str) -> str:
+    """Returns the state of a version."""
+    return str(json.loads(storage.read_bytes(f"{output}/versions/{version}/version.json"))["state"])
+
+
+def make_versions(output: object, dataset: Path) -> None:
+    """Makes three published versions; the last is the latest."""
+    for version in (V1, V2, V3):
+        add_version(output, dataset, version)
+    point_to(output, V3, V2)

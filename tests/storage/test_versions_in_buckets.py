@@ -1,0 +1,115 @@
+"""Versions on every storage that can hold them: listed, read, switched, pinned and removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from versioned import V1, V2, V3, V4, add_version, latest_of, make_versions, point_to, refusal, state_of
+
+from shardwright.loader import Records, pin
+from shardwright.loader import open as opening
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.diff import diff
+from shardwright.pipelines.inspect import inspect
+from shardwright.pipelines.plan import plan
+from shardwright.pipelines.publish_version import publish
+from shardwright.pipelines.rollback import rollback
+from shardwright.pipelines.versions import versions
+from shardwright.schemas.errors import DataRefused, UsageError
+from shardwright.schemas.version import Pointer
+from shardwright.transforms import storage
+from shardwright.transforms.versions.listing import list_versions, version_names
+from shardwright.transforms.versions.pointer import located, read_pointer, switch_pointer
+from shardwright.transforms.versions.retention import remove_version
+from storage.buckets import Bucket
+from storage.proxy import Proxy
+
+
+@pytest.fixture
+def out(place: str, small_local: Path) -> Iterator[str]:
+    """Three published versions."""
+    make_versions(place, small_local)
+    yield place
+    opening._pinned.clear()
+
+
+def test_reading(out: str, small_local: Path) -> None:
+    assert located(out) == f"{out}/versions/{V3}" and located(f"{out}@{V1}") == f"{out}/versions/{V1}"
+    assert inspect(out)["dataset"] == f"{out}@{V3}"
+    assert diff(f"{out}@{V1}", out).drift.changes.unchanged == 12
+    assert plan(input=f"{out}@{V2}", plan_from=out).total == 12
+    assert pin(out) == f"{out}@{V3}"
+    point_to(out, V1)
+    records = Records(f"{out}/")
+    assert len(records) == 12 and records.directory == f"{out}/versions/{V3}"
+    with pytest.raises(UsageError, match="has no version"):
+        located(f"{out}@{V4}")
+
+
+def test_no_conversion_writes_over_versions(out: str, tree: Path) -> None:
+    with pytest.raises(UsageError, match="holds versions"):
+        convert(input=str(tree), output=out, overwrite=True)
+    with pytest.raises(UsageError, match="only rebuilds write"):
+        convert(input=str(tree), output=f"{out}/versions/{V1}", overwrite=True)
+    assert version_names(out) == [V1, V2, V3]
+
+
+def test_switching(out: str) -> None:
+    found = read_pointer(out)
+    assert found is not None and found[0].version == V3
+    assert switch_pointer(out, Pointer(V2, "f", 1.0, V1), found[1])
+    assert not switch_pointer(out, Pointer(V1, "f", 2.0), found[1])
+    assert switch_pointer(out, Pointer(V2, "f", 3.0, V1), found[1])
+    assert located(out) == f"{out}/versions/{V2}"
+
+
+def test_going_back_and_publishing(out: str, small_local: Path) -> None:
+    assert rollback(out) == (out, V2, V3, True, "")
+    assert latest_of(out)["version"] == V2 and state_of(out, V3) == "withdrawn"
+    add_version(out, small_local, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
+    with pytest.raises(DataRefused, match=f"shardwright publish {out}@{V4} --accept max_count_drop"):
+        publish(f"{out}@{V4}")
+    assert publish(f"{out}@{V4}", accept="drift") == (out, V4, V2, ("drift",), "")
+    assert latest_of(out)["version"] == V4 and state_of(out, V4) == "published"
+    assert V4.encode() in storage.read_bytes(f"{out}/index.html")
+
+
+def test_pinning_and_removal(out: str) -> None:
+    assert [record.pinned for record in versions(out, pin=V1).versions] == [False, False, True]
+    assert not remove_version(out, V1) and not remove_version(out, V3)
+    assert remove_version(out, V2)
+    assert version_names(out) == [V1, V3]
+    versions(out, unpin=V1)
+    assert remove_version(out, V1) and remove_version(out, V1)
+    assert [record.version for record in list_versions(out)] == [V3]
+    assert all(
+        file.startswith((f"versions/{V3}/", "latest.json", "index.html")) for file in storage.list_files(out)
+    )
+
+
+def test_nothing_there(place: str) -> None:
+    with pytest.raises(UsageError, match=r"holds no versions|does not exist"):
+        versions(place)
+    assert located(place) == place and read_pointer(place) is None
+
+
+def test_requests(bucket: Bucket, proxy: Proxy, small_local: Path, shared: Bucket) -> None:
+    """Who has no versions asks little more than before, and who has some does not list them."""
+    out = f"{bucket.url}/out"
+    make_versions(out, small_local)
+    with proxy.watch():
+        assert located(out) == f"{out}/versions/{V3}"
+        assert located(f"{out}@{V1}") == located(f"{out}/versions/{V1}") == f"{out}/versions/{V1}"
+        assert dict(proxy.counts()) == {"stat": 3, "media": 1}
+    with proxy.watch():
+        plan(input=f"{shared.url}/small")
+        assert not [request for request in proxy.requests if "latest.json" in request.name]
+    for name in bucket.names(f"out/versions/{V1}/"):
+        bucket.put(f"plain/{name}", bucket.get(f"out/versions/{V1}/{name}"))
+    with proxy.watch():
+        assert located(f"{bucket.url}/plain") == f"{bucket.url}/plain"
+        assert dict(proxy.counts()) == {"stat": 1}
+    assert json.loads(bucket.get("out/latest.json"))["version"] == V3

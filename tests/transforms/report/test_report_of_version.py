@@ -1,0 +1,155 @@
+"""The page of a version: its state, what its gates said, what is different from the version before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_samples import HOSTILE, made_up
+
+from shardwright.pipelines.cli import main
+from shardwright.schemas.codes import Severity
+from shardwright.schemas.version import GateRefusal, VersionRecord, VersionState
+from shardwright.transforms.report.data import OfVersion
+from shardwright.transforms.report.gather import gather
+from shardwright.transforms.report.render import render
+
+_VERSION, _BEFORE = "20261121T020000Z", "20261120T020000Z"
+
+
+def record_of(*refusals: GateRefusal, **fields: Any) -> VersionRecord:
+    state = VersionState.REFUSED if refusals else VersionState.PUBLISHED
+    return VersionRecord(_VERSION, **{"state": state, "created": 0, "previous": _BEFORE, **fields},
+                         refusals=refusals)  # fmt: skip
+
+
+def drift_of(fingerprint: str) -> dict[str, Any]:
+    """What the `diff.json` of a version holds, in short."""
+    return {
+        "datasets": {"old": _BEFORE, "new": _VERSION},
+        "fingerprints": {"old": "0" * 64, "new": fingerprint},
+        "identical": False,
+        "images": {"added": 5_432, "unchanged": 1},
+        "refusals": [{"name": "max_added_fraction", "message": "too many came"}],
+    }
+
+
+@pytest.fixture
+def version(sound_dataset: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Makes a directory of a version."""
+
+    def make(record: VersionRecord | None = None, drift: bool = False) -> Path:
+        directory = tmp_path / "pets" / "versions" / _VERSION
+        directory.parent.mkdir(parents=True)
+        shutil.copytree(sound_dataset, directory)
+        path = directory / "dataset.json"
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps({**document, "name": _VERSION}))
+        if record:
+            (directory / "version.json").write_text(record.dumps())
+        if drift:
+            (directory / "diff.json").write_text(json.dumps(drift_of(document["fingerprint"])))
+        return directory
+
+    return make
+
+
+def test_a_version_knows_what_became_of_it(version: Callable[..., Path]) -> None:
+    directory = version(record_of(), drift=True)
+    data = gather(str(directory))
+    assert data.name == "pets" and data.place == f"{directory.parent.parent}@{_VERSION}"
+    assert data.of_version == OfVersion(_VERSION, record_of(), "../../index.html")
+    assert data.drift is not None and data.left_out == ()
+    page = render(data)
+    assert '<a href="../../index.html">All versions</a>' in page
+    assert "Compared with the version before" in page and "5,432" in page and _BEFORE in page
+    assert "✓ published" in page and "Version published" not in page
+    assert f"--dataset <bdi>{directory.parent.parent}@{_VERSION}" in page
+
+
+def test_what_is_about_to_be_written_counts_before_what_is(version: Callable[..., Path]) -> None:
+    directory = version(record_of(), drift=True)
+    refused = record_of(GateRefusal("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"))
+    data = gather(str(directory), record=refused, drift={**drift_of("x"), "images": {"added": 77}})
+    assert data.of_version is not None and data.of_version.record is refused
+    assert data.drift is not None and data.drift["images"]["added"] == 77
+
+
+def test_a_refused_version_says_why_and_what_accepts_it(version: Callable[..., Path]) -> None:
+    said = GateRefusal("drift", "max_added_fraction", Severity.ERROR, "max_added_fraction: too many came")
+    directory = version(record_of(said), drift=True)
+    page = render(gather(str(directory)))
+    assert "✗ Version refused" in page and "max_added_fraction" in page
+    assert page.count("too many came") == 1  # diff.json says the same
+    place = f"{directory.parent.parent}@{_VERSION}"
+    assert f"shardwright publish {place} --accept max_added_fraction" in page
+
+
+def test_warnings_and_what_was_accepted_are_shown_of_a_published_version(
+    version: Callable[..., Path],
+) -> None:
+    said = (
+        GateRefusal("drift", "new_classes", Severity.WARNING, "1 new class"),
+        GateRefusal("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"),
+    )
+    record = replace(record_of(*said), state=VersionState.PUBLISHED, accepted=("findings",))
+    page = render(gather(str(version(record))))
+    assert "1 new class" in page and "(<bdi>findings</bdi>, accepted)" in page
+    assert "shardwright publish" not in page
+
+
+def test_a_link_back_is_only_where_it_leads(version: Callable[..., Path], tmp_path: Path) -> None:
+    directory = version(record_of())
+    elsewhere = gather(str(directory), page=str(tmp_path / "a.html"))
+    assert "index.html" not in render(elsewhere)
+    assert "index.html" in render(gather(f"{directory}/", page=str(directory / "report.html")))
+
+
+def test_a_dataset_that_is_no_version_is_drawn_as_ever(sound_dataset: Path, tmp_path: Path) -> None:
+    copied = tmp_path / _VERSION  # called like one, and not below versions/
+    shutil.copytree(sound_dataset, copied)
+    (copied / "diff.json").write_text(json.dumps(drift_of("x")))
+    data = gather(str(copied))
+    assert data.of_version is None and data.drift is None
+    assert "index.html" not in render(data)
+
+
+def test_a_version_that_says_nothing_of_itself_has_a_page(version: Callable[..., Path]) -> None:
+    directory = version()
+    assert "… Version building" in render(gather(str(directory)))
+    (directory / "version.json").write_bytes(b"\xff")
+    (directory / "diff.json").write_text("[")
+    data = gather(str(directory))
+    assert data.of_version is not None and data.of_version.record is None and data.drift is None
+    assert len(data.left_out) == 2
+    assert "? Version unknown" in render(data)
+
+
+def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> None:
+    directory = version(record_of())
+    (directory / "diff.json").write_text(json.dumps(drift_of("another")))
+    data = gather(str(directory))
+    assert data.drift is None and data.left_out == ("diff.json is about another build.",)
+
+
+def test_names_in_refusals_are_text() -> None:
+    for name in HOSTILE:
+        said = GateRefusal(name, name, Severity.ERROR, name)
+        data = replace(made_up(("a",)), of_version=OfVersion(_VERSION, record_of(said, previous=name)))
+        page = render(replace(data, place=f"{name}@{_VERSION}"))
+        assert page.count("<script") == 1 and "\u202e" not in page and " onmouseover='" not in page
+
+
+def test_the_command_draws_a_version_with_its_stored_diff(
+    version: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = version(record_of(), drift=True)
+    assert main(["report", f"{directory.parent.parent}@{_VERSION}"]) == 0
+    page = (directory / "report.html").read_text()
+    assert "5,432" in page and "../../index.html" in page
+    assert "to be opened in a browser" in capsys.readouterr().out

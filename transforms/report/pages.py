@@ -1,0 +1,98 @@
+"""What every page shares: templates that escape whatever comes from the data, one style, one policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.units import format_size
+from shardwright.transforms.report.data import Thumbnail
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+#: Letters of a name from the data that a page shows, at most.
+LETTERS = 120
+
+
+def draw_page(template: str, context: Mapping[str, Any]) -> str:
+    """Draws a page of a template in `page/`, with the style, the script and the policy of all pages.
+
+    Args:
+      template: its file name.
+      context: what it shows; `most_letters` says how long names may be.
+    """
+    drawing = environment().filters["drawing"]
+    script = _resource("script.js")
+    shared = {
+        "policy": _policy(script),
+        "style": drawing(_resource("style.css")),
+        "script": drawing(script),
+        "most_letters": LETTERS,
+    }
+    return environment().get_template(template).render({**shared, **context})
+
+
+@cache
+def environment() -> Environment:
+    """Returns Jinja's environment of all pages: nothing is undefined, everything is escaped."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+
+    made = Environment(
+        loader=FunctionLoader(_resource),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "shown": shown,
+        "base": _base,
+        "number": lambda value: f"{value:,}",
+        "counted": lambda value, noun: f"{value:,} {noun}{'' if value == 1 else 's'}",
+        "size": format_size,
+        "data_uri": _data_uri,
+        "decimals": lambda values: ", ".join(f"{value:.4f}" for value in values),
+        # For what this package itself has drawn or brings along, never for anything from the data.
+        "drawing": Markup,
+    }
+    return made
+
+
+@cache
+def _resource(name: str) -> str:
+    return files("shardwright.transforms.report").joinpath("page", name).read_text("utf-8")
+
+
+def _policy(script: str) -> str:
+    """Returns a page's Content-Security-Policy: nothing from outside, no script but its own."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def shown(text: object, letters: int = LETTERS) -> str:
+    """Returns a text from the data as a page shows it: not too long, nothing invisible in it.
+
+    Signs that cannot be seen, or that would turn the direction of what follows, stand as Python writes them.
+    """
+    whole = printable(str(text)).replace(LABEL_SEPARATOR, ", ")
+    cut = whole if len(whole) <= letters else f"{whole[: max(1, letters - 1)]}…"
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
+
+
+def _base(key: str) -> str:
+    """Returns the last part of a key, for places where there is no room for more."""
+    return key.rstrip("/").rpartition("/")[2] or key
+
+
+def _data_uri(picture: Thumbnail) -> str:
+    return "data:image/jpeg;base64," + base64.b64encode(picture.jpeg).decode()

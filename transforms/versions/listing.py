@@ -1,0 +1,134 @@
+"""What versions there are, and what is known of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.version import (
+    PINNED_JSON,
+    VERSION_JSON,
+    VERSIONS_DIR,
+    VersionRecord,
+    VersionState,
+    created_at,
+    is_version,
+    version_path,
+)
+from shardwright.transforms import storage
+
+_REQUESTS_AT_ONCE = 16
+_NAMED = 3
+
+
+def version_names(output: str) -> list[str]:
+    """Returns the names of all versions, the oldest first; of those, too, that are not complete.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    directory = storage.join(output, VERSIONS_DIR)
+    with storage.faults("list", directory):
+        if storage.is_remote(directory):
+            folders = storage.list_folders(directory) if storage.has_folders(directory) else []
+        else:
+            try:
+                folders = [entry.name for entry in os.scandir(directory) if entry.is_dir()]
+            except (FileNotFoundError, NotADirectoryError):
+                folders = []
+    return sorted(filter(is_version, folders))
+
+
+def list_versions(output: str) -> list[VersionRecord]:
+    """Returns what is known of all versions, the oldest first; one that says nothing is being built.
+
+    Raises:
+      UsageError: if a `version.json` is damaged, so that nobody knows whether the version may go.
+      EngineError: if the storage failed.
+    """
+    names = version_names(output)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        return list(executor.map(lambda name: read_version_record(output, name), names))
+
+
+def read_version_record(output: str, version: str) -> VersionRecord:
+    """Returns what is known of a version.
+
+    Raises:
+      UsageError: if its `version.json` is damaged.
+      EngineError: if the storage failed.
+    """
+    directory = version_path(output, version)
+    path = storage.join(directory, VERSION_JSON)
+    with storage.faults("read", path):
+        try:
+            data = storage.read_bytes(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return VersionRecord(version, VersionState.BUILDING, created_at(version))
+        pinned = storage.exists(storage.join(directory, PINNED_JSON))
+    try:
+        return replace(VersionRecord.loads(data), version=version, pinned=pinned)  # a copy is another one
+    except ValueError as error:
+        raise UsageError(
+            f"{printable(path)} cannot be used: {str(error).rstrip('.')}; restore it, or remove that "
+            "version's directory."
+        ) from error
+
+
+def write_version_record(output: str, record: VersionRecord) -> None:
+    """Writes what is known of a version.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    path = storage.join(version_path(output, record.version), VERSION_JSON)
+    with storage.faults("write", path):
+        storage.write_bytes(path, record.dumps().encode())
+
+
+def mark_published(output: str, record: VersionRecord, when: float) -> VersionRecord:
+    """Writes when the pointer was switched to a version, unless that is known or somebody changed its state.
+
+    Args:
+      output: the directory that holds the versions.
+      record: of the version.
+      when: in seconds since the epoch.
+
+    Returns:
+      What is known of the version now.
+
+    Raises:
+      UsageError: if its `version.json` is damaged.
+      EngineError: if the storage failed.
+    """
+    path = storage.join(version_path(output, record.version), VERSION_JSON)
+    with storage.faults("write", path):
+        found = storage.read_tagged(path)
+        now = read_version_record(output, record.version)
+        if found is None or not now.is_unseen:
+            return now
+        seen = replace(now, finished=when)
+        return seen if storage.write_tagged(path, seen.dumps().encode(), found[1]) else now
+
+
+def no_such_version(output: str, version: str, names: Sequence[str] | None = None) -> UsageError:
+    """Returns the error of a version that is not there, with the one that may be meant or the newest.
+
+    Args:
+      output: the directory that holds the versions.
+      version: that was named.
+      names: of those to choose from; None for all.
+    """
+    names = version_names(output) if names is None else names
+    shown = f"{printable(output)} has no version {printable(version)}"
+    if not names:
+        return UsageError(f"{printable(output)} holds no versions; check the path.")
+    hint = nearest(version, [*names][::-1])
+    if hint:
+        return UsageError(shown + hint)
+    newest = ", ".join(sorted(names)[: -_NAMED - 1 : -1])
+    return UsageError(f"{shown}; its newest are {newest}.")

@@ -1,0 +1,191 @@
+"""`latest.json`, which version readers get: read, switched by conditional writes, and followed."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+
+from shardwright.schemas.dataset import DATASET_JSON
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.version import (
+    LATEST_JSON,
+    Pointer,
+    split_version,
+    version_name,
+    version_path,
+)
+from shardwright.transforms import storage
+from shardwright.transforms.versions.listing import no_such_version, version_names
+
+#: How often the pointer is followed while it moves and what it named goes.
+_ATTEMPTS = 3
+
+
+def can_hold_versions(path: str) -> bool:
+    """Whether a path's storage knows the conditional writes that versions need."""
+    return not storage.is_remote(path) or storage.has_folders(path)
+
+
+def read_pointer(output: str) -> tuple[Pointer, str] | None:
+    """Reads which version is the latest.
+
+    Returns:
+      The pointer and the tag of its state; None if there is none.
+
+    Raises:
+      UsageError: if it is damaged, or the storage cannot hold versions.
+      EngineError: if the storage failed.
+    """
+    path = storage.join(output, LATEST_JSON)
+    with storage.faults("read", path):
+        found = storage.read_tagged(path)
+    return None if found is None else (_parse(output, found[0]), found[1])
+
+
+def _parse(output: str, data: bytes) -> Pointer:
+    try:
+        return Pointer.loads(data)
+    except ValueError as error:
+        raise _useless(output, f"cannot be used: {str(error).rstrip('.')}") from error
+
+
+def _useless(output: str, why: str) -> UsageError:
+    shown, path = _word(output), printable(storage.join(output, LATEST_JSON))
+    return UsageError(
+        f"{path} {why}; choose a version with shardwright rollback {shown} V, V being one of those that "
+        f"shardwright versions {shown} shows."
+    )
+
+
+def _word(path: str) -> str:
+    """Returns a path as it is written in a command."""
+    return shlex.quote(printable(path))
+
+
+def pointer_tag(output: str) -> str | None:
+    """Returns the tag of the pointer's state, damaged or not; None if there is none.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    path = storage.join(output, LATEST_JSON)
+    with storage.faults("read", path):
+        found = storage.read_tagged(path)
+    return found[1] if found else None
+
+
+def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
+    """Has readers get another version from now on, if nobody else has switched since.
+
+    Args:
+      output: the directory that holds the versions.
+      pointer: to the version.
+      tag: of the state in which the pointer was read; None if there was none.
+
+    Returns:
+      Whether the pointer names the version. It may be called again, for it knows its own work.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    path = storage.join(output, LATEST_JSON)
+    with storage.faults("switch", path):
+        if storage.write_tagged(path, pointer.dumps().encode(), tag):
+            return True
+        found = storage.read_tagged(path)
+    try:
+        return found is not None and Pointer.loads(found[0]).version == pointer.version
+    except ValueError:
+        return False
+
+
+def located(path: str) -> str:
+    """Returns the dataset directory that a path means, as of now.
+
+    `OUT@V` is a version of OUT, and OUT the version that its pointer names. A dataset directory, and
+    whatever else there may be, stays as it is.
+
+    Args:
+      path: as the user wrote it.
+
+    Raises:
+      UsageError: if there is no such version, none that readers get, or the pointer is damaged.
+      EngineError: if the storage failed.
+    """
+    output, version = split_version(path)
+    if version:
+        return _version_located(path, output, version)
+    if not _may_hold_versions(path) or version_name(path) != path or _is_dataset(path):
+        return path
+    return follow(path) or path
+
+
+def _may_hold_versions(path: str) -> bool:
+    """Whether it is worth looking for versions."""
+    if storage.is_remote(path):
+        return can_hold_versions(path) and not glob.has_magic(path)
+    return os.path.isdir(path)
+
+
+def follow(output: str) -> str:
+    """Returns the dataset directory that a pointer names now; empty where there are no versions.
+
+    Raises:
+      UsageError: if the version is gone, there is none that readers get, or the pointer is damaged.
+      EngineError: if the storage failed.
+    """
+    gone = ""
+    for _ in range(_ATTEMPTS):
+        found = _read_latest(output)
+        if found is None:
+            if names := version_names(output):
+                raise _none_published(output, names)
+            return ""
+        directory = version_path(output, found.version)
+        if _is_dataset(directory):
+            return directory
+        if gone == found.version:
+            break
+        gone = found.version  # the pointer may have moved on, and retention removed what it named
+    raise _useless(output, f"names version {gone}, which is gone or not complete")
+
+
+def _read_latest(output: str) -> Pointer | None:
+    """Reads the pointer in one request, where nothing is to be written."""
+    path = storage.join(output, LATEST_JSON)
+    with storage.faults("read", path):
+        try:
+            return _parse(output, storage.read_bytes(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def _is_dataset(directory: str) -> bool:
+    path = storage.join(directory, DATASET_JSON)
+    with storage.faults("look for", path):
+        return storage.exists(path)
+
+
+def _version_located(path: str, output: str, version: str) -> str:
+    if not can_hold_versions(output):
+        read_pointer(output)  # says which storages can
+    directory = version_path(output, version)
+    if _is_dataset(directory):
+        return directory
+    names = version_names(output)
+    if version not in names:
+        raise no_such_version(output, version, names)
+    raise UsageError(
+        f"{printable(path)} is not complete: it is being built, or the run that built it was cut off; name "
+        f"another one of shardwright versions {_word(output)}."
+    )
+
+
+def _none_published(output: str, names: list[str]) -> UsageError:
+    shown = printable(output)
+    return UsageError(
+        f"{shown} has versions and none is published, so there is no latest one; read one by its name, such "
+        f"as {shown}@{names[-1]}, or see shardwright versions {_word(output)} for what they lack."
+    )
