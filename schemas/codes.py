@@ -159,6 +159,24 @@ QUALITY = frozenset(
         FindingCode.TINY_CLASS,
     }
 )
+#: Findings for which nobody has to look into records: into frames, ledgers and what stands beside the shards.
+OF_FILES = frozenset(
+    {
+        FindingCode.SHARD_TRUNCATED,
+        FindingCode.LENGTH_CRC,
+        FindingCode.DATA_CRC,
+        FindingCode.DUPLICATE_KEY,
+        FindingCode.SPLIT_LEAKAGE,
+        FindingCode.SHARD_MISSING,
+        FindingCode.SHARD_UNEXPECTED,
+        FindingCode.SHARD_CHECKSUM,
+        FindingCode.COUNT_MISMATCH,
+        FindingCode.INDEX_MISMATCH,
+        FindingCode.SIDECAR_MISMATCH,
+        FindingCode.EMPTY_SPLIT,
+        FindingCode.EXPECTATION,
+    }
+)
 #: Findings that are warnings unless a gate names them.
 WARNINGS = frozenset({FindingCode.SPLIT_LEAKAGE, FindingCode.EMPTY_SPLIT, FindingCode.LABEL_CONFLICT})
 #: Findings that are notes unless a gate names them: real pictures are never all of a kind.

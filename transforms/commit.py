@@ -21,9 +21,10 @@ from shardwright.schemas.ledger import Books, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
+from shardwright.schemas.statistics import Statistics
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory, unexpected_indexes, unexpected_shards
-from shardwright.transforms.checks.results import make_report
+from shardwright.transforms.checks.results import make_report, measured_in, statistics_files
 from shardwright.transforms.checks.shard import ShardCheck
 from shardwright.transforms.checks.summary import SummariseFindings
 from shardwright.transforms.dataset_files import (
@@ -37,6 +38,7 @@ from shardwright.transforms.dataset_files import (
     write_text,
 )
 from shardwright.transforms.publish import swap
+from shardwright.transforms.statistics.combine import AddUpStatistics
 
 _SHOWN = 3
 
@@ -52,6 +54,7 @@ class Job:
       versions: the software versions that decide bytes.
       run: what `run.json` says of the run (command, runner, machine).
       started: seconds since the epoch.
+      called: the dataset's name; empty for that of its directory.
     """
 
     output: str
@@ -60,11 +63,12 @@ class Job:
     versions: Mapping[str, str]
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
+    called: str = ""
 
     @property
     def name(self) -> str:
-        """The dataset's name: that of its directory."""
-        return dataset_name(self.output)
+        """The dataset's name."""
+        return self.called or dataset_name(self.output)
 
 
 def describe(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
@@ -138,6 +142,7 @@ def commit(
     results: Sequence[ShardResult],
     checks: Sequence[ShardCheck] = (),
     findings: FindingSummary | None = None,
+    statistics: Statistics | None = None,
 ) -> dict[str, Any]:
     """Publishes a dataset, or refuses to.
 
@@ -184,6 +189,10 @@ def commit(
             job.settings.verify,
             result.fingerprint,
         )
+        if statistics is not None:
+            measured = measured_in(statistics, result.fingerprint)
+            for name, content in statistics_files(statistics, measured).items():
+                storage.write_bytes(storage.join(job.directory, name), content)
         write_text(job.directory, dataset.VALIDATION_JSON, pretty_json(report.as_json()))
         refusal = _refusal(job, books, report, quarantine)
         if refusal:
@@ -296,6 +305,7 @@ class CommitDataset(beam.PTransform):
       forecast: of one Forecast.
       checks: what reading back showed, of ShardCheck; None when nothing was verified.
       findings: what is wrong, of FindingSummary; None likewise.
+      statistics: of the shards, of Statistics; None where no picture was looked at.
     """
 
     def __init__(
@@ -304,12 +314,14 @@ class CommitDataset(beam.PTransform):
         forecast: beam.PCollection,
         checks: beam.PCollection | None = None,
         findings: beam.PCollection | None = None,
+        statistics: beam.PCollection | None = None,
     ) -> None:
         super().__init__()
         self._job = job
         self._forecast = forecast
         self._checks = checks
         self._findings = findings
+        self._statistics = statistics
 
     def expand(self, results: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
@@ -322,11 +334,17 @@ class CommitDataset(beam.PTransform):
                 | "SummariseFindings"
                 >> beam.CombineGlobally(SummariseFindings()).with_output_types(FindingSummary)
             )  # FindingSummary
+        statistics: Any = None
+        if self._statistics is not None:
+            added = self._statistics | "AddUpStatistics" >> beam.CombineGlobally(
+                AddUpStatistics()
+            )  # Statistics
+            statistics = beam.pvalue.AsSingleton(added)
+        forecast = beam.pvalue.AsSingleton(self._forecast)
         return (
             results
             | "GatherShards" >> beam.combiners.ToList()  # [ShardResult]
-            | "Commit"
-            >> beam.Map(_commit, self._job, beam.pvalue.AsSingleton(self._forecast), checks, findings)
+            | "Commit" >> beam.Map(_commit, self._job, forecast, checks, findings, statistics)
         )  # outcome
 
 
@@ -336,5 +354,6 @@ def _commit(
     forecast: Forecast,
     checks: Sequence[ShardCheck],
     findings: FindingSummary | None,
+    statistics: Statistics | None,
 ) -> dict[str, Any]:
-    return commit(job, forecast, results, checks, findings)
+    return commit(job, forecast, results, checks, findings, statistics)

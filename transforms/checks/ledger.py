@@ -33,7 +33,7 @@ class LedgerCheck:
     """
 
     def __init__(self, data: bytes, sha256: str) -> None:
-        self._lines = _lines(data)
+        self._lines = ledger_lines(data)
         self._entry: dict[str, Any] | None = None
         self._fault = ""
         header = self._next_line()
@@ -125,8 +125,8 @@ class LedgerCheck:
                 return
 
 
-def _lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yields the lines of a ledger's file.
+def ledger_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yields the lines of a ledger's file, its header first; memory stays flat.
 
     Raises:
       OSError, EOFError, zlib.error, ValueError: if it is damaged.

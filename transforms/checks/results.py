@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.schemas.dataset import DATASET_JSON, Dataset, pretty_json
+from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, STATS_PB, Dataset, pretty_json
 from shardwright.schemas.drift import Described, Previous, drift_between
 from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
@@ -70,6 +70,21 @@ def make_report(
     )
 
 
+def measured_in(statistics: Statistics, fingerprint: str | None) -> dict[str, Any]:
+    """Returns the statistics of a dataset as `statistics.json` stores them."""
+    return {**statistics.as_json(SCORES), "fingerprint": fingerprint}
+
+
+def statistics_files(statistics: Statistics, measured: Mapping[str, Any]) -> dict[str, bytes]:
+    """Returns the files that hold the statistics of a dataset, by name.
+
+    Args:
+      statistics: of all shards.
+      measured: what `measured_in` says of them.
+    """
+    return {STATISTICS_JSON: statistics_text(measured).encode(), STATS_PB: stats_pb(statistics)}
+
+
 @dataclass(frozen=True)
 class Results:
     """What a validation showed.
@@ -120,17 +135,18 @@ def write_results(
     report = make_report(
         results.checks, findings, results.name, results.mode, fingerprint, gates, results.against
     )
-    measured = None if statistics is None else {**statistics.as_json(SCORES), "fingerprint": fingerprint}
-    if measured is not None and files.statistics:
-        write_result(files.statistics, statistics_text(measured).encode(), "--report")
-    if statistics is not None and files.stats:
-        write_result(files.stats, stats_pb(statistics), "--report")
+    measured = None if statistics is None else measured_in(statistics, fingerprint)
+    if statistics is not None and measured is not None:
+        contents = statistics_files(statistics, measured)
+        for path, name in ((files.statistics, STATISTICS_JSON), (files.stats, STATS_PB)):
+            if path:
+                write_result(path, contents[name], "--report")
     if files.junit:
         write_result(files.junit, junit_xml(report, expectations.names), "--junit")
     text = pretty_json(report.as_json()).encode()
     write_result(files.report, text, "--report")
     if files.page:
-        write_result(files.page, _page(results, report, measured).encode(), "--html")
+        write_result(files.page, _page(results, report, measured, files.page).encode(), "--html")
     if files.answer:
         write_result(files.answer, text, "--report")
     return report
@@ -153,8 +169,8 @@ def read_unchanged(directory: str, fingerprint: str) -> Dataset:
     return dataset
 
 
-def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any] | None) -> str:
-    """Draws `report.html`."""
+def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any] | None, path: str) -> str:
+    """Draws `report.html` for a place."""
     found, now = report.as_json(), as_time(time.time())
     if results.directory:
         drift = None
@@ -162,6 +178,8 @@ def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any
             described = Described(results.name, results.dataset, found, measured)
             drift = drift_between(results.previous.described, described, results.previous.changes).as_json()
         return render(
-            gather(results.directory, validation=found, statistics=measured, drift=drift, drawn=now)
+            gather(
+                results.directory, validation=found, statistics=measured, drift=drift, page=path, drawn=now
+            )
         )
     return render(gather_files(results.name, results.paths, validation=found, statistics=measured, drawn=now))

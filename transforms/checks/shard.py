@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -35,6 +36,8 @@ from shardwright.transforms.workers import worker_threads
 
 #: Notes a finding: code, message, record number, offset, key.
 Find = Callable[..., None]
+#: By which a record is known again (`record_digest`).
+Digest = bytes
 
 #: After which a shard lacks what its ledger has.
 _DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
@@ -51,6 +54,10 @@ class Depth(IntEnum):
     LOOKS = 3  # what every image is like
 
 
+#: How deep what was just written is read back, by the value of `verify`.
+DEPTHS = {"fast": Depth.FRAMES, "full": Depth.PIXELS, "quality": Depth.LOOKS}
+
+
 class ShardTask(NamedTuple):
     """A shard to check.
 
@@ -62,6 +69,7 @@ class ShardTask(NamedTuple):
       index_path: where its index would be; empty for a shard that has none. That it is missing is not found
         here, but where the directory is looked at as a whole.
       ledger_path: where its ledger is; empty for a shard that has none.
+      earlier: where it stands what was found in shards of an earlier version that may hold the same records.
     """
 
     path: str
@@ -70,6 +78,7 @@ class ShardTask(NamedTuple):
     expected: Shard | None
     index_path: str = ""
     ledger_path: str = ""
+    earlier: tuple[str, ...] = ()
 
 
 def shard_task(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> ShardTask:
@@ -117,6 +126,8 @@ class ShardCheck:
       rows: the records' identities.
       pictures: the records' pictures, as far as they were decoded, where looks were taken.
       features: what the records' features hold, where looks were taken.
+      digests: of each record in `rows`, of its bytes; empty for one with problems. None at all unless they
+        were asked for.
     """
 
     file: str
@@ -127,10 +138,19 @@ class ShardCheck:
     rows: list[Row] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     features: RecordStatistics = field(default_factory=RecordStatistics)
+    digests: list[Digest] = field(default_factory=list)
+
+
+#: Digest of a record's bytes -> its picture, None where nobody looked: records in which nothing is wrong.
+SoundRecords = Mapping[Digest, Picture | None]
 
 
 def check_shard(
-    task: ShardTask, contract: Contract, depth: Depth, executor: ThreadPoolExecutor | None = None
+    task: ShardTask,
+    contract: Contract,
+    depth: Depth,
+    executor: ThreadPoolExecutor | None = None,
+    sound: SoundRecords | None = None,
 ) -> ShardCheck:
     """Checks a shard.
 
@@ -139,6 +159,8 @@ def check_shard(
       contract: what its records promise.
       depth: how deep to look.
       executor: decodes images in parallel; without one they are decoded in turn.
+      sound: records that were found sound, as deep and against the same contract, whose images need not be
+        decoded again; with it, be it empty, records are digested.
     """
     check = ShardCheck(task.file, task.split)
 
@@ -156,7 +178,8 @@ def check_shard(
                     f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
                 )
             file = HashedFile(opened, aside=depth <= Depth.EXAMPLES) if task.expected else opened
-            _check_all(cast("IO[bytes]", file), task, contract, depth, executor, check, index, find)
+            found = _check_records(cast("IO[bytes]", file), task, contract, depth, executor, sound, find)
+            _check_all(found, task, contract, depth, check, index, find)
             if isinstance(file, HashedFile) and task.expected:
                 sha256 = file.hexdigest()
                 if sha256 != task.expected.sha256:
@@ -180,11 +203,10 @@ def check_shard(
 
 
 def _check_all(
-    file: IO[bytes],
+    found: Iterator[tuple[Record, CheckedRecord | None, Digest]],
     task: ShardTask,
     contract: Contract,
     depth: Depth,
-    executor: ThreadPoolExecutor | None,
     check: ShardCheck,
     index: bytearray,
     find: Find,
@@ -194,7 +216,7 @@ def _check_all(
     specs = {spec.name: spec for spec in contract.features}
     rows, split, name = check.rows, task.split, task.file
     differing = 0
-    for record, result in _check_records(file, task, contract, depth, executor, find):
+    for record, result, digest in found:
         check.records += 1
         if task.index_path:
             index += index_line(record.offset, len(record.data) + FRAME_BYTES)
@@ -208,6 +230,8 @@ def _check_all(
                 differing += 1
                 find(FindingCode.LEDGER_MISMATCH, difference, record.number, record.offset, result.key)
         rows.append(Row(result.key, result.source, split, name, record.number, record.offset))
+        if digest:
+            check.digests.append(b"" if result.problems else digest)
         if result.features is not None:
             check.features.add(result.features, specs)
         if result.picture is not None:
@@ -221,6 +245,11 @@ def _check_all(
         damaged = any(finding.code in _DAMAGES for finding in check.findings)
         for code, message in ledger.finish(sound=whole and not damaged and not differing):
             find(code, message)
+
+
+def record_digest(data: bytes) -> Digest:
+    """Returns by what a record is known again: the same for the same bytes only."""
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _open_ledger(task: ShardTask, find: Find) -> LedgerCheck | None:
@@ -266,9 +295,10 @@ def _check_records(
     contract: Contract,
     depth: Depth,
     executor: ThreadPoolExecutor | None,
+    known: SoundRecords | None,
     find: Find,
-) -> Iterator[tuple[Record, CheckedRecord | None]]:
-    """Yields every sound record with what its check showed; damages become findings at once."""
+) -> Iterator[tuple[Record, CheckedRecord | None, Digest]]:
+    """Yields every sound record, what its check showed and its digest; damages become findings at once."""
     with uncompressed(file, task.file) as (plain, _, error):
 
         def sound() -> Iterator[Record]:
@@ -278,19 +308,23 @@ def _check_records(
                 else:
                     yield item
 
+        promised, look = contract._replace(split=task.split), depth >= Depth.LOOKS
         checker = RecordChecker(
-            contract._replace(split=task.split),
-            decode=depth >= Depth.PIXELS,
-            look=depth >= Depth.LOOKS,
-            reserve=working_budget().reserve,
+            promised, decode=depth >= Depth.PIXELS, look=look, reserve=working_budget().reserve
         )
+        reader = RecordChecker(promised, decode=False, look=look)
 
-        def checked(record: Record) -> tuple[Record, CheckedRecord]:
-            return record, checker.check(record.data)
+        def checked(record: Record) -> tuple[Record, CheckedRecord, Digest]:
+            if known is None:
+                return record, checker.check(record.data), b""
+            digest = record_digest(record.data)
+            if digest in known:
+                return record, reader.check(record.data)._replace(picture=known[digest]), digest
+            return record, checker.check(record.data), digest
 
         if depth is Depth.FRAMES:
             for record in sound():
-                yield record, None
+                yield record, None, b""
         elif executor is None or depth is Depth.EXAMPLES:
             yield from map(checked, sound())
         else:

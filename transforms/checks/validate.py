@@ -15,9 +15,16 @@ from shardwright.transforms.checks.balance import ClassCounts
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.checks.duplicates import Bucket
 from shardwright.transforms.checks.outliers import ShardSizes, sizes_of
-from shardwright.transforms.checks.quality import CompareLooks, SeenPictures, odd_pictures
+from shardwright.transforms.checks.quality import CompareLooks, SeenPictures
 from shardwright.transforms.checks.shard import Depth, Row, ShardCheck, ShardTask, check_shard
 from shardwright.transforms.checks.shared_prints import pictures_by_place, prints_of
+from shardwright.transforms.checks.stored_checks import (
+    CheckedShard,
+    sound_records,
+    store_check,
+    stored_check,
+    sum_up,
+)
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.shards.pool import converting_executor
@@ -53,14 +60,15 @@ class Validated(NamedTuple):
 
 
 class _CheckShard(beam.DoFn):
-    def __init__(self, depth: Depth) -> None:
+    def __init__(self, depth: Depth, stores: bool) -> None:
         self._depth = depth
+        self._stores = stores
 
     def setup(self) -> None:
         limit_pixels(_NO_LIMIT)
 
     def process(self, task: ShardTask, contract: Contract, shards: int) -> Iterator[Any]:
-        check = check_shard(task, contract, self._depth, converting_executor())
+        check = self._check(task, contract)
         buckets = bucket_count(shards)
         if self._depth >= Depth.EXAMPLES:
             for bucket in bucket_rows(_rows(check, self._depth), buckets):
@@ -72,13 +80,26 @@ class _CheckShard(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(_PLACES, pictures)
             yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
             yield beam.pvalue.TaggedOutput(_CLASSES, ClassCounts().add(check.pictures))
-            check.findings += odd_pictures(check.pictures)
-            statistics = Statistics.of_shard(check.split, check.pictures, check.features)
-            yield beam.pvalue.TaggedOutput(_STATISTICS, statistics)
-        if check.findings:
-            yield beam.pvalue.TaggedOutput(_FINDINGS, FindingSummary().add(check.findings))
-        PROGRESS.add(checked_records=check.records, checked_shards=1, findings=len(check.findings))
+            yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
+        found = sum(check.findings.counts.values())
+        if found:
+            yield beam.pvalue.TaggedOutput(_FINDINGS, check.findings)
+        PROGRESS.add(checked_records=check.records, checked_shards=1, findings=found)
         yield ShardCheck(check.file, check.split, check.records, check.bytes)
+
+    def _check(self, task: ShardTask, contract: Contract) -> CheckedShard:
+        """Checks a shard, or tells what is stored of that."""
+        depth, executor = self._depth, converting_executor()
+        if not self._stores or depth < Depth.EXAMPLES:
+            return sum_up(check_shard(task, contract, depth, executor), depth)
+        known = stored_check(task, contract, depth)
+        if known is not None:
+            return known
+        checked = sum_up(
+            check_shard(task, contract, depth, executor, sound_records(task, contract, depth)), depth
+        )
+        store_check(task, contract, depth, checked)
+        return checked
 
 
 class ValidateShards(beam.PTransform):
@@ -90,12 +111,15 @@ class ValidateShards(beam.PTransform):
     Args:
       contract: side input, what every record promises.
       depth: how deep to look.
+      stores: whether what is found is stored beside the shards, and a shard with which it is stored already
+        is not read again.
     """
 
-    def __init__(self, contract: beam.PCollection, depth: Depth) -> None:
+    def __init__(self, contract: beam.PCollection, depth: Depth, stores: bool = False) -> None:
         super().__init__()
         self._contract = contract
         self._depth = depth
+        self._stores = stores
 
     def expand(self, tasks: beam.PCollection) -> Validated:
         """Applies the transform."""
@@ -105,7 +129,8 @@ class ValidateShards(beam.PTransform):
             count = tasks | "CountShards" >> beam.combiners.Count.Globally()  # int
             shards = beam.pvalue.AsSingleton(count)
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
-        check = beam.ParDo(_CheckShard(self._depth), contract, shards).with_output_types(ShardCheck, **_TYPES)
+        do = _CheckShard(self._depth, self._stores)
+        check = beam.ParDo(do, contract, shards).with_output_types(ShardCheck, **_TYPES)
         checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
         findings = [checked[_FINDINGS]]
@@ -125,7 +150,7 @@ class ValidateShards(beam.PTransform):
         )
 
 
-def _rows(check: ShardCheck, depth: Depth) -> Iterator[Row]:
+def _rows(check: CheckedShard, depth: Depth) -> Iterator[Row]:
     """Yields the records to compare; the sources of those with pictures are compared with their looks."""
     looked = {picture.number for picture in check.pictures} if depth >= Depth.LOOKS else set()
     for row in check.rows:
