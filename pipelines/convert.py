@@ -18,6 +18,7 @@ from shardwright.pipelines.prepare import (
     Request,
     as_beam_options,
     build_forecast,
+    build_planned_shards,
     check_reachable,
     make_request,
     places_read,
@@ -30,7 +31,7 @@ from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
-from shardwright.schemas.image_ref import EncodedRefs, printable
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms import storage
 from shardwright.transforms.commit import Job
@@ -83,39 +84,16 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     import apache_beam as beam
 
     from shardwright.transforms.checks.contract import contract_of_plan
-    from shardwright.transforms.checks.shard import Depth, ShardTask, shard_task
+    from shardwright.transforms.checks.shard import DEPTHS, ShardTask, shard_task
     from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.commit import CommitDataset
-    from shardwright.transforms.plan.transforms import (
-        AssignShards,
-        BucketKeys,
-        ShardId,
-        check_keys,
-        name_planned_shard,
-    )
     from shardwright.transforms.shards.write import WritePlannedShards
-    from shardwright.transforms.sources.source import source_by_name
 
     settings = job.settings
     batches, forecast = build_forecast(pipeline, request, Spool(job.directory))  # EncodedRefs, Forecast
-    grouped = batches | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
-    keys = grouped
-    if len(request.inputs) > 1 or not source_by_name(request.inputs[0].source).unique_keys:
-        keys = (
-            batches
-            | "BucketKeys"
-            >> beam.ParDo(BucketKeys()).with_output_types(tuple[ShardId, EncodedRefs])  # (("", bucket), refs)
-            | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [refs])
-        )
-    keys_checked = keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)  # int
+    planned = build_planned_shards(batches, forecast, request)  # PlannedShard
     results = (
-        grouped
-        | "NamePlannedShards"
-        >> beam.Map(
-            name_planned_shard,
-            beam.pvalue.AsSingleton(forecast),
-            beam.pvalue.AsIter(keys_checked),  # nothing is written before every key is checked
-        )  # PlannedShard
+        planned
         | "WritePlannedShards"
         >> WritePlannedShards(
             job.directory,
@@ -125,13 +103,13 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
             resume=settings.resume,
         )  # ShardResult
     )
-    checks = findings = None
+    checks = findings = statistics = None
     if settings.verify != "none":
         layout = settings.record_layout
         contract = forecast | "NameContract" >> beam.Map(
             lambda forecast: contract_of_plan(layout.features, layout.first_label, forecast.plan)
         )  # Contract
-        checks, findings, _ = (
+        checks, findings, statistics = (
             results
             | "WithRecords" >> beam.Filter(lambda result: result.file)  # ShardResult
             | "NameShardTasks"
@@ -140,10 +118,10 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
                     job.directory, result.split, result.shard, result.num_shards, result.as_shard()
                 )
             ).with_output_types(ShardTask)
-            | "VerifyShards"
-            >> ValidateShards(contract, Depth.PIXELS if settings.verify == "full" else Depth.FRAMES)
-        )  # ShardCheck, FindingSummary
-    return results | "CommitDataset" >> CommitDataset(job, forecast, checks, findings)  # outcome
+            | "VerifyShards" >> ValidateShards(contract, DEPTHS[settings.verify])
+        )  # ShardCheck, FindingSummary, Statistics
+    commit = CommitDataset(job, forecast, checks, findings, statistics)
+    return results | "CommitDataset" >> commit  # outcome
 
 
 def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) -> ConvertResult:
@@ -176,7 +154,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     if storage.is_remote(directory) and not described:
         check_remote_writable(directory)
     workers = choose_workers(given, beam_options, request.inputs)
-    run = _run_facts(request, beam_options, workers)
+    run = run_facts(request, beam_options, workers)
     job = Job(settings.output, directory, settings, software_versions(), run, started)
     if progress:
         print_inputs(request)
@@ -220,7 +198,8 @@ def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
         )
 
 
-def _run_facts(request: Request, beam_options: Any, workers: Workers) -> dict[str, Any]:
+def run_facts(request: Request, beam_options: Any, workers: Workers) -> dict[str, Any]:
+    """Returns what `run.json` says of a run before it begins."""
     from apache_beam.options.pipeline_options import StandardOptions
 
     return {

@@ -21,6 +21,7 @@ from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.versions.pointer import located
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _with_own_colors(settings: ConvertSettings, inputs: Sequence[Input]) -> Conv
 
 
 def read_plan(path: str) -> Plan:
-    """Reads the plan that `--plan_from` names: a `dataset.json`, or the directory that holds it.
+    """Reads the plan that `--plan_from` names: a `dataset.json`, the directory that holds it, or a version.
 
     Raises:
       UsageError: if there is none.
@@ -97,10 +98,11 @@ def read_plan(path: str) -> Plan:
     if not storage.is_remote(path):
         named = os.path.basename(path) == DATASET_JSON
         repair_swap(os.path.dirname(path) or "." if named else path)
+        path = path if named else located(path)
         if os.path.isdir(path):
             path = storage.join(path, DATASET_JSON)
     elif not path.endswith(".json"):
-        path = storage.join(path, DATASET_JSON)
+        path = storage.join(located(path), DATASET_JSON)
     try:
         data = storage.read_bytes(path)
     except OSError as error:
@@ -118,13 +120,14 @@ def read_class_names(path: str, first_label: int = 0) -> tuple[str, ...]:
     return parse_class_names(storage.read_text("--class_names", path), path, first_label)
 
 
-def build_forecast(pipeline: Any, request: Request, spool: Spool) -> tuple[Any, Any]:
+def build_forecast(pipeline: Any, request: Request, spool: Spool, carried: Any = None) -> tuple[Any, Any]:
     """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
 
     Args:
-      pipeline: a Beam pipeline.
+      pipeline: a Beam pipeline, or a PCollection of one element that the listing waits for.
       request: what was asked for.
       spool: takes what cannot be read at random.
+      carried: side input of the plan to carry on, where the job itself finds it; None for the request's.
 
     Returns:
       The PCollections of reference batches and of the one forecast.
@@ -145,9 +148,55 @@ def build_forecast(pipeline: Any, request: Request, spool: Spool) -> tuple[Any, 
         fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
         batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
-        settings, class_ids, request.rules, request.carried, request.class_names, request.explicit_shards
+        settings,
+        class_ids,
+        request.rules,
+        request.carried,
+        request.class_names,
+        request.explicit_shards,
+        carried,
     )  # Forecast
     return batches, forecast
+
+
+def build_planned_shards(batches: Any, forecast: Any, request: Request) -> Any:
+    """Builds the rest of the planning: every reference to its shard, and no key twice.
+
+    Args:
+      batches: PCollection of reference batches.
+      forecast: PCollection of the one forecast.
+      request: what was asked for.
+
+    Returns:
+      The PCollection of planned shards.
+    """
+    import apache_beam as beam
+
+    from shardwright.transforms.plan.transforms import (
+        AssignShards,
+        BucketKeys,
+        PlannedShard,
+        ShardId,
+        check_keys,
+        name_planned_shard,
+    )
+    from shardwright.transforms.sources.source import source_by_name
+
+    grouped = batches | "AssignShards" >> AssignShards(request.settings, forecast)  # (ShardId, [refs])
+    keys = grouped
+    if len(request.inputs) > 1 or not source_by_name(request.inputs[0].source).unique_keys:
+        keys = (
+            batches
+            | "BucketKeys"
+            >> beam.ParDo(BucketKeys()).with_output_types(tuple[ShardId, EncodedRefs])  # (("", bucket), refs)
+            | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [refs])
+        )
+    keys_checked = keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)  # int
+    return grouped | "NamePlannedShards" >> beam.Map(
+        name_planned_shard,
+        beam.pvalue.AsSingleton(forecast),
+        beam.pvalue.AsIter(keys_checked),  # nothing is written before every key is checked
+    ).with_output_types(PlannedShard)  # PlannedShard
 
 
 def as_beam_options(beam_options: Any) -> Any:

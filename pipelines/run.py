@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import sys
 import threading
 import traceback
@@ -44,6 +45,9 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import TestOptions
 
+    from shardwright.pipelines.lean_beam import look_for_state_once
+
+    look_for_state_once()
     try:
         try:
             pipeline = beam.Pipeline(runner=_runner(options), options=options)
@@ -237,13 +241,19 @@ def quiet_engine(verbose: bool) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def exit_code_of(command: Callable[[], int], verbose: Callable[[], bool], resumable: bool = False) -> int:
+def exit_code_of(
+    command: Callable[[], int],
+    verbose: Callable[[], bool],
+    resumable: bool = False,
+    complain: Callable[[str, int], bool] = lambda message, code: False,
+) -> int:
     """Runs a command; prints what went wrong in one sentence and returns the exit code.
 
     Args:
       command: what to run.
       verbose: whether to show tracebacks, once the command line is read.
       resumable: whether the command has --resume.
+      complain: says what went wrong in another way, if it returns true.
     """
     if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show ends no command
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -252,8 +262,10 @@ def exit_code_of(command: Callable[[], int], verbose: Callable[[], bool], resuma
         sys.stdout.flush()
         return code
     except KeyboardInterrupt as interrupt:
-        what = str(interrupt) or "run again with --resume to go on."
-        _complain(f"interrupted; {what}", resumable)
+        what = _BEAM_STEP.sub("", str(interrupt)) or "run again with --resume to go on."
+        message = without_resume(f"interrupted; {what}", resumable)
+        if not complain(message, int(ExitCode.INTERRUPTED)):
+            _complain(message)
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:  # whoever read our output has gone; the interpreter still flushes it
         with contextlib.suppress(OSError, ValueError):
@@ -263,7 +275,9 @@ def exit_code_of(command: Callable[[], int], verbose: Callable[[], bool], resuma
         if verbose():
             traceback.print_exc()
         known = _as_known(error)
-        _complain(known.message, resumable)
+        message = without_resume(known.message, resumable)
+        if not complain(message, int(known.exit_code)):
+            _complain(message)
         return int(known.exit_code)
 
 
@@ -276,8 +290,30 @@ def _as_known(error: Exception) -> ShardwrightError:
     return as_shardwright_error(error)
 
 
-def _complain(message: str, resumable: bool) -> None:
-    if not resumable:
-        message = message.replace("run again with --resume to go on", "run again")
-        message = message.replace("run again with --resume", "run again")
+@contextlib.contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Has what schedulers send to end a job do the same as Ctrl-C, so that it leaves in order."""
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt("it was told to end (SIGTERM); run again.")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def without_resume(message: str, resumable: bool = False) -> str:
+    """Returns a message without the advice to resume, unless there is such a thing."""
+    if resumable:
+        return message
+    message = message.replace("run again with --resume to go on", "run again")
+    return message.replace("run again with --resume", "run again")
+
+
+def _complain(message: str) -> None:
     print(f"shardwright: {printable(message).translate(_CONTROLS)}", file=sys.stderr)

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardwright.pipelines.tables import console, print_table
+from shardwright.pipelines.tables import console, one_line, print_table
+from shardwright.schemas.changes import Kind
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import format_size
@@ -14,6 +15,7 @@ from shardwright.schemas.units import format_size
 if TYPE_CHECKING:
     from shardwright.pipelines.convert import ConvertResult
     from shardwright.pipelines.prepare import Request
+    from shardwright.pipelines.rebuild import RebuildResult
 
 _LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated")
 
@@ -106,3 +108,35 @@ def print_convert_summary(result: ConvertResult) -> None:
         out.print(f"  warning: {warning}")
     out.print(f"  fingerprint {made.fingerprint}")
     out.print(f"next: shardwright inspect {quoted(result.path)}")
+
+
+def changes_text(changes: Mapping[str, int]) -> str:
+    """Returns what became of images since the version before; empty for nothing."""
+    return ", ".join(
+        f"{changes[kind]:,} {kind.replace('_', '-')}" for kind in Kind if changes.get(kind.value)
+    )
+
+
+def print_rebuild_summary(result: RebuildResult) -> None:
+    """Prints what a rebuild came to and where to look."""
+    from shardwright.transforms.rebuild.commit import work_text
+
+    out, outcome = console(), result.outcome
+    if not result.changed:
+        shown = printable(result.output)
+        out.print(f"  nothing changed: {result.version} stays the latest version of {shown}", soft_wrap=True)
+    else:
+        work = outcome["work"]
+        out.print(
+            f"  version {result.version}: {outcome['records']} records; {work_text(work)}",
+            soft_wrap=True,
+        )
+        if outcome["previous"]:
+            said = changes_text(outcome["changes"]) or "no image changed"
+            out.print(f"  against {outcome['previous']}: {said}", soft_wrap=True)
+        path, output = printable(result.path), printable(result.output)
+        if work["quarantined"]:
+            out.print(f"  left out for a fault: see {path}/quarantine.jsonl", soft_wrap=True)
+        out.print(f"  see {path}/report.html and {output}/index.html", soft_wrap=True)
+    for warning in outcome["warnings"]:
+        out.print(f"  warning: {one_line(warning)}", soft_wrap=True)

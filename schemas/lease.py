@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -14,8 +16,9 @@ class Lease:
       holder: made up anew for each run; what tells one from another.
       version: that the run makes.
       host: where its launcher runs.
-      pid: of the launcher.
+      pid: of the launcher; 0 when the job goes on without it, so that its end says nothing.
       began: when that process began, as its system says it; tells a pid from its next owner.
+      since: when the holder got the lease, in seconds since the epoch.
       renewed: when the holder last said that it works, in seconds since the epoch.
       seconds: for how long that counts.
     """
@@ -25,6 +28,7 @@ class Lease:
     host: str = ""
     pid: int = 0
     began: str = ""
+    since: float = 0.0
     renewed: float = 0.0
     seconds: float = 3600.0
 
@@ -34,12 +38,40 @@ class Lease:
 
     @staticmethod
     def loads(data: bytes) -> Lease:
-        """Reads a stored document.
+        """Reads a stored document; what a later version of the software adds to it is passed over.
 
         Raises:
           ValueError: if it is none.
         """
         try:
-            return Lease(**json.loads(data))
-        except (TypeError, AttributeError, RecursionError) as error:
+            value = json.loads(data)
+            lease = Lease(**{field.name: value[field.name] for field in fields(Lease) if field.name in value})
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"it is damaged ({error!r})") from error
+        for field in fields(Lease):
+            stored, kind = getattr(lease, field.name), type(field.default)
+            if not (_is_number(stored, kind) if kind in (int, float) else isinstance(stored, str)):
+                raise ValueError(f"it is damaged ({field.name} is {stored!r})")
+        return lease
+
+
+def _is_number(value: object, kind: type) -> bool:
+    allowed = (int,) if kind is int else (int, float)
+    return isinstance(value, allowed) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_void(lease: Lease, now: float, host: str, is_alive: Callable[[int, str], bool]) -> bool:
+    """Whether a lease keeps nobody away any more.
+
+    A silent holder's lease ends with its time. One that was renewed in a far future is of a clock that
+    was wrong, then or now. On the holder's own machine its end is seen at once.
+
+    Args:
+      lease: as it is stored.
+      now: seconds since the epoch.
+      host: the machine that asks.
+      is_alive: whether the process with a pid and a beginning may still run on this machine.
+    """
+    if not abs(now - lease.renewed) <= lease.seconds:
+        return True
+    return lease.pid > 0 and lease.host == host and not is_alive(lease.pid, lease.began)

@@ -34,7 +34,7 @@ class LedgerPair(NamedTuple):
       split: the shard's split.
       places: the old and the new dataset's directory, None for one that has no such shard.
       sha256: of the shard in the old and in the new dataset.
-      records: of both together.
+      records: of both datasets together.
     """
 
     file: str
@@ -79,6 +79,7 @@ def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Datase
     for dataset in (old, new):
         placed = dataset.placed_shards()
         sides.append({ledger_file(split, n, of): (split, shard) for split, n, of, shard in placed})
+    records = old.all_records + new.all_records
     for file in sorted(sides[OLD].keys() | sides[NEW].keys()):
         found = [side.get(file) for side in sides]
         shards = [item[1] if item else None for item in found]
@@ -87,7 +88,7 @@ def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Datase
             split=next(item[0] for item in found if item),
             places=(old_directory if found[OLD] else None, new_directory if found[NEW] else None),
             sha256=(shards[0].sha256 if shards[0] else "", shards[1].sha256 if shards[1] else ""),
-            records=sum(shard.records for shard in shards if shard),
+            records=records,
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.schemas.changes import MAX_PAIRS, Changes
+from shardwright.schemas.errors import UsageError
 from shardwright.transforms.diff.compare import compare_rows, note_gone_or_come, pair_renamed
 from shardwright.transforms.diff.rows import (
     NEW,
@@ -66,27 +69,46 @@ class _Comparing(beam.DoFn):
 class _CompareLedgers(_Comparing):
     """Compares the ledgers of one place; sends on by its key what only one of them names."""
 
+    def __init__(self, lost_is_empty: bool) -> None:
+        self._lost_is_empty = lost_is_empty
+
     def _make_packer(self) -> Packer:
         return Packer(lambda row: row.key)
 
-    def process(self, pair: LedgerPair, records: int) -> Iterator[Any]:
-        datas = [read_ledger(place, pair.file) if place is not None else None for place in pair.places]
-        old_data, new_data = datas
+    def process(self, pair: LedgerPair) -> Iterator[Any]:
+        old_data, new_data = datas = [self._data(pair, side) for side in (OLD, NEW)]
         if new_data is not None and old_data == new_data and pair.sha256[OLD] == pair.sha256[NEW]:
             self._changes.unchanged += open_ledger(
                 new_data, str(pair.places[NEW]), pair.file, pair.sha256[NEW]
             )[0]
             return
-        rows = [
-            [] if data is None else ledger_rows(data, str(place), pair.file, sha256, pair.split)
-            for data, place, sha256 in zip(datas, pair.places, pair.sha256, strict=True)
-        ]
+        rows = [self._rows(pair, side, data) for side, data in enumerate(datas)]
         PROGRESS.add(listed=len(rows[OLD]) + len(rows[NEW]))
         old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
         for side, row in compare_rows(old, new, self._changes):
-            for packed in self._packer.add(side, row, bucket_count(records)):
+            for packed in self._packer.add(side, row, bucket_count(pair.records)):
                 yield beam.pvalue.TaggedOutput(_ROWS, packed)
         yield from self._relabels()
+
+    def _data(self, pair: LedgerPair, side: int) -> bytes | None:
+        place = pair.places[side]
+        if place is None:
+            return None
+        with self._losses(side):
+            return read_ledger(place, pair.file)
+        return None
+
+    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> list[Row]:
+        if data is None:
+            return []
+        with self._losses(side):
+            return ledger_rows(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
+        return []
+
+    def _losses(self, side: int) -> contextlib.AbstractContextManager[None]:
+        """Lets a ledger be lost where that is no error."""
+        lost = self._lost_is_empty and side == OLD
+        return contextlib.suppress(UsageError) if lost else contextlib.nullcontext()
 
 
 class _CompareBucket(_Comparing):
@@ -95,14 +117,17 @@ class _CompareBucket(_Comparing):
     def _make_packer(self) -> Packer:
         return Packer(lambda row: row.source)
 
-    def process(self, bucket: tuple[int, Iterable[tuple[int, bytes]]], records: int) -> Iterator[Any]:
+    def process(
+        self, bucket: tuple[int, Iterable[tuple[int, bytes]]], pairs: Iterable[LedgerPair]
+    ) -> Iterator[Any]:
+        buckets = bucket_count(next(iter(pairs)).records)
         rows: tuple[list[Row], list[Row]] = ([], [])
         for side, pack in bucket[1]:
             rows[side].extend(unpack_rows(pack))
         old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
         for side, row in compare_rows(old, new, self._changes):
             if row.written and row.is_known:
-                for packed in self._packer.add(side, row, bucket_count(records)):
+                for packed in self._packer.add(side, row, buckets):
                     yield beam.pvalue.TaggedOutput(_ROWS, packed)
             elif row.written:
                 note_gone_or_come(side, row, self._changes)
@@ -141,8 +166,10 @@ class _SumChanges(beam.CombineFn):
         return total
 
 
-def _with_relabels(total: Changes, relabels: list[Relabel], pairs: int) -> Changes:
-    return dataclasses.replace(total, relabels=Counter(dict(relabels)), pairs=pairs)
+def _with_relabels(total: Changes, relabels: Iterable[Relabel]) -> Changes:
+    """Returns the changes with the most frequent pairs of classes, and how many pairs there are."""
+    most = heapq.nlargest(MAX_PAIRS, relabels, key=_frequency)
+    return dataclasses.replace(total, relabels=Counter(dict(most)), pairs=sum(1 for _ in relabels))
 
 
 def _frequency(relabel: Relabel) -> tuple[int, tuple[str, str]]:
@@ -161,26 +188,30 @@ class CompareDatasets(beam.PTransform):
 
     Nothing but what the ledgers say is read. Images that have the same place in both datasets are compared
     where their ledgers are read; others meet by their key, and what has no like then by its source.
+
+    Args:
+      lost_is_empty: what an old ledger said that is lost counts as nothing, where it would be an error.
     """
+
+    def __init__(self, lost_is_empty: bool = False) -> None:
+        super().__init__()
+        self._lost_is_empty = lost_is_empty
 
     def expand(self, pairs: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        records = beam.pvalue.AsSingleton(
-            pairs
-            | "RecordsOf" >> beam.Map(lambda pair: pair.records).with_output_types(int)  # int
-            | "CountRecords" >> beam.CombineGlobally(sum)  # int
-        )
         in_place = (
             pairs
             | "SpreadOut" >> beam.Reshuffle()  # LedgerPair
             | "CompareLedgers"
-            >> beam.ParDo(_CompareLedgers(), records).with_outputs(_ROWS, _RELABELS, main="changes")
+            >> beam.ParDo(_CompareLedgers(self._lost_is_empty)).with_outputs(_ROWS, _RELABELS, main="changes")
         )  # Changes, PackedRows, Relabel
         by_keys = (
             in_place[_ROWS]
             | "GroupByKeys" >> beam.GroupByKey()  # (bucket, [(side, rows)])
             | "CompareBucket"
-            >> beam.ParDo(_CompareBucket(), records).with_outputs(_ROWS, _RELABELS, main="changes")
+            >> beam.ParDo(_CompareBucket(), beam.pvalue.AsIter(pairs)).with_outputs(
+                _ROWS, _RELABELS, main="changes"
+            )
         )  # Changes, PackedRows, Relabel
         by_source = (
             by_keys[_ROWS]
@@ -193,14 +224,10 @@ class CompareDatasets(beam.PTransform):
             | "AllRelabels" >> beam.Flatten()  # Relabel
             | "SumRelabels" >> beam.CombinePerKey(sum)  # Relabel
         )
-        most = relabels | "MostFrequent" >> beam.combiners.Top.Of(MAX_PAIRS, key=_frequency)  # [Relabel]
-        count = relabels | "CountPairs" >> beam.combiners.Count.Globally()  # int
         return (
             tuple(step.changes for step in steps)
             | "AllChanges" >> beam.Flatten()  # Changes
             | "SumChanges" >> beam.CombineGlobally(_SumChanges())  # Changes
             | "WithRelabels"
-            >> beam.Map(
-                _with_relabels, beam.pvalue.AsSingleton(most), beam.pvalue.AsSingleton(count)
-            ).with_output_types(Changes)  # Changes
+            >> beam.Map(_with_relabels, beam.pvalue.AsIter(relabels)).with_output_types(Changes)  # Changes
         )

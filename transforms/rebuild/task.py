@@ -33,6 +33,7 @@ class RebuildTask:
       began: when the launcher's process began, as its system says it.
       run: what `run.json` says of the run.
       started: seconds since the epoch.
+      log_format: of the line that each stage logs: text or json.
     """
 
     output: str
@@ -52,6 +53,7 @@ class RebuildTask:
     began: str = ""
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
+    log_format: str = "text"
 
     @property
     def directory(self) -> str:

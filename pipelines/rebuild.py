@@ -1,0 +1,385 @@
+"""`shardwright rebuild`: a new version of a dataset, of which only what changed is made anew."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.convert import run_facts, software_versions
+from shardwright.pipelines.job_file import naming_lines, read_job
+from shardwright.pipelines.output import check_remote_writable, check_versioned_output
+from shardwright.pipelines.prepare import (
+    Request,
+    as_beam_options,
+    build_forecast,
+    build_planned_shards,
+    check_reachable,
+    fetch_result,
+    make_request,
+    places_read,
+)
+from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.run import (
+    description_of,
+    exit_code_of,
+    interrupted_by_sigterm,
+    quiet_engine,
+    run_pipeline,
+    without_resume,
+)
+from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
+from shardwright.pipelines.workers import choose_workers
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
+from shardwright.schemas.job import JobFile
+from shardwright.schemas.labels import check_carried
+from shardwright.schemas.plan import Plan
+from shardwright.schemas.settings_values import setting_fields
+from shardwright.schemas.version import next_version, version_path
+from shardwright.transforms import storage
+from shardwright.transforms.rebuild import events
+from shardwright.transforms.rebuild.begin import is_overtaken
+from shardwright.transforms.rebuild.lease import heartbeat, release, renew, this_process
+from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.versions.listing import list_versions, version_names
+
+EXAMPLE = "shardwright rebuild --job job.yaml"
+#: Is set where the launcher of a Flex Template runs.
+_FLEX_LAUNCHER = "FLEX_TEMPLATE_PYTHON_PY_FILE"
+#: How often a version is begun whose name another rebuild was faster to take.
+_ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class RebuildResult:
+    """What a rebuild came to.
+
+    Attributes:
+      output: the directory that holds the versions.
+      version: the one that was made, or the latest if nothing changed.
+      changed: whether a version was made.
+      outcome: what the run's file in `_work/outcomes/` of the output says.
+    """
+
+    output: str
+    version: str
+    changed: bool
+    outcome: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """The dataset directory of the version."""
+        return version_path(self.output, self.version)
+
+
+def build_rebuild(pipeline: Any, task: RebuildTask, request: Request) -> Any:
+    """Builds the whole rebuild as one graph: lease, plan, compare, convert, verify, commit, gates, pointer.
+
+    Args:
+      pipeline: a Beam pipeline.
+      task: what to rebuild.
+      request: what was asked for.
+
+    Returns:
+      The PCollection of the one outcome.
+    """
+    import apache_beam as beam
+
+    from shardwright.transforms.plan.transforms import PlannedShard
+    from shardwright.transforms.rebuild.begin import Begun, begin, earlier_of
+    from shardwright.transforms.rebuild.compare import CompareWithPrevious, Decision
+    from shardwright.transforms.rebuild.finish import finish, publish
+    from shardwright.transforms.rebuild.transforms import CommitVersion, GateVersion, VerifyVersion
+    from shardwright.transforms.shards.earlier import Earlier
+    from shardwright.transforms.shards.write import WritePlannedShards
+
+    settings, one = task.settings, beam.pvalue.AsSingleton
+
+    def carry(begun: Begun) -> Plan | None:
+        plan = begun.plan()
+        if plan is not None and request.class_names:
+            first = settings.record_layout.first_label
+            check_carried(request.class_names, plan.labels, first, settings.class_names, begun.version)
+        return plan
+
+    def offered(decision: Decision, begun: Begun) -> Earlier:
+        return earlier_of(begun, task.output, task.verify_sources, decision.altered)
+
+    def where_changed(planned: PlannedShard, decision: Decision) -> list[PlannedShard]:
+        if not decision.build:
+            return []
+        renew(task.output, task.holder)  # a shard at a time, for nobody else may be there to do it
+        return [planned]
+
+    begun = (
+        pipeline
+        | "Begin" >> beam.Create([task], reshuffle=False)  # RebuildTask
+        | "BeginRebuild" >> beam.Map(begin).with_output_types(Begun)
+    )  # Begun
+    carried = begun | "CarryPlan" >> beam.Map(carry)  # Plan or None
+    batches, forecast = build_forecast(begun, request, Spool(task.directory), one(carried))
+    planned = build_planned_shards(batches, forecast, request)  # PlannedShard
+    decision = planned | "CompareWithPrevious" >> CompareWithPrevious(task, one(forecast), begun)  # Decision
+    earlier = decision | "FindEarlier" >> beam.Map(offered, one(begun)).with_output_types(Earlier)  # Earlier
+    results = (
+        planned
+        | "WhereChanged"
+        >> beam.FlatMap(where_changed, one(decision)).with_output_types(PlannedShard)  # PlannedShard
+        | "WritePlannedShards"
+        >> WritePlannedShards(
+            task.directory, settings, task.versions, one(forecast), resume=False, earlier=one(earlier)
+        )
+    )  # ShardResult
+    verified = results | "VerifyVersion" >> VerifyVersion(task, forecast, one(begun))
+    # ShardCheck; FindingSummary; Statistics
+    committed = results | "CommitVersion" >> CommitVersion(
+        task, decision, one(forecast), verified.checks
+    )  # outcome or None
+    record = committed | "GateVersion" >> GateVersion(task, one(begun), verified)  # VersionRecord or None
+    return (
+        record
+        | "PublishVersion"
+        >> beam.Map(lambda record, begun: publish(task, begun, record), one(begun))  # VersionRecord or None
+        | "FinishRebuild"
+        >> beam.Map(
+            lambda record, begun, decision: finish(task, begun, decision, record), one(begun), one(decision)
+        )
+    )  # outcome
+
+
+def rebuild(
+    job: str | os.PathLike[str] = "",
+    *,
+    verify_sources: bool | None = None,
+    wait_minutes: float = 0.0,
+    log_format: str = "",
+    beam_options: Any = None,
+    progress: bool = False,
+    **values: Any,
+) -> RebuildResult:
+    """Rebuilds a dataset: the same as `shardwright rebuild`, as a function.
+
+    Args:
+      job: the job file; empty where `values` say all.
+      verify_sources: whether every source is read and hashed; None for what the job file says.
+      wait_minutes: how long another rebuild's end is waited for.
+      log_format: text or json, for a line per stage on stderr; empty for none.
+      beam_options: Beam's PipelineOptions, or a list of its command-line options, over those of the job file.
+      progress: whether to show progress on stderr.
+      **values: the settings of `shardwright convert` by name, over those of the job file.
+
+    Returns:
+      What it came to.
+
+    Raises:
+      UsageError: the job, its settings or the input are wrong; no version was made.
+      DataRefused: a gate did not let the version pass; the latest one stays.
+      NotRun: Beam's options have the job described only (a template, a dry run).
+      EngineError: the engine, the storage or the machine failed; run again.
+    """
+    started = time.time()
+    said = read_job(os.fspath(job), values) if job else JobFile(values)
+    extra = () if hasattr(beam_options, "view_as") else tuple(beam_options or ())
+    given = None if hasattr(beam_options, "view_as") else [*said.beam, *extra]
+    with naming_lines(said, extra) if job else contextlib.nullcontext():
+        beam_options = as_beam_options(beam_options if given is None else given)
+        request = make_request(said.settings, with_output=True)
+    check_reachable(beam_options, **places_read(request), output=request.settings.output)
+    _check_launched_once(beam_options)
+    check_versioned_output(request.settings.output)
+    described = bool(description_of(beam_options))
+    if storage.is_remote(request.settings.output) and not described:
+        check_remote_writable(request.settings.output)
+    if log_format:
+        events.configure()
+    if progress:
+        print_inputs(request)
+    workers = choose_workers(given, beam_options, request.inputs)
+    run = run_facts(request, beam_options, workers)
+    host, pid, began = this_process() if _dies_with_launcher(beam_options) else ("", 0, "")
+    output = request.settings.output
+    task = RebuildTask(
+        output=output,
+        version="",
+        holder="",
+        settings=request.settings,
+        versions=software_versions(),
+        gates=said.gates,
+        retention=said.retention,
+        hooks=said.hooks,
+        verify_sources=said.verify_sources if verify_sources is None else verify_sources,
+        lease_seconds=said.lease_minutes * 60,
+        wait_seconds=wait_minutes * 60,
+        host=host,
+        pid=pid,
+        began=began,
+        run=run,
+        started=started,
+        log_format=log_format or "text",
+    )
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(_Overtaken):
+            return _run(_named(task), request, beam_options, progress)
+    return _run(_named(task), request, beam_options, progress)
+
+
+class _Overtaken(EngineError):
+    """Another rebuild took the version's name, or went past it, before this one began."""
+
+
+def _named(task: RebuildTask) -> RebuildTask:
+    """Returns a task with a version to make, and a name for who makes it."""
+    with storage.faults("read the versions in", task.output):
+        version = next_version(time.time(), version_names(task.output))
+    return replace(task, version=version, holder=uuid.uuid4().hex)
+
+
+def _run(task: RebuildTask, request: Request, beam_options: Any, progress: bool) -> RebuildResult:
+    from shardwright.transforms.rebuild.outcome import outcome_file, read_outcome
+
+    try:
+        with show_progress(progress, task.directory), heartbeat(task.output, task.holder):
+            run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), beam_options)
+    except (ShardwrightError, KeyboardInterrupt) as error:
+        if isinstance(error, ShardwrightError):
+            error = type(error)(without_resume(error.message))
+        outcome = None
+        with contextlib.suppress(ShardwrightError):
+            outcome = read_outcome(task)
+        if isinstance(error, EngineError) and is_overtaken(task, list_versions(task.output)):
+            release(task.output, task.holder)
+            error = _Overtaken(error.message)
+        elif outcome is None and not isinstance(error, NotRun):
+            _clean_up(task, error)
+        if outcome is not None and outcome["exit_code"] == ExitCode.REFUSED:
+            raise DataRefused(outcome["message"]) from error
+        raise error
+    outcome = json.loads(fetch_result(storage.join(task.output, outcome_file(task)), "--output"))
+    return RebuildResult(task.output, outcome["version"], outcome["state"] != "no_change", outcome)
+
+
+def _check_launched_once(beam_options: Any) -> None:
+    """Checks that a job which is written down is not launched a second time, with the same version to make.
+
+    Raises:
+      UsageError: for a classic template, and for a jar; the Flex Template describes a job for each launch.
+    """
+    from apache_beam.options.pipeline_options import TestOptions
+
+    written = description_of(beam_options) and not beam_options.view_as(TestOptions).dry_run
+    if written and not os.environ.get(_FLEX_LAUNCHER):
+        raise UsageError(
+            "A job that is written down once makes one version only, whenever it is launched; build the Flex "
+            "Template (docs/dataflow.md), which describes a job for each launch, or let a scheduler run "
+            "shardwright rebuild."
+        )
+
+
+def _dies_with_launcher(beam_options: Any) -> bool:
+    """Whether the job ends with the process that started it."""
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    runner = (beam_options.view_as(StandardOptions).runner or "").rpartition(".")[2].lower()
+    return runner.removesuffix("runner") in ("", "fnapi", "inprocess", "direct", "switchingdirect", "prism")
+
+
+def _clean_up(task: RebuildTask, error: ShardwrightError | KeyboardInterrupt) -> None:
+    """Does for a job that failed what it could not do itself."""
+    from shardwright.transforms.rebuild.finish import fail
+    from shardwright.transforms.versions.retention import remove_version
+
+    if isinstance(error, KeyboardInterrupt):
+        if task.pid:  # else the job goes on
+            release(task.output, task.holder)
+        return
+    with contextlib.suppress(ShardwrightError):
+        made = [record for record in list_versions(task.output) if record.holder == task.holder]
+        if isinstance(error, UsageError) and made:  # nothing is worth going on with
+            remove_version(task.output, task.version)
+    fail(task, error)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `shardwright rebuild`; returns the exit code."""
+    verbose, log_format = False, "text"
+
+    def command() -> int:
+        nonlocal verbose, log_format
+        parser = cli_options.make_parser(
+            "shardwright rebuild",
+            "Makes a new version of a dataset, of which only what changed is made anew.",
+            EXAMPLE,
+        )
+        cli_options.add_settings(parser)
+        group = parser.add_argument_group("rebuild")
+        group.add_argument(
+            "--verify_sources", nargs="?", const="true", default=None, metavar="true|false",
+            help="read and hash every source instead of trusting its size and state",
+        )  # fmt: skip
+        group.add_argument(
+            "--wait", default="0", metavar="MINUTES", help="how long another rebuild's end is waited for"
+        )
+        group.add_argument(
+            "--log_format", default="text", metavar="{text,json}", help="of the log: a line for each stage"
+        )
+        cli_options.add_common(parser)
+        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
+        verbose, log_format = namespace.verbose, namespace.log_format
+        if log_format not in events.LOG_FORMATS:
+            raise UsageError(f"--log_format {log_format}: choose one of {', '.join(events.LOG_FORMATS)}.")
+        known = setting_fields()
+        own = ["job", "verbose", "verify_sources", "wait", "log_format"]
+        with quiet_engine(verbose):
+            cli_options.beam_options(rest, [*known, *own])  # refuses unknown ones with the nearest of all
+            result = rebuild(
+                namespace.job,
+                verify_sources=_flag("--verify_sources", namespace.verify_sources),
+                wait_minutes=_minutes(namespace.wait),
+                log_format=log_format,
+                beam_options=rest,
+                progress=log_format == "text",
+                **{name: value for name, value in vars(namespace).items() if name in known},
+            )
+        if log_format == "text":
+            print_rebuild_summary(result)
+        return int(ExitCode.DONE)
+
+    def complain(message: str, code: int) -> bool:
+        if log_format == "json":
+            events.configure()
+            events.failed(message, code)
+        return log_format == "json"
+
+    with interrupted_by_sigterm():
+        return exit_code_of(command, lambda: verbose, complain=complain)
+
+
+def _flag(option: str, value: str | None) -> bool | None:
+    if value is None:
+        return None
+    if value.lower() not in ("true", "false", "yes", "no"):
+        raise UsageError(f"{option} {value}: write true or false.")
+    return value.lower() in ("true", "yes")
+
+
+def _minutes(value: str) -> float:
+    try:
+        minutes = float(value)
+    except ValueError:
+        minutes = -1.0
+    if not 0 <= minutes < 1e6:
+        raise UsageError(f"--wait {value}: write a number of minutes, such as 30.")
+    return minutes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

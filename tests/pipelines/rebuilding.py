@@ -1,0 +1,102 @@
+"""Rebuilds a dataset in a process of its own, again and again, and kills it at random moments.
+
+    python rebuilding.py FOLDER GENERATIONS SEED
+
+Every fourth image is altered in each generation. Its colour says which image it is and in which generation
+it was altered last, so that who reads the dataset can tell whether all records are of one version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from PIL import Image
+
+IMAGES = 24
+STEP = 4
+_LONGEST = 120.0
+
+
+def generation_of(number: int, generation: int) -> int:
+    """Returns when an image was altered last."""
+    return max(generation - (generation - number) % STEP, 0)
+
+
+def colour_of(number: int, generation: int) -> tuple[int, int, int]:
+    """Returns the colour of an image that was altered last in a generation."""
+    return number, generation % 256, 255 - number
+
+
+def read_colour(pixel: tuple[int, int, int]) -> tuple[int, int]:
+    """Returns an image's number and the generation in which it was altered last."""
+    assert pixel[0] == 255 - pixel[2], pixel
+    return pixel[0], pixel[1]
+
+
+def alter(folder: Path, generation: int) -> None:
+    """Brings the source into its state of a generation."""
+    for number in range(IMAGES):
+        if generation == 0 or number % STEP == generation % STEP:
+            path = folder / "source" / f"class{number % 2}" / f"{number:03d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), colour_of(number, generation)).save(path)
+
+
+def job_of(folder: Path) -> dict[str, object]:
+    """Returns the settings of the rebuild."""
+    return {
+        "input": str(folder / "source"), "output": str(folder / "out"), "shards": 6, "image_format": "raw",
+        "resize": 8, "resample": "nearest",
+    }  # fmt: skip
+
+
+def in_a_child(folder: Path, kill_after: float | None) -> int:
+    """Rebuilds in a child of this process, which has imported all already; returns how it ended."""
+    child = os.fork()
+    if child == 0:
+        code = 9
+        try:
+            from shardwright.pipelines.rebuild import rebuild
+
+            rebuild(**job_of(folder))
+            code = 0
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(code)
+    end = time.monotonic() + (_LONGEST if kill_after is None else kill_after)
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main(folder: Path, generations: int, seed: int) -> None:
+    """Rebuilds, killed each time but the last; prints how each run ended as JSON."""
+    import shardwright.pipelines.rebuild  # noqa: F401 (children have it then)
+
+    chance = random.Random(seed)
+    alter(folder, 0)
+    began = time.monotonic()
+    ends = [in_a_child(folder, None)]
+    duration = time.monotonic() - began
+    (folder / "ready").touch()
+    for generation in range(1, generations + 1):
+        alter(folder, generation)
+        ends.append(in_a_child(folder, chance.uniform(0, duration * 1.2)))
+    ends.append(in_a_child(folder, None))
+    (folder / "done").touch()
+    print(json.dumps(ends))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

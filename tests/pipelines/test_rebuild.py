@@ -1,0 +1,269 @@
+"""Rebuilds with other settings, sources that changed in all ways, and versions that were damaged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from from_nothing import (
+    Rebuilt,
+    alter_in_secret,
+    begin,
+    entries_of,
+    inodes,
+    other_pixels,
+    unchanged,
+    work,
+    write_bmps,
+)
+from hostile import make_tree, picture
+
+from shardwright.schemas.errors import DataRefused
+from shardwright.transforms import storage
+from shardwright.transforms.images import read as reading
+
+Make = Callable[..., Rebuilt]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Begins an output with a first version."""
+    return partial(begin, tmp_path)
+
+
+def test_settings_of_pixels_convert_all_and_others_nothing(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 8)
+    rebuilt = make()
+    assert work(rebuilt, resize="8") == (0, 0, 8)
+    assert work(rebuilt, quality=50, splits="train=0.5,test=0.5") == (0, 0, 8)
+    assert work(rebuilt, splits="train=0.6,test=0.4", shards="train=3,test=1") == (0, 8, 0)
+    assert work(rebuilt, compression="gzip", shards="", shard_size="1kB") == (0, 8, 0)
+    assert unchanged(rebuilt, verify="none", max_bad_fraction=0.5)
+    assert work(rebuilt, quality=95) == (0, 0, 8)
+
+
+def test_another_version_of_the_software_converts_all_and_says_so(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shardwright.pipelines import convert, rebuild
+
+    make_tree(tmp_path / "in", 4)
+    rebuilt = make()
+    known = convert.software_versions()
+
+    def versions(**others: str) -> None:
+        for module in (convert, rebuild):
+            monkeypatch.setattr(module, "software_versions", lambda: {**known, **others})
+
+    versions(shardwright="99.0")
+    result = rebuilt.again()
+    assert result.outcome["work"]["converted"] == 4
+    assert any("shardwright is 99.0, was " in reason for reason in result.outcome["reasons"])
+    versions(shardwright="99.0", beam="99.1")  # frames records and makes none
+    assert work(rebuilt) == (0, 4, 0)
+
+
+def test_the_number_of_shards_stays_until_the_data_has_doubled_or_halved(make: Make, tmp_path: Path) -> None:
+    paths = write_bmps(tmp_path / "in", 6)
+    rebuilt = make(shards="", shard_size="600")
+    shards = len(inodes(rebuilt.latest))
+    write_bmps(tmp_path / "in", 11)
+    work(rebuilt)
+    assert len(inodes(rebuilt.latest)) == shards
+    write_bmps(tmp_path / "in", 12)
+    assert work(rebuilt)[2] == 1
+    assert len(inodes(rebuilt.latest)) == 2 * shards
+    for path in (*paths, *(tmp_path / "in").rglob("1?.bmp")):
+        path.unlink()
+    assert work(rebuilt)[2] == 0
+    assert len(inodes(rebuilt.latest)) < shards
+
+
+def test_a_class_keeps_its_id_while_it_is_gone(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
+    rebuilt = make()
+    shutil.move(tmp_path / "in" / "bee", tmp_path / "away")
+    assert work(rebuilt)[2] == 0
+    make_tree(tmp_path / "in", 1, ("asp",))
+    assert work(rebuilt)[2] == 1
+    shutil.move(tmp_path / "away", tmp_path / "in" / "bee")
+    assert work(rebuilt)[2] == 2
+    assert (rebuilt.latest / "labels.txt").read_text().split() == ["0:ant", "1:bee", "2:cat", "3:asp"]
+
+
+def test_class_names_that_grow_convert_the_images_of_the_new_class(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
+    names = tmp_path / "names.txt"
+    names.write_text("ant\nbee\n")
+    rebuilt = make(class_names=str(names))
+    names.write_text("ant\nbee\ncat\n")
+    assert work(rebuilt)[2] == 2
+
+
+def test_of_copies_another_one_stays_when_the_first_goes(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 6)
+    for name in ("ant/copy.jpg", "bee/copy.jpg"):
+        shutil.copy(tmp_path / "in" / "ant" / "000.jpg", tmp_path / "in" / name)
+    rebuilt = make(dedupe="exact")
+    (tmp_path / "in" / "ant" / "000.jpg").unlink()
+    assert work(rebuilt)[2] == 1
+    assert unchanged(rebuilt)
+
+
+def test_under_a_limit_a_new_image_takes_the_place_of_another(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 8)
+    rebuilt = make(limit=5)
+    for i in range(20, 30):
+        (tmp_path / "in" / "ant" / f"{i}.png").write_bytes(picture(i))
+    before = entries_of(rebuilt.latest)
+    converted = work(rebuilt)[2]
+    after = entries_of(rebuilt.latest)
+    taken = [{k for k, e in entries.items() if e.outcome == "written"} for entries in (before, after)]
+    assert 0 < converted == len(taken[1] - taken[0]) and len(taken[1]) == 5
+    assert work(rebuilt, limit=6)[2] == 1
+
+
+@pytest.mark.slow
+def test_groups_that_change_move_records_and_convert_nothing(make: Make, tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 8)
+    rebuilt = make(splits="train=0.5,test=0.5")
+    assert work(rebuilt, split_by=r"(\d)\.")[2] == 0
+
+
+def test_sources_without_a_state_are_compared_by_their_bytes(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "local_version", lambda status: "")
+    paths = write_bmps(tmp_path / "in")
+    rebuilt = make()
+    assert unchanged(rebuilt)
+    alter_in_secret(paths[0], other_pixels(paths[0]))
+    assert work(rebuilt)[2] == 1
+
+
+def test_verified_sources_show_what_was_altered_in_secret(make: Make, tmp_path: Path) -> None:
+    paths = write_bmps(tmp_path / "in", 8)
+    rebuilt = make(shards="3")
+    for path in paths[:2]:
+        alter_in_secret(path, other_pixels(path))
+    assert work(rebuilt, verify_sources=True)[2] == 2
+    assert unchanged(rebuilt, verify_sources=True)
+
+
+@pytest.mark.parametrize("state", ["unknown", pytest.param("known", marks=pytest.mark.slow)])
+def test_what_a_refused_version_made_is_not_trusted_more_than_its_sources(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    if state == "unknown":
+        monkeypatch.setattr(storage, "local_version", lambda status: "")
+    paths = write_bmps(tmp_path / "in", 4)
+    rebuilt = make(shards="1")
+    paths[0].with_name("new.bmp").write_bytes(picture(60, "BMP", 8))
+    paths[0].with_name("bad.bmp").write_bytes(b"BM")
+    with pytest.raises(DataRefused):
+        rebuilt.again(max_bad_fraction=0.0)
+    alter_in_secret(paths[1], other_pixels(paths[1]))
+    assert work(rebuilt, max_bad_fraction=1.0, verify_sources=state == "known")[2] == 2
+
+
+def test_a_time_that_changes_decodes_nothing(make: Make, tmp_path: Path) -> None:
+    paths = write_bmps(tmp_path / "in")
+    rebuilt = make()
+    for path in paths:
+        os.utime(path, (1, 1))
+    assert work(rebuilt) == (0, 6, 0)
+
+
+def test_what_could_not_be_read_is_tried_again(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = write_bmps(tmp_path / "in")
+    forbidden = {str(paths[0])}
+    read = reading._read_local
+
+    def guarded(ref: Any) -> bytes:
+        if ref.uri in forbidden:
+            raise PermissionError(13, "Permission denied")
+        return read(ref)
+
+    monkeypatch.setattr(reading, "_read_local", guarded)
+    rebuilt = make()
+    assert unchanged(rebuilt)
+    (paths[1].parent / "new.bmp").write_bytes(paths[1].read_bytes())
+    assert work(rebuilt)[2] == 1
+    forbidden.clear()
+    assert work(rebuilt)[2] == 1
+    assert unchanged(rebuilt)
+
+
+def flip(path: Path, place: int) -> None:
+    """Turns a byte of a file over; the file is another one then, for others may have a name for it."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0xFF
+    path.unlink()
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
+def test_a_damaged_shard_never_reaches_the_next_version(make: Make, tmp_path: Path, compression: str) -> None:
+    paths = write_bmps(tmp_path / "in", 8)
+    rebuilt = make(compression=compression, resize="8", image_format="png")
+    for name in inodes(rebuilt.latest):  # in one of them a record changes, the other would be taken over
+        flip(rebuilt.latest / name, -40)
+    paths[0].write_bytes(picture(77, "BMP", 8))
+    reused, copied, converted = work(rebuilt)
+    assert reused == 0 and copied + converted == 8 and converted > 1
+    assert unchanged(rebuilt)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "index",
+        "cut ledger",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("shard", "ledger", "damaged ledger")),
+    ],
+)
+def test_what_the_latest_version_has_lost_is_mended(make: Make, tmp_path: Path, kind: str) -> None:
+    write_bmps(tmp_path / "in", 6)
+    rebuilt = make()
+    name = min(inodes(rebuilt.latest))
+    ledger = rebuilt.latest / "_shards" / name.replace(".tfrecord", ".jsonl.gz")
+    if kind == "shard":
+        (rebuilt.latest / name).unlink()
+    elif kind == "index":
+        (rebuilt.latest / "_index" / name.replace(".tfrecord", ".idx")).unlink()
+    elif kind == "ledger":
+        ledger.unlink()
+    elif kind == "damaged ledger":
+        flip(ledger, 30)
+    else:
+        ledger.write_bytes(ledger.read_bytes()[:-9])
+    reused, _, converted = work(rebuilt)
+    assert reused == (2 if kind == "index" else 1)
+    assert (converted == 0) == (kind == "index")
+    assert unchanged(rebuilt)
+
+
+def test_a_damaged_index_is_not_taken_over(make: Make, tmp_path: Path) -> None:
+    paths = write_bmps(tmp_path / "in", 6)
+    rebuilt = make(shards="3")
+    for path in (rebuilt.latest / "_index").iterdir():
+        flip(path, 0)
+    paths[0].write_bytes(picture(77, "BMP", 8))
+    assert work(rebuilt)[2] == 1
+
+
+def test_untouched_shards_are_the_same_files(make: Make, tmp_path: Path) -> None:
+    paths = write_bmps(tmp_path / "in", 10)
+    rebuilt = make(shards="4")
+    before = inodes(rebuilt.latest)
+    paths[0].write_bytes(picture(77, "BMP", 8))
+    assert work(rebuilt)[0] == 3
+    after = inodes(rebuilt.latest)
+    assert sum(before[name] == after[name] for name in before) == 3

@@ -1,0 +1,259 @@
+"""A rebuild finds what a validation of the whole version finds, and looks at no more than what is new."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shardwright.pipelines.rebuild import RebuildResult, rebuild
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import DataRefused
+from shardwright.schemas.ledger import load_ledger
+from shardwright.transforms.checks import record
+from shardwright.transforms.checks import validate as validating
+
+SETTINGS: dict[str, Any] = {"splits": "train=0.7,test=0.3", "shards": "train=3,test=2", "resize": 24}
+CLASSES = ("ant", "bee", "cat")
+
+
+def draw(path: Path, seed: int, side: int = 24) -> None:
+    """Draws a picture that looks like no other one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    colours = np.random.default_rng(seed).integers(0, 255, (5, 5, 3), dtype=np.uint8)
+    Image.fromarray(colours).resize((side, side), Image.Resampling.BICUBIC).save(path)
+
+
+class Watched:
+    """What a rebuild looked at.
+
+    Attributes:
+      shards: that were read back.
+      decoded: pictures that were decoded for that.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.shards: list[str] = []
+        self.decoded = 0
+        check_shard, check_image = validating.check_shard, record.check_image
+
+        def checked(task: Any, *args: Any, **more: Any) -> Any:
+            self.shards.append(task.file)
+            return check_shard(task, *args, **more)
+
+        def looked(*args: Any, **more: Any) -> Any:
+            self.decoded += 1
+            return check_image(*args, **more)
+
+        monkeypatch.setattr(validating, "check_shard", checked)
+        monkeypatch.setattr(record, "check_image", looked)
+
+    def reset(self) -> None:
+        self.shards.clear()
+        self.decoded = 0
+
+
+class Place:
+    """A source, the versions of its dataset, and what is looked at."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.source = folder / "source"
+        self.watched = Watched(monkeypatch)
+        for number, name in enumerate(CLASSES):
+            for image in range(7):
+                draw(self.source / name / f"{image}.png", 100 * number + image)
+
+    def rebuild(self, verify: str = "quality", job: str = "", **more: Any) -> RebuildResult:
+        self.watched.reset()
+        given = {"input": str(self.source), "output": str(self.folder / "out"), **SETTINGS, **more}
+        return rebuild(job, **given, **({"verify": verify} if verify else {}))
+
+    def job(self, text: str) -> str:
+        path = self.folder / "job.yaml"
+        path.write_text(text)
+        return str(path)
+
+    def agrees(self, made: RebuildResult, mode: str) -> dict[str, int]:
+        """Compares what was found with what a validation of the whole version finds; returns the counts."""
+        fresh = self.folder / "fresh"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        validate(made.path, mode=mode, report=fresh / "validation.json")
+        documents = []
+        for directory in (Path(made.path), fresh):
+            document = json.loads((directory / "validation.json").read_text())
+            assert document.pop("dataset")
+            documents.append(document)
+        assert documents[0] == documents[1]
+        if mode == "quality":
+            for name in ("statistics.json", "stats.pb"):
+                assert (Path(made.path) / name).read_bytes() == (fresh / name).read_bytes()
+        counts: dict[str, int] = documents[0]["counts"]
+        return counts
+
+    def written(self, made: RebuildResult) -> dict[str, str]:
+        """Returns the key of each image in a version, and the shard where it is."""
+        found = {}
+        for path in sorted((Path(made.path) / "_shards").glob("*.jsonl.gz")):
+            header, entries = load_ledger(path.read_bytes())
+            found.update({entry.key: header.file for entry in entries if entry.outcome == "written"})
+        return found
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A source and a place for versions."""
+    return Place(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("mode", [pytest.param("full", marks=pytest.mark.slow), "quality"])
+def test_findings_are_those_of_the_whole_version(place: Place, mode: str) -> None:
+    first = place.rebuild(mode)
+    assert len(place.watched.shards) == 5 and place.watched.decoded == 21
+    found = place.agrees(first, mode)
+    assert "SPLIT_LEAKAGE" not in found
+    where = place.written(first)
+    train = next(key for key in where if where[key].startswith("train"))
+    # A picture that is there already, in the other split; and a class that nobody knew.
+    names = [f"{CLASSES[0]}/x{number}.png" for number in range(40)]
+    shutil.copy(place.source / train, place.source / _in_split(place, names, "test"))
+    draw(place.source / "dog" / "new.png", 999)
+    second = place.rebuild(mode)
+    touched = {place.written(second)[key] for key in place.written(second).keys() - where.keys()}
+    assert set(place.watched.shards) == touched and len(touched) < 5
+    assert place.watched.decoded == 2  # the others' bytes are those that were looked at before
+    assert place.agrees(second, mode)["SPLIT_LEAKAGE"] == 1
+
+
+def _in_split(place: Place, names: list[str], split: str) -> str:
+    """Returns a name of an image that would be in a split."""
+    from shardwright.schemas.units import parse_splits
+    from shardwright.transforms.plan.assign import split_bounds, split_of
+
+    bounds = split_bounds(parse_splits(SETTINGS["splits"]))
+    return next(name for name in names if split_of(0, name, bounds) == split)
+
+
+@pytest.mark.slow
+def test_what_is_known_is_used_as_deep_as_it_goes(place: Place) -> None:
+    """Nothing is known after a fast check, and all after a deeper one."""
+    steps = [
+        ("fast", 5, 0),  # of the first version all shards are read
+        ("quality", 5, 22),
+        ("full", 1, 1),  # what is known deeper is known
+        ("quality", 2, None),  # the last one is known less deep; it has its own and the new picture
+        ("quality", 1, 1),
+    ]
+    for number, (mode, shards, decoded) in enumerate(steps):
+        draw(place.source / "ant" / f"more{number}.png", 5000 + number)
+        made = place.rebuild(mode)
+        new = {place.written(made)[f"ant/more{number}.png"]}
+        assert new <= set(place.watched.shards)
+        assert len(place.watched.shards) <= shards
+        if decoded is not None:
+            assert place.watched.decoded == decoded + (number == 1)
+        if mode != "fast":
+            place.agrees(made, mode)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_any_changes(place: Place, seed: int) -> None:
+    """Images come, go, change, move and get other classes: each time as a validation of the whole says."""
+    chance = random.Random(seed)
+    place.rebuild()
+    for step in range(6):
+        mode = chance.choice(["quality", "quality", "full"])
+        images = sorted(place.source.rglob("*.png"))
+        for number in range(chance.randrange(1, 4)):
+            name = place.source / chance.choice([*CLASSES, f"new{step}"]) / f"{step}-{number}.png"
+            name.parent.mkdir(exist_ok=True)
+            image = chance.choice(images)
+            match chance.randrange(5):
+                case 0:
+                    draw(name, chance.randrange(10**6), chance.choice([24, 24, 90]))
+                case 1 if image.exists():
+                    shutil.copy(image, name)
+                case 2 if image.exists():
+                    image.rename(name)
+                case 3 if image.exists() and len(images) > 15:
+                    image.unlink()
+                case _:
+                    draw(image, chance.randrange(10**6))
+        made = place.rebuild(mode)
+        if not made.changed:
+            continue
+        work = made.outcome["work"]
+        new = work["shards"] - work["reused_shards"]
+        assert len(place.watched.shards) == new or (len(place.watched.shards) > new and mode == "quality")
+        place.agrees(made, mode)
+
+
+def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
+    made = place.rebuild("fast")
+    where = place.written(made)
+    train = next(key for key in where if where[key].startswith("train"))
+    name = _in_split(place, [f"bee/x{number}.png" for number in range(40)], "test")
+    shutil.copy(place.source / train, place.source / name)
+    job = place.job("gates: {fail_on: [SPLIT_LEAKAGE]}\ninput: x\noutput: y\n")
+    with pytest.raises(DataRefused, match="1 SPLIT_LEAKAGE, the first in t"):
+        place.rebuild("", job)
+    assert len(place.watched.shards) == 1 and not place.watched.decoded
+    version = max((place.folder / "out" / "versions").iterdir())
+    assert not (version / "_checks").exists()
+    found = json.loads((version / "validation.json").read_text())
+    # A record says what its source was, so that a validation finds the same.
+    said = validate(version, mode="fast", report=place.folder / "validation.json", fail_on="SPLIT_LEAKAGE")
+    assert [item.as_json() for item in said.findings] == [
+        {name: value for name, value in item.items() if name != "severity"} for item in found["findings"]
+    ]
+    assert len(found["findings"]) == 1
+    (place.source / name).unlink()
+    draw(place.source / "bee" / "other.png", 77)
+    place.rebuild("", job)  # it is gone again
+
+
+def test_a_damaged_ledger_refuses(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardwright.transforms.rebuild import leakage
+
+    def damaged(data: bytes, split: str, file: str) -> Any:
+        yield from ()
+        raise EOFError("it ends early")
+
+    monkeypatch.setattr(leakage, "rows_of_ledger", damaged)
+    with pytest.raises(DataRefused, match="5 LEDGER_MISMATCH"):
+        place.rebuild("fast")
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "mode"),
+    [
+        ("fast", "fail_on: [DARK]", "quality"),
+        ("fast", "warn_on: [BOX_RANGE]", "full"),
+        ("fast", "fail_on: [SHARD_CHECKSUM, SPLIT_LEAKAGE]", "fast"),
+    ],
+)
+def test_gates_decide_how_deep_is_looked(place: Place, said: str, asked: str, mode: str) -> None:
+    job = place.job(f"input: x\noutput: y\ngates: {{{asked}}}\n")
+    made = place.rebuild(said, job)
+    assert json.loads((Path(made.path) / "validation.json").read_text())["mode"] == mode
+    assert (place.watched.decoded > 0) == (mode != "fast")
+
+
+def test_a_conversion_can_look_at_its_pictures(tmp_path: Path, convert_photos: Callable[..., Any]) -> None:
+    made = Path(convert_photos(resize=24, verify="quality", splits="train=0.8,test=0.2", shards=2).path)
+    document = json.loads((made / "validation.json").read_text())
+    assert document["mode"] == "quality"
+    said = validate(made, mode="quality", report=tmp_path / "validation.json")
+    assert said.counts == document["counts"]
+    for name in ("statistics.json", "stats.pb"):
+        assert (made / name).read_bytes() == (tmp_path / name).read_bytes()
+    assert not (made / "_checks").exists()

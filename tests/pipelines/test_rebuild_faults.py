@@ -1,0 +1,245 @@
+"""Rebuilds on bad days: a full disk, sources that change or go, clocks that jump, two at once, Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import make_tree
+
+from shardwright.pipelines import cli
+from shardwright.pipelines.rebuild import RebuildResult, rebuild
+from shardwright.pipelines.run import exit_code_of
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.lease import Lease
+from shardwright.schemas.version import LEASE_JSON, VersionState, is_version, next_version
+from shardwright.transforms import storage
+from shardwright.transforms.sources import class_folders
+from shardwright.transforms.versions.listing import list_versions
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a source of a dozen images and the first version of its dataset."""
+    folder = tmp_path_factory.mktemp("first")
+    make_tree(folder / "in", 12)
+    _rebuild(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(first: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of it, with one image more in its source."""
+    folder = Path(shutil.copytree(first, tmp_path / "data"))
+    (folder / "in" / "ant" / "new.jpg").write_bytes((folder / "in" / "ant" / "000.jpg").read_bytes())
+    yield folder
+
+
+def _rebuild(folder: Path, **settings: Any) -> RebuildResult:
+    return rebuild(input=str(folder / "in"), output=str(folder / "out"), shards=4, **settings)
+
+
+def _check_sound(folder: Path, versions: int) -> None:
+    output = folder / "out"
+    assert not (output / LEASE_JSON).exists()
+    assert [record.state for record in list_versions(str(output))] == [VersionState.PUBLISHED] * versions
+    assert validate(output).sound
+
+
+@pytest.mark.parametrize("place", [0, 1, 3, 6, 10])
+def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    pointer = (folder / "out" / "latest.json").read_bytes()
+    real, left = storage.local.write_bytes, [place]
+
+    def full(path: str, data: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0 and "/versions/" in path:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        real(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.local, "write_bytes", full)
+        with pytest.raises(EngineError, match="the disk is full; free some space, then run again") as caught:
+            _rebuild(folder)
+    assert "--resume" not in caught.value.message
+    assert (folder / "out" / "latest.json").read_bytes() == pointer
+    result = _rebuild(folder)
+    assert result.changed and result.outcome["records"] == 13
+    _check_sound(folder, 2)
+
+
+def test_a_source_that_is_deleted_while_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = class_folders.list_class_folders
+
+    def listed(*arguments: Any) -> Iterator[Any]:
+        yield from list(real(*arguments))
+        (folder / "in" / "ant" / "new.jpg").unlink()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(class_folders, "list_class_folders", listed)
+        result = _rebuild(folder, max_bad_fraction=0.5)
+    assert result.outcome["work"]["quarantined"] == 1
+    result = _rebuild(folder)
+    assert result.outcome["work"]["quarantined"] == 0 and result.outcome["records"] == 12
+    _check_sound(folder, 3)
+
+
+def test_a_source_that_changes_while_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, victim = class_folders.list_class_folders, folder / "in" / "ant" / "new.jpg"
+
+    def listed(*arguments: Any) -> Iterator[Any]:
+        yield from list(real(*arguments))
+        victim.write_bytes(victim.read_bytes() + b"more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(class_folders, "list_class_folders", listed)
+        with pytest.raises(EngineError, match="changed while the job was reading its input; run again when"):
+            _rebuild(folder)
+    assert _rebuild(folder).changed
+    _check_sound(folder, 2)
+
+
+def test_an_input_that_is_gone(folder: Path) -> None:
+    shutil.rmtree(folder / "in")
+    (folder / "in").mkdir()
+    pointer = (folder / "out" / "latest.json").read_bytes()
+    with pytest.raises(UsageError, match="is empty"):
+        _rebuild(folder)
+    assert (folder / "out" / "latest.json").read_bytes() == pointer
+    _check_sound(folder, 1)
+
+
+@pytest.mark.parametrize("jump", [-(10**8), -3600, 10**9])
+def test_a_clock_that_jumps(folder: Path, monkeypatch: pytest.MonkeyPatch, jump: int) -> None:
+    before, real = list_versions(str(folder / "out"))[-1].version, time.time
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: real() + jump)
+        second = _rebuild(folder)
+    assert second.version > before
+    (folder / "in" / "ant" / "new.jpg").unlink()
+    third = _rebuild(folder)
+    assert third.version > second.version and third.outcome["previous"] == second.version
+    _check_sound(folder, 3)
+
+
+def test_versions_have_names_in_the_order_of_their_making() -> None:
+    names: list[str] = []
+    for now in (1e9, 1e9, 5e8, 2e9, 1e9):
+        names.append(next_version(now, [*names, "no version"]))
+    assert names == sorted(set(names)) and all(map(is_version, names))
+
+
+def test_two_at_once(folder: Path) -> None:
+    script = (
+        "import sys; from shardwright.pipelines.rebuild import main\n"
+        f"sys.exit(main(['--input', {str(folder / 'in')!r}, '--output', {str(folder / 'out')!r}, "
+        "'--shards=4', '--log_format=json', *sys.argv[1:]]))"
+    )
+    waiting = [subprocess.Popen([sys.executable, "-c", script, "--wait=5"]) for _ in range(3)]
+    assert [process.wait() for process in waiting] == [0, 0, 0]
+    _check_sound(folder, 2)
+
+
+def test_the_second_one_says_who_is_at_work(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lease = Lease("somebody", "20990101T000000Z", "another-host", pid=7, renewed=time.time(), seconds=3600.0)
+    (folder / "out" / LEASE_JSON).write_text(lease.dumps())
+    argv = ["rebuild", "--input", str(folder / "in"), "--output", str(folder / "out"), "--shards=4"]
+    assert cli.main(argv) == 3
+    said = capsys.readouterr().err
+    assert "another-host" in said and "20990101T000000Z" in said and "Traceback" not in said
+    assert json.loads((folder / "out" / LEASE_JSON).read_text())["holder"] == "somebody"
+    silent = Lease("dead", "", "another-host", pid=7, renewed=1.0, seconds=60.0)
+    (folder / "out" / LEASE_JSON).write_text(silent.dumps())
+    assert _rebuild(folder).changed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals(folder: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals) -> None:
+    began, real = threading.Event(), storage.publish
+
+    def interrupt() -> None:
+        began.wait()
+        os.kill(os.getpid(), number)
+
+    def publish(temporary: str, path: str) -> None:
+        began.set()
+        time.sleep(0.3)
+        real(temporary, path)
+
+    thread = threading.Thread(target=interrupt)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "publish", publish)
+        thread.start()
+        argv = ["rebuild", "--input", str(folder / "in"), "--output", str(folder / "out"), "--shards=4"]
+        assert cli.main(argv) == 130
+    thread.join()
+    said = capsys.readouterr().err
+    assert "shardwright: interrupted; " in said and "run again" in said and "--resume" not in said
+    assert not (folder / "out" / LEASE_JSON).exists()
+    assert _rebuild(folder).changed
+    _check_sound(folder, 2)
+
+
+def test_a_failure_is_told(folder: Path) -> None:
+    told = folder / "told.json"
+    job = folder / "job.yaml"
+    job.write_text(
+        f"input: {folder}/in\noutput: {folder}/out\nshards: 4\nhooks:\n"
+        f"  on_any: {{command: [sh, -c, 'cat > {told}']}}\n"
+    )
+    rebuild(job)
+    assert json.loads(told.read_text())["event"] == "success"
+    rebuild(job)
+    assert json.loads(told.read_text())["event"] == "no_change"
+    (folder / "in" / "ant" / "new.jpg").write_bytes(b"")
+    with pytest.raises(Exception, match="refused"):
+        rebuild(job)
+    assert json.loads(told.read_text())["event"] == "refused"
+    shutil.rmtree(folder / "in")
+    with pytest.raises(UsageError):
+        rebuild(job)
+    metrics = (folder / "out" / "metrics.prom").read_text()
+    assert 'outcome="refused"} 1' in metrics
+
+
+def test_an_output_that_belongs_to_versions(folder: Path) -> None:
+    output = folder / "out"
+    (version,) = (record.version for record in list_versions(str(output)))
+    for place in (f"{output}/versions/{version}", f"{output}@{version}"):
+        with pytest.raises(UsageError, match=f"is the name of a version.* rebuild --output {output}\\.$"):
+            rebuild(input=str(folder / "in"), output=place)
+        assert not Path(f"{output}@{version}").exists()
+    with pytest.raises(UsageError, match=f"is where versions lie; name the directory above it, {output}\\.$"):
+        rebuild(input=str(folder / "in"), output=f"{output}/versions")
+
+
+def test_a_job_file_with_a_wrong_option_for_beam_says_in_which_line(folder: Path) -> None:
+    job = folder / "job.yaml"
+    job.write_text(f"input: {folder}/in\noutput: {folder}/out\nrunner:\n  runner: DirectRuner\n")
+    with pytest.raises(
+        UsageError, match=f"^--job {job}, line 4: runner DirectRuner: Beam has no such runner"
+    ):
+        rebuild(job)
+    with pytest.raises(UsageError, match=r"^--runner DirectRnner: Beam"):
+        rebuild(job, beam_options=["--runner=DirectRnner"])
+
+
+def test_the_step_that_was_cut_off_is_none_of_the_message(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> int:
+        raise KeyboardInterrupt("it was told to end (SIGTERM); run again. [while running 'Write/Shard']")
+
+    assert exit_code_of(command, lambda: False) == 130
+    said = "shardwright: interrupted; it was told to end (SIGTERM); run again.\n"
+    assert capsys.readouterr().err == said

@@ -1,0 +1,198 @@
+"""Gates of a rebuild: what is refused, what the message says to do, and what becomes of the version."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from shardwright.loader import pin
+from shardwright.pipelines import cli
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.errors import DataRefused
+from shardwright.schemas.version import VersionState
+from shardwright.transforms.versions.listing import list_versions
+
+CLASSES = ("ant", "bee", "cat")
+
+
+def _draw(folder: Path, name: str, shade: int) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = Image.new("RGB", (12, 12), (shade, 255 - shade, shade // 2))
+    picture.putpixel((shade % 12, shade // 12 % 12), (0, 0, 0))
+    picture.save(path)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a source and the first version of its dataset."""
+    folder = tmp_path_factory.mktemp("first")
+    for number, name in enumerate(CLASSES):
+        for shade in range(6):
+            _draw(folder / "source", f"{name}/{shade}.png", 40 * number + shade)
+    rebuild(input=str(folder / "source"), output=str(folder / "out"), splits="train=0.7,test=0.3", shards=2)
+    return folder
+
+
+@pytest.fixture
+def folder(first: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of it."""
+    yield Path(shutil.copytree(first, tmp_path / "data"))
+
+
+def _job(folder: Path, gates: str, more: str = "") -> Path:
+    job = folder / "job.yaml"
+    job.write_text(
+        f"input: {folder}/source\noutput: {folder}/out\nsplits: train=0.7,test=0.3\nshards: 2\n{more}"
+        f"gates:\n{gates}"
+    )
+    return job
+
+
+def _fewer(folder: Path) -> None:
+    for shade in range(5):
+        (folder / "source" / "ant" / f"{shade}.png").unlink()
+
+
+def _no_class(folder: Path) -> None:
+    shutil.rmtree(folder / "source" / "cat")
+
+
+def _more(folder: Path) -> None:
+    for shade in range(30):
+        _draw(folder / "source", f"bee/new{shade}.png", 130 + shade)
+
+
+def _new_class(folder: Path) -> None:
+    _draw(folder / "source", "dog/1.png", 250)
+
+
+def _relabelled(folder: Path) -> None:
+    for shade in range(4):
+        (folder / "source" / "ant" / f"{shade}.png").rename(folder / "source" / "bee" / f"ant{shade}.png")
+
+
+def _bad(folder: Path) -> None:
+    for number in range(3):
+        (folder / "source" / "ant" / f"bad{number}.png").write_bytes(b"\x89PNG\r\n\x1a\nno more")
+
+
+def _leaking(folder: Path) -> None:
+    for number in range(12):
+        shutil.copy(folder / "source" / "ant" / "0.png", folder / "source" / "ant" / f"copy{number}.png")
+
+
+REFUSED = {
+    "max_count_drop": (_fewer, "  max_count_drop: 0.1\n", "drift"),
+    "max_removed_fraction": (_fewer, "  max_removed_fraction: 0.1\n", "drift"),
+    "vanished_classes": (_no_class, "  vanished_classes: refuse\n", "drift"),
+    "max_count_jump": (_more, "  max_count_jump: 0.5\n", "drift"),
+    "max_class_l_infinity": (_more, "  max_class_l_infinity: 0.1\n", "drift"),
+    "new_classes": (_new_class, "  new_classes: refuse\n", "drift"),
+    "max_label_change_fraction": (_relabelled, "  max_label_change_fraction: 0.1\n", "drift"),
+    "max_bad_fraction": (_bad, "  {}\n", "bad_images"),
+    "SPLIT_LEAKAGE": (_leaking, "  fail_on: [SPLIT_LEAKAGE]\n", "findings"),
+    "EXPECTATION": (_fewer, "  expect: {min_images: 16}\n", "findings"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_gate_refuses_and_its_message_says_what_to_run(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, gates, gate = REFUSED[name]
+    output, before = str(folder / "out"), (folder / "out" / "latest.json").read_bytes()
+    change(folder)
+    assert cli.main(["rebuild", "--job", str(_job(folder, gates))]) == ExitCode.REFUSED
+    said = capsys.readouterr().err
+    assert f"shardwright: gated: refused: {name}\n" in said, "and no warning"
+    sentence = said.splitlines()[-1]
+    assert f"was refused and readers keep {json.loads(before)['version']}: " in sentence
+    assert ". " not in sentence and sentence.endswith(".")
+    assert (folder / "out" / "latest.json").read_bytes() == before
+    record = list_versions(output)[-1]
+    assert record.state is VersionState.REFUSED
+    assert {(item.gate, item.name) for item in record.refusals if item.severity == "error"} == {(gate, name)}
+    commands = re.findall(r"`shardwright ([^`]+)`", said)
+    assert [command.split()[0] for command in commands] == ["report", "publish"]
+    for command in commands:
+        assert cli.main(command.split()) == ExitCode.DONE, capsys.readouterr().err
+    assert pin(output) == f"{output}@{record.version}"
+    assert list_versions(output)[-1].accepted
+
+
+def test_a_warning_does_not_keep_a_version_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _new_class(folder)
+    assert cli.main(["rebuild", "--job", str(_job(folder, "  new_classes: warn\n"))]) == ExitCode.DONE
+    assert "dog" in capsys.readouterr().out
+    assert list_versions(str(folder / "out"))[-1].state is VersionState.PUBLISHED
+
+
+def test_what_was_refused_is_not_converted_again_when_the_source_is_mended(folder: Path) -> None:
+    _fewer(folder)
+    with pytest.raises(DataRefused):
+        rebuild(_job(folder, "  max_count_drop: 0.1\n"))
+    refused = list_versions(str(folder / "out"))[-1]
+    result = rebuild(_job(folder, "  max_count_drop: 0.9\n"))
+    assert result.changed and result.outcome["fingerprint"] == refused.fingerprint
+    assert result.outcome["work"]["converted"] == 0
+
+
+def test_a_version_that_was_rolled_back_does_not_come_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, job = str(folder / "out"), _job(folder, "  {}\n")
+    _new_class(folder)
+    bad = rebuild(job)
+    assert cli.main(["rollback", output]) == ExitCode.DONE
+    assert cli.main(["rebuild", "--job", str(job)]) == ExitCode.REFUSED
+    assert f"byte for byte version {bad.version}, which was rolled back" in capsys.readouterr().err
+    _draw(folder / "source", "dog/2.png", 251)
+    assert rebuild(job).changed
+
+
+def test_the_report_and_the_differences_of_a_version(folder: Path) -> None:
+    _new_class(folder)
+    result = rebuild(_job(folder, "  {}\n"))
+    difference = json.loads(Path(result.path, "diff.json").read_text())
+    assert difference["classes"]["new"] == ["dog"] or "dog" in json.dumps(difference)
+    page = Path(result.path, "report.html").read_text()
+    assert result.version in page and "dog" in page
+    index = (folder / "out" / "index.html").read_text()
+    assert all(f"versions/{result.version}/{file}" in index for file in ("report.html", "diff.json"))
+
+
+def test_all_of_it_in_one_process_and_in_others(folder: Path, monkeypatch: Any) -> None:
+    _more(folder)
+    options = ["--runner=DirectRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    job: Callable[..., Any] = rebuild
+    result = job(_job(folder, "  {}\n"), beam_options=options)
+    assert result.outcome["changes"]["added"] == 30
+    assert not rebuild(_job(folder, "  {}\n")).changed
+
+
+def test_a_first_version_that_is_refused(tmp_path: Path) -> None:
+    for shade in range(3):
+        _draw(tmp_path / "source", f"ant/{shade}.png", shade)
+    with pytest.raises(DataRefused, match="was refused and readers get none yet: "):
+        rebuild(_job(tmp_path, "  expect: {min_images: 9}\n"))
+
+
+def test_what_a_rebuild_says_in_the_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = _job(folder, "  {}\n", "max_bad_fraction: 0.5\n")
+    _bad(folder)
+    assert cli.main(["rebuild", "--job", str(job)]) == ExitCode.DONE
+    said = capsys.readouterr().out
+    record = list_versions(str(folder / "out"))[-1]
+    assert f"against {record.previous}: no image changed\n" in said
+    assert f"see {folder}/out/versions/{record.version}/quarantine.jsonl\n" in said
+    assert cli.main(["rebuild", "--job", str(job), "--resize=9"]) == ExitCode.DONE
+    assert ": 18 re-encoded\n" in capsys.readouterr().out

@@ -1,0 +1,195 @@
+"""Rebuilds of all kinds of sources: what changed is made anew, and all is as if from nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from from_nothing import (
+    Rebuilt,
+    alter_in_secret,
+    begin,
+    entries_of,
+    unchanged,
+    work,
+    write_bmps,
+)
+from hostile import make_tree, picture
+from packing import tar_info, tar_of, zip_of
+from PIL import Image
+from tfrecords import write as write_tfrecord
+
+Make = Callable[..., Rebuilt]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Begins an output with a first version."""
+    return partial(begin, tmp_path)
+
+
+def test_only_what_changed_in_an_archive_is_decoded(make: Make, tmp_path: Path) -> None:
+    members = {f"{'ab'[i % 2]}/{i}.png": picture(i) for i in range(8)}
+    for packed, suffix in ((zip_of, "zip"), (tar_of, "tar")):
+        source = tmp_path / f"in.{suffix}"
+        source.write_bytes(packed(members))
+        rebuilt = Rebuilt(tmp_path / suffix, input=str(source), shards="2")
+        rebuilt.again(compared=False)
+        first, *others = members.items()
+        changed = [(first[0], picture(50)), *others, ("a/new.png", picture(51))]
+        if suffix == "tar":
+            changed = [(tar_info(name, len(data)), data) for name, data in changed]
+            changed[0][0].mtime += 1  # type: ignore[union-attr]
+        source.write_bytes(packed(changed))
+        assert work(rebuilt)[2] == 2
+        assert unchanged(rebuilt)
+
+
+def test_a_compressed_tar_that_is_packed_anew_changes_nothing(make: Make, tmp_path: Path) -> None:
+    import gzip
+
+    data = tar_of({f"{'ab'[i % 2]}/{i}.png": picture(i) for i in range(6)})
+    source = tmp_path / "in.tar.gz"
+    source.write_bytes(gzip.compress(data, 1))
+    rebuilt = make(input=str(source))
+    assert unchanged(rebuilt)
+    source.write_bytes(gzip.compress(data, 9))
+    assert unchanged(rebuilt)
+
+
+def test_rows_of_a_manifest_that_change_are_converted(make: Make, tmp_path: Path) -> None:
+    write_bmps(tmp_path / "images", 6)
+    rows = [[f"images/{'ab'[i % 2]}/{i}.bmp", f"c{i % 3}|d", "train" if i < 4 else "test"] for i in range(6)]
+    manifest = tmp_path / "list.csv"
+
+    def write() -> None:
+        manifest.write_text("\n".join(",".join(row) for row in [["image", "label", "split"], *rows]))
+
+    write()
+    rebuilt = make(input=str(manifest), label_separator="|")
+    rows[0][1] = "c2"
+    rows.reverse()
+    write()
+    assert work(rebuilt)[2] == 1
+    rows[0][2] = "train"  # a record does not say its split
+    write()
+    assert work(rebuilt)[2] == 0
+    rows[1][0] = ""
+    write()
+    assert work(rebuilt)[2] == 0
+
+
+def test_a_layout_that_says_the_split_converts_what_moves(make: Make, tmp_path: Path) -> None:
+    layout = tmp_path / "own.yaml"
+    layout.write_text(
+        "name: own\nfeatures:\n"
+        "  image: {fill: encoded}\n  label: {fill: label}\n  part: {fill: split}\n  name: {fill: key}\n"
+    )
+    make_tree(tmp_path / "in", 8)
+    rebuilt = make(layout=str(layout), splits="train=0.5,test=0.5")
+    before = entries_of(rebuilt.latest)
+    converted = work(rebuilt, splits="train=0.8,test=0.2")[2]
+    after = entries_of(rebuilt.latest)
+    moved = sum(before[key].digest != after[key].digest for key in before)
+    assert 0 < converted == moved < 8
+
+
+def test_of_arrays_all_is_read_and_only_what_changed_decoded(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pixels = np.arange(6 * 8 * 8 * 3, dtype=np.uint32).reshape(6, 8, 8, 3).astype(np.uint8)
+    labels = np.array([0, 1, 0, 1, 2, 2])
+
+    def write() -> None:
+        np.save(tmp_path / "in" / "x_train.npy", pixels)
+        np.save(tmp_path / "in" / "y_train.npy", labels)
+
+    write()
+    rebuilt = make()
+    pixels[2] ^= 0x55
+    labels[5] = 1
+    write()
+    assert work(rebuilt)[2] == 2
+    assert unchanged(rebuilt)
+
+
+def test_boxes_of_one_image_that_move_convert_it_alone(make: Make, tmp_path: Path) -> None:
+    photos = write_bmps(tmp_path / "in", 4)
+    names = [str(path.relative_to(tmp_path / "in")) for path in photos]
+    said: dict[str, Any] = {
+        "images": [{"id": i, "file_name": name, "width": 8, "height": 8} for i, name in enumerate(names)],
+        "categories": [{"id": 1, "name": "ant"}, {"id": 2, "name": "bee"}],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": 1 + i % 2, "bbox": [1, 1, 3, 3]} for i in range(4)
+        ],
+    }
+    file = tmp_path / "in" / "annotations.json"
+    file.write_text(json.dumps(said))
+    rebuilt = make(layout="detection", source="coco")
+    assert unchanged(rebuilt)
+    said["annotations"][1]["bbox"] = [2, 2, 3, 3]
+    file.write_text(json.dumps(said))
+    assert work(rebuilt)[2] == 1
+    said["images"].append({"id": 9, "file_name": "gone.png", "width": 8, "height": 8})
+    file.write_text(json.dumps(said))
+    work(rebuilt)
+    assert unchanged(rebuilt)
+    said["categories"] = [{"id": 1, "name": "ant"}, {"id": 2, "name": "cat"}]
+    file.write_text(json.dumps(said))
+    assert work(rebuilt)[2] == 2
+
+
+@pytest.fixture
+def masked(tmp_path: Path) -> Iterator[Path]:
+    """Images in `in` and masks in `masks`."""
+    for i, path in enumerate(write_bmps(tmp_path / "in", 4)):
+        mask = tmp_path / "masks" / path.relative_to(tmp_path / "in")
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), i).save(mask.with_suffix(".png"))
+    yield tmp_path / "masks"
+
+
+def test_a_mask_that_changes_converts_its_image_alone(make: Make, masked: Path) -> None:
+    rebuilt = make(layout="segmentation", source="semantic_masks", mask_dir=str(masked))
+    mask = masked / "b" / "1.png"
+    Image.new("L", (8, 8), 7).save(mask)
+    assert work(rebuilt)[2] == 1
+    other = masked.parent / "other.png"
+    Image.new("L", (8, 8), 9).save(other)
+    alter_in_secret(mask, other.read_bytes())
+    assert work(rebuilt, verify_sources=True)[2] == 1
+    mask.unlink()
+    assert work(rebuilt)[2] == 0
+    assert unchanged(rebuilt, verify_sources=True)
+
+
+def test_bare_pixels_of_another_shape_are_converted(make: Make, tmp_path: Path) -> None:
+    pixels = {f"{n}": bytes(range(n, n + 48)) for n in range(4)}
+    records = [{"image/encoded": data, "image/class/text": "ab"[int(n) % 2]} for n, data in pixels.items()]
+    write_tfrecord(tmp_path / "in" / "x.tfrecord", records)
+    rebuilt = make(pixel_shape="4x4x3")
+    assert work(rebuilt, pixel_shape="2x8x3")[2] == 4
+
+
+def test_masks_inside_of_records_are_told_apart(make: Make, tmp_path: Path) -> None:
+    def record(number: int, mask: int) -> dict[str, Any]:
+        masks = io.BytesIO()
+        Image.new("L", (16, 16), mask).save(masks, "PNG")
+        return {
+            "image/encoded": picture(number),
+            "image/filename": f"{number}.png",
+            "image/segmentation/class/encoded": masks.getvalue(),
+            "image/segmentation/class/format": b"png",
+        }
+
+    file = tmp_path / "in" / "x.tfrecord.gz"
+    write_tfrecord(file, [record(n, n) for n in range(4)], "gzip")
+    rebuilt = make(layout="segmentation")
+    assert unchanged(rebuilt)  # though it is unpacked to another place each time
+    write_tfrecord(file, [record(9, 1), record(0, 7), *(record(n, n) for n in range(1, 4))], "gzip")
+    assert work(rebuilt)[2] == 2

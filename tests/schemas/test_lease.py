@@ -1,0 +1,82 @@
+"""What a lease file says, and when it keeps nobody away any more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.lease import Lease, is_void
+
+LEASE = Lease("run", "20261121T020000Z", "host", 41, "boot 7", since=900.0, renewed=1000.0, seconds=60.0)
+texts = st.text(max_size=20)
+times = st.floats(0, 1e12)
+leases = st.builds(
+    Lease, texts, texts, texts, st.integers(0, 2**31), texts, times, times, st.floats(0.1, 1e6)
+)  # fmt: skip
+
+
+def lives(pid: int, began: str) -> bool:
+    return True
+
+
+def ended(pid: int, began: str) -> bool:
+    return False
+
+
+@given(leases)
+def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
+    assert Lease.loads(lease.dumps().encode()) == lease
+
+
+def test_what_a_later_version_of_the_software_adds_does_not_make_a_lease_void() -> None:
+    document = {**json.loads(LEASE.dumps()), "zone": "europe-west1-b"}
+    assert Lease.loads(json.dumps(document).encode()) == LEASE
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"[]", b"null", b"7", b'"holder"', b"{}", b'{"holder": "a"}', b"\xff\xfe\x00",
+        b"[" * 100_000, b'{"holder": 1, "version": "v"}', b'{"holder": "a", "version": "v", "pid": "1"}',
+        b'{"holder": "a", "version": "v", "pid": 1.5}', b'{"holder": "a", "version": "v", "renewed": NaN}',
+        b'{"holder": "a", "version": "v", "seconds": Infinity}',
+        b'{"holder": "a", "version": "v", "seconds": true}',
+        b'{"holder": "a", "version": "v", "renewed": null}',
+    ],
+)  # fmt: skip
+def test_what_is_no_lease_is_said_to_be_damaged(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        Lease.loads(data)
+
+
+@pytest.mark.parametrize(
+    ("now", "void"),
+    [
+        (1000.0, False),
+        (1060.0, False),
+        (1061.0, True),
+        (941.0, False),
+        (939.0, True),
+        (0.0, True),
+        (1e10, True),
+    ],
+)
+def test_a_lease_ends_with_its_time_and_one_of_a_far_future_never_began(now: float, void: bool) -> None:
+    assert is_void(LEASE, now, "host", lives) is void
+    assert is_void(LEASE, now, "elsewhere", ended) is void
+
+
+def test_on_the_holders_own_host_its_end_is_seen_at_once() -> None:
+    assert is_void(LEASE, 1001.0, "host", ended)
+    assert not is_void(LEASE, 1001.0, "elsewhere", ended)
+    asked = []
+    is_void(LEASE, 1001.0, "host", lambda pid, began: bool(asked.append((pid, began))))
+    assert asked == [(41, "boot 7")]
+
+
+def test_where_nobody_waits_for_the_job_only_its_time_counts() -> None:
+    assert not is_void(replace(LEASE, pid=0), 1001.0, "host", ended)

@@ -1,0 +1,135 @@
+"""Rebuilds in buckets: the same versions as on a disk, an atomic pointer, and what a bad day does to them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from shardwright.loader import pin
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.rollback import rollback
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.version import LATEST_JSON, LEASE_JSON, VersionState
+from shardwright.transforms.storage import gcs
+from shardwright.transforms.versions.listing import list_versions
+from storage.amazon import S3
+from storage.buckets import Bucket
+from storage.proxy import Fault, Proxy, Request, flaky
+
+NEW = "in/ant/new.jpg"
+
+
+@pytest.fixture
+def source(bucket: Bucket, tree: Path) -> Bucket:
+    """A bucket with a dozen images in `in/`."""
+    bucket.put_tree(tree, "in/")
+    return bucket
+
+
+def _picture(tree: Path) -> bytes:
+    """Returns another picture than any of the tree's under its class."""
+    return (tree / "bee" / "001.png").read_bytes()
+
+
+def _pointer(bucket: Bucket) -> dict[str, str]:
+    pointer: dict[str, str] = json.loads(bucket.get(f"out/{LATEST_JSON}"))
+    return pointer
+
+
+def test_versions_are_those_of_a_build_from_nothing(source: Bucket, tree: Path) -> None:
+    output = f"{source.url}/out"
+    settings = {"input": f"{source.url}/in", "shards": 4}
+    first = rebuild(output=output, **settings)
+    assert not rebuild(output=output, **settings).changed
+    source.put(NEW, _picture(tree))
+    second = rebuild(output=output, **settings)
+    assert second.outcome["work"]["reused_shards"] == 3 and second.outcome["work"]["converted"] == 1
+    made = convert(output=f"{source.url}/fresh", plan_from=f"{first.path}/dataset.json", **settings)
+    assert made.dataset.fingerprint == second.outcome["fingerprint"] == _pointer(source)["fingerprint"]
+    assert pin(output).endswith(second.version) and validate(output).sound
+    rollback(output)
+    assert _pointer(source)["version"] == first.version
+    assert f"out/{LEASE_JSON}" not in source.names()
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_flaky_storage_changes_nothing(source: Bucket, proxy: Proxy, tree: Path, seed: int) -> None:
+    settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
+    with proxy.watch(flaky(seed), page_size=5):
+        first = rebuild(**settings)
+        source.put(NEW, _picture(tree))
+        second = rebuild(**settings)
+    made = convert(**{**settings, "output": f"{source.url}/fresh"}, plan_from=f"{first.path}/dataset.json")
+    assert made.dataset.fingerprint == second.outcome["fingerprint"]
+    assert [record.state for record in list_versions(f"{source.url}/out")] == [VersionState.PUBLISHED] * 2
+
+
+def test_a_storage_that_goes_away_in_the_middle(
+    source: Bucket, proxy: Proxy, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.5)
+    settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
+    first = rebuild(**settings)
+    source.put(NEW, _picture(tree))
+    gone = threading.Event()
+
+    def rule(request: Request) -> Fault | None:
+        if request.kind == "upload" and request.name.endswith("dataset.json"):
+            gone.set()
+        return Fault("status", 503) if gone.is_set() else None
+
+    with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):
+        rebuild(**settings)
+    assert _pointer(source)["version"] == first.version
+    # Nobody could give the lease back; its holder is this very process, but another run of it.
+    second = rebuild(**settings, wait_minutes=0) if f"out/{LEASE_JSON}" not in source.names() else None
+    if second is None:
+        source.delete(f"out/{LEASE_JSON}")
+        second = rebuild(**settings)
+    assert second.outcome["work"]["converted"] == 0
+    assert [record.version for record in list_versions(f"{source.url}/out")] == [
+        first.version,
+        second.version,
+    ]
+
+
+def test_a_pointer_that_somebody_moved_is_not_moved_on(source: Bucket, proxy: Proxy, tree: Path) -> None:
+    settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
+    first = rebuild(**settings)
+    source.put(NEW, _picture(tree))
+    other = json.dumps({**_pointer(source), "published": 1.0}).encode()
+
+    def rule(request: Request) -> Fault | None:
+        if request.kind == "upload" and request.name.endswith("version.json"):
+            source.put(f"out/{LATEST_JSON}", other)
+        return None
+
+    with proxy.watch(rule), pytest.raises(EngineError, match="went on meanwhile"):
+        rebuild(**settings)
+    assert source.get(f"out/{LATEST_JSON}") == other
+    assert rebuild(**settings).version > first.version
+
+
+def test_amazon_has_versions_too(s3: S3, tree: Path) -> None:
+    s3.put_tree(tree, "in/")
+    settings = {
+        "input": f"{s3.url}/in",
+        "output": f"{s3.url}/out",
+        "shards": 3,
+        "beam_options": [*s3.options],
+    }
+    first = rebuild(**settings)
+    assert not rebuild(**settings).changed
+    s3.put(NEW, _picture(tree))
+    second = rebuild(**settings)
+    assert second.outcome["work"] == {
+        "shards": 3, "reused_shards": 2, "copied": second.outcome["work"]["copied"], "converted": 1,
+        "quarantined": 0,
+    }  # fmt: skip
+    assert json.loads(s3.get(f"out/{LATEST_JSON}"))["previous"] == first.version

@@ -1,0 +1,194 @@
+"""The log lines of a rebuild: one a stage, once, in the format asked for, from wherever the stage ran."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.progress import Progress
+
+from shardwright.pipelines.run import quiet_engine
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.rebuild import events
+from shardwright.transforms.rebuild.task import RebuildTask
+
+TASK = RebuildTask("gs://b/pets", "20261121T020000Z", "run", ConvertSettings(input=("in",), output="out"), {})
+#: A job whose worker logs a line, with Beam's options from the command line.
+JOB = """
+import sys
+import apache_beam as beam
+from shardwright.pipelines.prepare import as_beam_options
+from shardwright.pipelines.run import quiet_engine, run_pipeline
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.rebuild import events
+from shardwright.transforms.rebuild.task import RebuildTask
+
+settings = ConvertSettings(input=("in",), output="out")
+TASK = RebuildTask("gs://b/caf\\xe9", "20261121T020000Z", "run", settings, {}, log_format="json")
+
+def work(number):
+    from shardwright.transforms.rebuild import events
+    events.stage(TASK, "compared", changed=number)
+    return number
+
+if __name__ == "__main__":
+    events.configure()
+    with quiet_engine("--verbose" in sys.argv):
+        build = lambda pipeline: pipeline | beam.Create([3]) | beam.Map(work)
+        run_pipeline(build, as_beam_options([a for a in sys.argv[1:] if a != "--verbose"]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    events.configure(shown=False)
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    events.configure()
+    events.stage(TASK, "compared", "3 of 16 shards changed", changed=3, shards=16)
+    events.stage(TASK, "planned", images=7, classes=["a", "b"])
+    events.stage(TASK, "released")
+    assert shown(capsys) == [
+        "shardwright: compared: 3 of 16 shards changed",
+        'shardwright: planned: images 7, classes ["a", "b"]',
+        "shardwright: released",
+    ]
+
+
+def test_a_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    events.configure()
+    events.stage(
+        replace(TASK, log_format="json"),
+        "compared",
+        "3 of 16 shards changed",
+        changed=3,
+        level="no",
+        output="no",
+    )
+    (line,) = shown(capsys)
+    value = json.loads(line)
+    assert value.pop("time")[-1] == "Z" and value.pop("seconds") >= 0
+    assert value == {
+        "level": "INFO",
+        "stage": "compared",
+        "version": TASK.version,
+        "output": TASK.output,
+        "message": "3 of 16 shards changed",
+        "changed": 3,
+    }
+
+
+def test_the_error_that_ends_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    events.configure()
+    events.failed("The disk is full.", 3, output="out")
+    value = json.loads(capsys.readouterr().err)
+    assert value.pop("time")
+    assert value == {
+        "level": "ERROR", "stage": "failed", "output": "out", "error": "The disk is full.", "exit_code": 3
+    }  # fmt: skip
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.builds(object),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.sets(st.text()),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), anything, max_size=4), st.text(), st.sampled_from(["text", "json"]))
+def test_whatever_the_facts_are_they_are_one_sound_line(
+    facts: dict[str, Any], message: str, log_format: str
+) -> None:
+    line = events.line_of(log_format, "INFO", "compared", message, facts, {})
+    assert len(line.encode("utf-8").decode().splitlines()) == 1
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in line)
+    if log_format == "json":
+        value = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        assert value["level"] == "INFO" and value["stage"] == "compared"
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_secret_in_a_web_address_is_not_shown(log_format: str) -> None:
+    text = "cannot read https://me:s3cr3t@host/x?X-Amz-Signature=s3cr3t and HTTP://s3cr3t@host/y"
+    line = events.line_of(log_format, "INFO", "failed", text, {"s": [text], "https://s3cr3t@h": 1}, {})
+    assert "s3cr3t" not in line and "host/x" in line and "host/y" in line
+    place = events.line_of(log_format, "INFO", "x", "gs://b/pets@20261121T020000Z/what?.jpg", {}, {})
+    assert "gs://b/pets@20261121T020000Z/what?.jpg" in place
+
+
+def test_asked_twice_it_speaks_once_whatever_others_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with quiet_engine(False):
+        events.configure()
+        events.configure()
+        events.stage(TASK, "planned")
+        logging.getLogger("apache_beam").info("noise")
+    assert shown(capsys) == ["shardwright: planned"]
+    with quiet_engine(True):
+        events.stage(TASK, "planned")
+    assert shown(capsys) == ["shardwright: planned"]
+    events.configure(shown=False)
+    events.stage(TASK, "planned")
+    assert shown(capsys) == []
+
+
+def test_a_notebook_that_replaces_stderr_sees_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    events.configure()
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    events.stage(TASK, "planned")
+    assert screen.getvalue() == "shardwright: planned\n"
+    screen.close()
+    events.stage(TASK, "nobody hears it")
+
+
+def test_elsewhere_the_lines_go_to_the_workers_own_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        events.stage(TASK, "planned", images=7)
+    assert caplog.messages == ["shardwright: planned: images 7"]
+
+
+@pytest.mark.parametrize("verbose", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_line_of_a_worker_process_is_shown_once_and_as_utf8(tmp_path: Path, verbose: bool) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+    options = ["--direct_running_mode=multi_processing", "--direct_num_workers=1", *["--verbose"] * verbose]
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "job.py", *options],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True, timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr.decode()
+    lines = [line for line in ran.stderr.decode("utf-8").splitlines() if "compared" in line]
+    (value,) = map(json.loads, lines)
+    assert value["changed"] == 3 and value["output"] == "gs://b/café"
+
+
+def test_beside_a_live_line_of_progress_a_stage_has_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = io.StringIO()
+    events.configure()
+    with Progress(console=Console(file=screen, force_terminal=True, width=60), transient=True) as bar:
+        bar.add_task("reading back")
+        bar.refresh()
+        events.stage(TASK, "planned", images=7)
+        bar.refresh()
+    assert not capsys.readouterr().err, "it would stand behind the line of progress"
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert "shardwright: planned: images 7" in re.split(r"[\r\n]+", shown)

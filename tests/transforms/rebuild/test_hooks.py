@@ -1,0 +1,264 @@
+"""Hooks against real processes and a real web server: what they are told, and what never ends a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+from shardwright.schemas.job import Hook
+from shardwright.transforms.rebuild import hooks
+from shardwright.transforms.rebuild.hooks import run_hooks
+
+FACTS = {"output": "gs://b/pets", "version": "20261121T020000Z", "message": "Two classes <vanished>.", "n": 7}
+SECRET = "s3cr3t"
+
+
+def python(script: str, *arguments: object) -> tuple[Hook, ...]:
+    return (Hook(command=(sys.executable, "-c", script, *map(str, arguments))),)
+
+
+class Seen(NamedTuple):
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Server(ThreadingHTTPServer):
+    """A server whose answer to each path is a function of how often it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.seen: list[Seen] = []
+        self.answers: dict[str, Callable[[int], tuple[int, dict[str, str]]]] = {}
+        self.hung = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def asked(self, path: str) -> list[Seen]:
+        return [request for request in self.seen if request.path == path]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.seen.append(Seen(self.command, self.path, dict(self.headers), body))
+        if self.path == "/hang":
+            self.server.hung.wait(60)
+        if self.path == "/drip":  # a byte at a time: no read of it ever takes long
+            while not self.server.hung.wait(0.01):
+                self.wfile.write(b"H")
+        count = len(self.server.asked(self.path))
+        status, headers = self.server.answers.get(self.path, lambda _: (200, {}))(count)
+        self.send_response(status)
+        for name, value in {"Content-Length": "0", **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    do_GET = do_POST  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A web server of our own; attempts follow each other at once."""
+    monkeypatch.setattr(hooks, "PAUSES", (0.0, 0.0))
+    made = Server()
+    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+    thread.start()
+    yield made
+    made.hung.set()
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def post(server: Server, path: str, event: str = "refused") -> list[str]:
+    return run_hooks((Hook(webhook=server.url + path),), event, FACTS)
+
+
+def test_a_command_is_told_by_stdin_and_environment(tmp_path: Path) -> None:
+    script = """
+import json, os, sys
+told = {key: value for key, value in os.environ.items() if key.startswith("SHARDWRIGHT_")}
+json.dump([json.load(sys.stdin), told, sys.argv[2:]], open(sys.argv[1], "w"))
+"""
+    facts = {**FACTS, "bad": float("nan"), "nul": "a\0b", "work": {"shards": 3}, "long": "é" * 100_000}
+    assert run_hooks(python(script, tmp_path / "told", "$HOME; exit 1"), "refused", facts) == []
+    told, environment, arguments = json.loads((tmp_path / "told").read_text())
+    assert arguments == ["$HOME; exit 1"]
+    assert told["event"] == "refused" and told["bad"] is None and told["work"] == {"shards": 3}
+    assert told["text"] == (
+        "shardwright: gs://b/pets refused version 20261121T020000Z: Two classes <vanished>."
+    )
+    assert environment["SHARDWRIGHT_EVENT"] == "refused" and environment["SHARDWRIGHT_N"] == "7"
+    assert environment["SHARDWRIGHT_OUTPUT"] == "gs://b/pets" and environment["SHARDWRIGHT_NUL"] == "ab"
+    assert environment["SHARDWRIGHT_VERSION"] == "20261121T020000Z"
+    assert environment["SHARDWRIGHT_MESSAGE"] == "Two classes <vanished>."
+    assert 0 < len(environment["SHARDWRIGHT_LONG"]) <= 15_000 and "SHARDWRIGHT_WORK" not in environment
+
+
+@pytest.mark.parametrize("event", ["success", "no_change", "refused", "failure", "another"])
+def test_every_event_has_its_sentence(tmp_path: Path, event: str) -> None:
+    script = "import json, sys; open(sys.argv[1], 'w').write(json.load(sys.stdin)['text'])"
+    assert run_hooks(python(script, tmp_path / "text"), event, {"output": "gs://b/pets"}) == []
+    text = (tmp_path / "text").read_text()
+    assert text.startswith("shardwright: gs://b/pets ") and text.endswith(".") and "None" not in text
+
+
+def test_what_a_command_says_does_not_mix_with_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    script = "import os; [os.write(n, b'x' * 4096) for n in (1, 2) for _ in range(500)]"
+    assert run_hooks(python(script), "success", {"much": "x" * 10**6}) == []  # nor does it read
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_command_that_fails_is_a_warning_with_its_last_words() -> None:
+    script = "import sys; print('first', file=sys.stderr); sys.exit('no\\x1b[31m\\x85route')"
+    (warning,) = run_hooks(python(script, SECRET), "failure", FACTS)
+    assert "exit status 1: " in warning and "first" not in warning and SECRET not in warning
+    assert warning.isprintable() and len(warning) < 500
+    (warning,) = run_hooks(python("import os; os.kill(os.getpid(), 9)"), "failure", FACTS)
+    assert "signal 9" in warning
+
+
+@pytest.mark.parametrize("command", ["/no/such/command", "/", "bad\0name", __file__])
+def test_a_command_that_does_not_start_is_a_warning(command: str) -> None:
+    (warning,) = run_hooks((Hook(command=(command, SECRET)),), "success", FACTS)
+    assert "did not start" in warning and warning.endswith(".") and SECRET not in warning
+    assert warning.isprintable()
+
+
+def test_a_command_that_does_not_end_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "COMMAND_SECONDS", 1.5)
+    script = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(sys.argv[1] + ".new", "w").write(str(child.pid))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(600)
+"""
+    told = python("import sys; open(sys.argv[1], 'w')", tmp_path / "next")
+    (warning,) = run_hooks((*python(script, tmp_path / "pid"), *told), "success", FACTS)
+    assert "did not end within" in warning and (tmp_path / "next").exists()
+    pid, deadline = int((tmp_path / "pid").read_text()), time.monotonic() + 30
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "the child lives"
+        time.sleep(0.01)
+
+
+def test_what_a_command_leaves_running_holds_nobody_up(tmp_path: Path) -> None:
+    script = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+open(sys.argv[1], "w").write(str(child.pid))
+sys.exit(int(sys.argv[2]))
+"""
+    for status in (0, 3):
+        warnings = run_hooks(python(script, tmp_path / "pid", status), "success", FACTS)
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # it was left alone
+        assert len(warnings) == bool(status)
+
+
+def test_a_webhook_gets_the_facts(server: Server) -> None:
+    assert post(server, "/services/hook") == []
+    (request,) = server.seen
+    assert request.method == "POST" and request.headers["Content-Type"].startswith("application/json")
+    told = json.loads(request.body)
+    assert told["version"] == FACTS["version"] and told["message"] == FACTS["message"]
+    assert told["text"].endswith("refused version 20261121T020000Z: Two classes &lt;vanished&gt;.")
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_server_with_a_bad_moment_is_asked_again(server: Server, status: int) -> None:
+    server.answers["/a"] = lambda count: (status if count < 3 else 204, {})
+    assert post(server, "/a") == []
+    assert len({request.body for request in server.asked("/a")}) == 1 and len(server.seen) == 3
+    server.answers["/b"] = lambda _: (status, {})
+    (warning,) = post(server, "/b")
+    assert f"HTTP status {status}" in warning and len(server.asked("/b")) == 3
+
+
+def test_a_server_that_refuses_is_asked_once_and_its_address_stays_secret(server: Server) -> None:
+    server.answers[f"/{SECRET}?key={SECRET}"] = lambda _: (404, {})
+    address = server.url.replace("//", f"//me:{SECRET}@") + f"/{SECRET}?key={SECRET}"
+    (warning,) = run_hooks((Hook(webhook=address),), "failure", FACTS)
+    assert SECRET not in warning and server.url in warning and "404" in warning
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("path", ["/hang", "/drip"])
+def test_a_server_that_never_comes_to_its_end_holds_nobody_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(hooks, "WEBHOOK_SECONDS", 0.3)
+    (warning,) = post(server, path)
+    assert "no answer within" in warning and len(server.asked(path)) == 3
+
+
+def test_nobody_there_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "PAUSES", (0.0, 0.0))
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/{SECRET}"
+        (warning,) = run_hooks((Hook(webhook=url),), "failure", FACTS)
+    assert "no connection" in warning and SECRET not in warning
+
+
+def test_redirects_are_followed_as_they_are_meant(server: Server) -> None:
+    for status, method in ((307, "POST"), (308, "POST"), (302, "GET"), (303, "GET")):
+        server.answers[f"/from{status}"] = lambda _, status=status: (status, {"Location": f"/to{status}"})
+        assert post(server, f"/from{status}") == []
+        (request,) = server.asked(f"/to{status}")
+        assert request.method == method and bool(request.body) is (method == "POST")
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://h/x", "gopher://h/", "data:,x", "http://["])
+def test_redirects_to_other_kinds_of_addresses_are_not_followed(server: Server, target: str) -> None:
+    server.answers["/a"] = lambda _: (302, {"Location": target})
+    (warning,) = post(server, "/a")
+    assert "passwd" not in warning and len(server.seen) == 1
+
+
+def test_redirects_in_circles_end(server: Server) -> None:
+    server.answers["/a"] = lambda _: (307, {"Location": "/a"})
+    (warning,) = post(server, "/a")
+    assert "circles" in warning and len(server.seen) < 20
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file:///etc/passwd", "hooks.example.com/s3cr3t", "https://", "http://[s3cr3t", "http://h:s3cr3t/"],
+)
+def test_what_is_no_web_address_is_a_warning(url: str) -> None:
+    (warning,) = run_hooks((Hook(webhook=url),), "success", FACTS)
+    assert SECRET not in warning and "passwd" not in warning
+
+
+def test_a_hook_may_have_both_and_one_that_fails_does_not_keep_the_next_away(
+    server: Server, tmp_path: Path
+) -> None:
+    both: Any = Hook(python("raise SystemExit(1)")[0].command, server.url + "/a")
+    warnings = run_hooks((both, Hook(webhook=server.url + "/b")), "success", FACTS)
+    assert len(warnings) == 1 and [request.path for request in server.seen] == ["/a", "/b"]

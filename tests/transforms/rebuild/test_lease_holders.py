@@ -1,0 +1,349 @@
+"""Who has the lease of a rebuild: processes that race for it, are killed, fall silent, and wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.lease import Lease
+from shardwright.transforms import storage
+from shardwright.transforms.rebuild import lease as leases
+from shardwright.transforms.rebuild.lease import (
+    acquire,
+    heartbeat,
+    may_live,
+    read_holder,
+    release,
+    renew,
+    still_mine,
+    this_process,
+)  # fmt: skip
+
+VERSION = "20261121T020000Z"
+ROUNDS = 30
+#: A process that tries to get the lease of each directory it is told, says whether, and lives on.
+RACER = """
+import sys
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.lease import Lease
+from shardwright.transforms.rebuild.lease import acquire, this_process
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        acquire(line.strip(), Lease(sys.argv[1], "20261121T020000Z", *this_process()), 0.0)
+        print("mine", flush=True)
+    except EngineError:
+        print("another's", flush=True)
+"""
+
+
+@contextmanager
+def racer(name: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", RACER, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert hear(process) == "ready"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def say(process: subprocess.Popen[str], directory: Path) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{directory}\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def stored(directory: Path) -> Lease:
+    return Lease.loads((directory / "lease.json").read_bytes())
+
+
+def put(directory: Path, lease: Lease) -> None:
+    (directory / "lease.json").write_text(lease.dumps())
+
+
+class Clocks:
+    """A wall clock and one that nobody sets; sleeping moves both."""
+
+    def __init__(self) -> None:
+        self.wall, self.steady, self.runs = 1e9, 5.0, True
+
+    def now(self) -> float:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.steady
+
+    def sleep(self, seconds: float) -> None:
+        self.steady += seconds
+        self.wall += seconds if self.runs else 0.0
+
+    def take(self, directory: Path, lease: Lease, wait: float) -> None:
+        acquire(str(directory), lease, wait, self.now, self.sleep, self.monotonic)
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    """Clocks for renewals too."""
+    made = Clocks()
+    told = SimpleNamespace(
+        time=made.now, monotonic=made.monotonic, strftime=time.strftime, gmtime=time.gmtime
+    )
+    monkeypatch.setattr(leases, "time", told)
+    return made
+
+
+def test_of_two_processes_at_once_one_gets_the_lease(tmp_path: Path) -> None:
+    winners = []
+    with racer("one") as one, racer("two") as two:
+        for number in range(ROUNDS):
+            directory = tmp_path / str(number)
+            if number % 3:
+                directory.mkdir()
+            if number % 3 == 1:  # both see that it is void
+                put(directory, Lease("old", VERSION, renewed=1.0, seconds=1.0))
+            first, second = (one, two) if number % 2 else (two, one)
+            say(first, directory)
+            say(second, directory)
+            answers = {"one": hear(one), "two": hear(two)}
+            assert sorted(answers.values()) == ["another's", "mine"], number
+            assert answers[stored(directory).holder] == "mine"
+            winners.append(stored(directory).holder)
+    assert len(winners) == ROUNDS
+
+
+def test_a_killed_holder_keeps_nobody_away(tmp_path: Path) -> None:
+    lease = Lease("ours", VERSION, *this_process())
+    with racer("theirs") as process:
+        say(process, tmp_path)
+        assert hear(process) == "mine"
+        with pytest.raises(EngineError) as caught:
+            acquire(str(tmp_path), lease, 0.0)
+        for part in (
+            f"process {process.pid} on {os.uname().nodename}",
+            VERSION,
+            "since 20",
+            "--wait MINUTES",
+        ):
+            assert part in caught.value.message
+        assert caught.value.message.count(". ") == 0
+        process.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has buried it yet
+        acquire(str(tmp_path), lease, 0.0)
+    assert stored(tmp_path).holder == "ours"
+
+
+def test_a_pid_with_another_owner_is_not_the_holder(tmp_path: Path) -> None:
+    host, pid, began = this_process()
+    assert may_live(pid, began)
+    realm, _, ticks = began.rpartition(" ")
+    assert not may_live(pid, f"{realm} {int(ticks) - 1}")
+    put(tmp_path, Lease("theirs", VERSION, host, pid, f"{realm} 1", renewed=time.time()))
+    acquire(str(tmp_path), Lease("ours", VERSION), 0.0)
+
+
+@pytest.mark.parametrize("other", ["", "boot pid:[1] 7", "{boot} pid:[1] 7"])
+def test_a_process_that_cannot_be_seen_from_here_may_live(other: str) -> None:
+    boot = this_process()[2].split()[0]
+    assert may_live(2**22 + 1, other.format(boot=boot))  # another container, or another machine of the name
+    with pytest.raises(ProcessLookupError):
+        os.kill(2**22 + 1, 0)
+
+
+def test_a_process_of_somebody_else_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(pid: int, number: int) -> None:
+        raise PermissionError
+
+    realm = this_process()[2].rpartition(" ")[0]
+    monkeypatch.setattr(os, "kill", kill)
+    assert may_live(2**22 + 1, f"{realm} 7")  # /proc may hide it
+
+
+def test_a_live_holder_is_waited_for(tmp_path: Path, clocks: Clocks) -> None:
+    clocks.take(tmp_path, Lease("theirs", VERSION, seconds=600.0), 0.0)
+    told: list[str] = []
+    naps: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        clocks.sleep(seconds)
+        if len(naps) == 8:
+            release(str(tmp_path), "theirs")
+
+    lease = Lease("ours", VERSION)
+    acquire(str(tmp_path), lease, 300.0, clocks.now, sleep, clocks.monotonic, told.append)
+    assert stored(tmp_path).holder == "ours" and len(naps) == 8 and max(naps) <= 5.0
+    assert len(told) == 1 and VERSION in told[0]
+
+
+def test_waiting_ends_with_its_time_and_not_later(tmp_path: Path, clocks: Clocks) -> None:
+    clocks.take(tmp_path, Lease("theirs", VERSION, seconds=600.0), 0.0)
+    with pytest.raises(EngineError, match="Another rebuild"):
+        clocks.take(tmp_path, Lease("ours", VERSION), 33.0)
+    assert clocks.steady == pytest.approx(5.0 + 33.0)
+    assert stored(tmp_path).holder == "theirs"
+
+
+def test_a_silent_holder_is_succeeded(tmp_path: Path, clocks: Clocks) -> None:
+    clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
+    clocks.take(tmp_path, Lease("ours", VERSION), 100.0)
+    assert clocks.steady < 5.0 + 70.0
+
+
+def test_a_holder_that_is_silent_while_the_clock_stands_still_is_succeeded(
+    tmp_path: Path, clocks: Clocks
+) -> None:
+    clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
+    clocks.runs = False
+    clocks.take(tmp_path, Lease("ours", VERSION), 100.0)
+    assert stored(tmp_path).holder == "ours"
+
+
+def test_a_holder_that_renews_is_not_succeeded(tmp_path: Path, clocks: Clocks) -> None:
+    clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
+
+    def sleep(seconds: float) -> None:
+        clocks.sleep(seconds)
+        renew(str(tmp_path), "theirs")
+
+    with pytest.raises(EngineError):
+        acquire(str(tmp_path), Lease("ours", VERSION), 900.0, clocks.now, sleep, clocks.monotonic)
+    assert stored(tmp_path).holder == "theirs"
+
+
+@pytest.mark.parametrize("jump", [-1e6, 1e6])
+def test_the_lease_of_a_wrong_clock_is_void(tmp_path: Path, clocks: Clocks, jump: float) -> None:
+    clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
+    clocks.wall += jump
+    clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\x00" * 512, b"[" * 100_000, b"null"])
+def test_a_damaged_lease_is_taken_over(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "lease.json").write_bytes(data)
+    assert not still_mine(str(tmp_path), "") and read_holder(str(tmp_path)) == ""
+    acquire(str(tmp_path), Lease("ours", VERSION), 0.0)
+    assert stored(tmp_path).holder == read_holder(str(tmp_path)) == "ours"
+
+
+def test_the_holder_may_take_it_again(tmp_path: Path, clocks: Clocks) -> None:
+    clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
+    before = stored(tmp_path)
+    clocks.wall += 10
+    clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
+    assert stored(tmp_path) == replace(before, renewed=before.renewed + 10)
+
+
+def test_renewing_asks_the_storage_seldom(
+    tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks.take(tmp_path, Lease("ours", VERSION, seconds=100.0), 0.0)
+    asked: list[str] = []
+    read = storage.read_tagged
+    monkeypatch.setattr(storage, "read_tagged", lambda path: asked.append(path) or read(path))
+    for _ in range(1000):  # 500 seconds
+        clocks.sleep(0.5)
+        renew(str(tmp_path), "ours")
+        assert clocks.wall - stored(tmp_path).renewed <= 50.0
+    assert 10 <= len(asked) <= 2 * 500 / 25
+
+
+def test_a_storage_that_fails_ends_no_rebuild(
+    tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks.take(tmp_path, Lease("ours", VERSION, seconds=100.0), 0.0)
+    clocks.sleep(40.0)
+    for error in (OSError("gone"), EngineError("The storage does not answer.")):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "read_tagged", lambda path, error=error: fail(error))
+            renew(str(tmp_path), "ours")
+            release(str(tmp_path), "ours")
+            with pytest.raises(EngineError):
+                still_mine(str(tmp_path), "ours")
+            with pytest.raises(EngineError):
+                clocks.take(tmp_path, Lease("theirs", VERSION), 0.0)
+        clocks.sleep(20.0)
+    renew(str(tmp_path), "ours")
+    assert stored(tmp_path).renewed == clocks.wall
+
+
+def fail(error: Exception) -> Any:
+    raise error
+
+
+def test_who_lost_the_lease_finds_out_each_time(tmp_path: Path, clocks: Clocks) -> None:
+    clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
+    renew(str(tmp_path), "ours")
+    clocks.sleep(61.0)
+    clocks.take(tmp_path, Lease("theirs", "20261121T030000Z", "host", 7), 0.0)
+    for _ in range(3):
+        with pytest.raises(EngineError, match=r"lost its lease .process 7 on host .* 20261121T030000Z"):
+            renew(str(tmp_path), "ours")
+    assert not still_mine(str(tmp_path), "ours") and still_mine(str(tmp_path), "theirs")
+    release(str(tmp_path), "ours")
+    assert stored(tmp_path).holder == "theirs"
+    release(str(tmp_path), "theirs")
+    assert not (tmp_path / "lease.json").exists()
+    with pytest.raises(EngineError, match="nobody has it now"):
+        renew(str(tmp_path), "ours")
+    release(str(tmp_path), "ours")
+    assert not (tmp_path / "lease.json").exists()
+
+
+def test_who_is_asked_before_the_pointer_moves_has_the_whole_time_for_it(
+    tmp_path: Path, clocks: Clocks
+) -> None:
+    clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
+    clocks.sleep(59.0)
+    assert still_mine(str(tmp_path), "ours")
+    clocks.sleep(59.0)
+    with pytest.raises(EngineError):
+        clocks.take(tmp_path, Lease("theirs", VERSION), 0.0)
+
+
+def test_many_threads_of_the_holder_renew_at_once(tmp_path: Path) -> None:
+    acquire(str(tmp_path), Lease("ours", VERSION), 0.0)
+    kept: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: kept.append(still_mine(str(tmp_path), "ours"))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert kept == [True] * 8
+
+
+def test_the_launcher_renews_from_when_the_job_has_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "_LOOK_SECONDS", 0.01)
+    threads = threading.active_count()
+    with heartbeat(str(tmp_path), "ours"):
+        put(tmp_path, Lease("theirs", VERSION, renewed=1.0))
+        acquire(str(tmp_path), Lease("ours", VERSION, seconds=0.2), 0.0)
+        first, deadline = stored(tmp_path).renewed, time.monotonic() + 60
+        while stored(tmp_path).renewed == first:
+            assert time.monotonic() < deadline, "it does not renew"
+            time.sleep(0.01)
+        (tmp_path / "lease.json").write_text(json.dumps(None))
+    assert threading.active_count() == threads

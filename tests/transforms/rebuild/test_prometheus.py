@@ -1,0 +1,180 @@
+"""`metrics.prom`, read by Prometheus' own client: names, values, and what outlives a failed run."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from shardwright.transforms import storage
+from shardwright.transforms.rebuild.prometheus import OUTCOMES, RunMetrics, metrics_text, write_metrics
+
+RUN = RunMetrics(
+    "pets", "success", 1.7e9, 12.5, "20261121T020000Z", "abc", 7000, 123456789, 12, 5,
+    {"written": 1, "reused": 15}, {"converted": 40, "copied": 400, "quarantined": 2}, {"SPLIT_LEAKAGE": 3},
+)  # fmt: skip
+FAILED = RunMetrics("pets", "failure", 1.7e9 + 3600, 2.0)
+texts = st.text(max_size=12)
+counts = st.none() | st.dictionaries(texts, st.integers(0, 2**53), max_size=4)
+number = st.none() | st.integers(0, 2**53)
+runs = st.builds(
+    RunMetrics, texts, st.sampled_from(OUTCOMES), st.floats(0, 1e12), st.floats(0, 1e12), texts, texts,
+    number, number, number, number, counts, counts, counts,
+)  # fmt: skip
+
+
+def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Returns what Prometheus' own parser makes of a text: (metric, labels but the dataset) -> value."""
+    values = {}
+    for family in text_string_to_metric_families(text):
+        assert family.type == "gauge" and family.documentation
+        for sample in family.samples:
+            labels = frozenset(item for item in sample.labels.items() if item[0] != "dataset")
+            assert (sample.name, labels) not in values
+            values[sample.name, labels] = sample.value
+    return values
+
+
+def one(text: str, name: str, **labels: str) -> float:
+    return read(text)[f"shardwright_{name}", frozenset(labels.items())]
+
+
+def test_what_a_run_did_is_there_for_prometheus() -> None:
+    text = metrics_text(RUN)
+    assert {(name, tuple(labels)): value for (name, labels), value in read(text).items()} == {
+        ("shardwright_rebuild_last_run_timestamp_seconds", ()): 1.7e9,
+        ("shardwright_rebuild_last_run_duration_seconds", ()): 12.5,
+        ("shardwright_rebuild_last_run_outcome", (("outcome", "success"),)): 1,
+        ("shardwright_rebuild_last_run_outcome", (("outcome", "no_change"),)): 0,
+        ("shardwright_rebuild_last_run_outcome", (("outcome", "refused"),)): 0,
+        ("shardwright_rebuild_last_run_outcome", (("outcome", "failure"),)): 0,
+        ("shardwright_rebuild_last_success_timestamp_seconds", ()): 1.7e9,
+        ("shardwright_rebuild_last_publication_timestamp_seconds", ()): 1.7e9,
+        ("shardwright_rebuild_shards", (("result", "written"),)): 1,
+        ("shardwright_rebuild_shards", (("result", "reused"),)): 15,
+        ("shardwright_rebuild_images", (("result", "converted"),)): 40,
+        ("shardwright_rebuild_images", (("result", "copied"),)): 400,
+        ("shardwright_rebuild_images", (("result", "quarantined"),)): 2,
+        ("shardwright_rebuild_findings", (("code", "SPLIT_LEAKAGE"),)): 3,
+        ("shardwright_dataset_records", ()): 7000,
+        ("shardwright_dataset_size_bytes", ()): 123456789,
+        ("shardwright_dataset_classes", ()): 12,
+        ("shardwright_dataset_versions", ()): 5,
+        **{
+            (name, tuple(labels)): value
+            for (name, labels), value in read(text).items()
+            if name == "shardwright_dataset_latest_version_info"
+        },
+    }
+    assert one(text, "dataset_latest_version_info", version="20261121T020000Z", fingerprint="abc") == 1
+    assert text.count('{dataset="pets"') == len(read(text)) and text.endswith("\n")
+
+
+def test_names_are_as_prometheus_has_them() -> None:
+    names = {name for name, _ in read(metrics_text(RUN))}
+    for name in names:
+        assert re.fullmatch(r"shardwright_(rebuild|dataset)_[a-z]+(_[a-z]+)*", name)
+        assert not name.endswith(("_total", "_count", "_sum", "_bucket")), "what only counters have"
+        assert ("timestamp" in name or "duration" in name) == name.endswith("_seconds")
+
+
+def test_a_failed_run_says_so_and_keeps_what_it_does_not_know() -> None:
+    before = metrics_text(RUN)
+    after = metrics_text(FAILED, before)
+    assert one(after, "rebuild_last_run_outcome", outcome="failure") == 1
+    assert one(after, "rebuild_last_run_outcome", outcome="success") == 0
+    assert one(after, "rebuild_last_run_timestamp_seconds") == 1.7e9 + 3600
+    changed = {key for key, value in read(before).items() if read(after)[key] != value}
+    assert {name.removeprefix("shardwright_rebuild_") for name, _ in changed} == {
+        "last_run_timestamp_seconds", "last_run_duration_seconds", "last_run_outcome"
+    }  # fmt: skip
+    assert metrics_text(FAILED, after) == after
+
+
+def test_how_a_run_ends_decides_which_times_move() -> None:
+    before = metrics_text(RUN)
+    moved = {"success": (True, True), "no_change": (True, False), "refused": (False, False)}
+    for outcome, (success, publication) in {**moved, "failure": (False, False)}.items():
+        after = metrics_text(replace(FAILED, outcome=outcome), before)
+        assert (one(after, "rebuild_last_success_timestamp_seconds") > 1.7e9) is success
+        assert (one(after, "rebuild_last_publication_timestamp_seconds") > 1.7e9) is publication
+
+
+def test_a_dataset_that_never_succeeded_has_no_such_time() -> None:
+    assert not [
+        name for name, _ in read(metrics_text(FAILED)) if "success_t" in name or "publication" in name
+    ]
+
+
+def test_findings_that_are_gone_are_gone() -> None:
+    after = metrics_text(replace(RUN, findings={}), metrics_text(RUN))
+    assert not [name for name, _ in read(after) if name.endswith("findings")]
+
+
+@given(runs, runs)
+def test_any_run_after_any_other_is_read_back(first: RunMetrics, second: RunMetrics) -> None:
+    before = metrics_text(first)
+    text = metrics_text(second, before)
+    values = read(text)
+    for value in (first, second):
+        read(metrics_text(value))
+    if second.records is not None or first.records is not None:
+        expected = first.records if second.records is None else second.records
+        assert values["shardwright_dataset_records", frozenset()] == expected
+    findings = first.findings if second.findings is None else second.findings
+    for code, count in (findings or {}).items():
+        assert values["shardwright_rebuild_findings", frozenset({("code", code)})] == count
+    families = list(text_string_to_metric_families(text))
+    assert {sample.labels["dataset"] for family in families for sample in family.samples} == {second.dataset}
+
+
+@given(st.text(), st.integers(0, 3000), st.integers(0, 3000))
+def test_a_damaged_file_does_no_harm(noise: str, start: int, length: int) -> None:
+    before = metrics_text(RUN)
+    damaged = before[:start] + noise + before[start + length :]
+    after = read(metrics_text(FAILED, damaged))
+    assert after["shardwright_rebuild_last_run_timestamp_seconds", frozenset()] == 1.7e9 + 3600
+    assert read(metrics_text(replace(RUN, dataset="\udc80\ud800"), damaged))
+
+
+def test_the_file_is_replaced_whole_and_others_may_read_it(tmp_path: Path) -> None:
+    assert write_metrics(str(tmp_path / "pets"), RUN) == ""
+    path, umask = tmp_path / "pets" / "metrics.prom", os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+    partial: list[int] = []
+    ended = threading.Event()
+
+    def collect() -> None:
+        while not ended.is_set():
+            names = {name for name, _ in read(path.read_text())}
+            partial.extend([len(names)] * (len(names) != 13))
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    for _ in range(50):
+        assert write_metrics(str(tmp_path / "pets"), FAILED) == ""
+    ended.set()
+    thread.join()
+    assert partial == [] and [item.name for item in path.parent.iterdir()] == ["metrics.prom"]
+
+
+def test_what_cannot_be_written_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "metrics.prom").mkdir()
+    warning = write_metrics(str(tmp_path), RUN)
+    assert str(tmp_path / "metrics.prom") in warning and warning.endswith(".")
+    (tmp_path / "metrics.prom").rmdir()
+
+    def full(path: str, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage, "write_bytes", full)
+    assert "No space left" in write_metrics(str(tmp_path), RUN)

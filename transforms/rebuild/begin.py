@@ -1,0 +1,173 @@
+"""The first step of a rebuild: the lease, the version to go on from, and what killed runs left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardwright.schemas.dataset import DATASET_JSON, Dataset
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.lease import Lease
+from shardwright.schemas.plan import Plan
+from shardwright.schemas.settings import SUFFIXES
+from shardwright.schemas.version import VERSION_JSON, VersionRecord, VersionState, version_path
+from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import missing_shards
+from shardwright.transforms.rebuild.events import stage
+from shardwright.transforms.rebuild.lease import acquire, release
+from shardwright.transforms.rebuild.outcome import read_outcome
+from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.report.version_view import shell_word
+from shardwright.transforms.shards.earlier import Earlier, EarlierBuild
+from shardwright.transforms.versions.listing import list_versions, mark_published, read_version_record
+from shardwright.transforms.versions.pointer import read_pointer
+
+
+class Begun(NamedTuple):
+    """What a rebuild finds.
+
+    Attributes:
+      version: that the pointer names; empty for none.
+      tag: of the pointer's state; None for none.
+      dataset: what the pointer names; None for none.
+      missing: shards and indexes of it that are not there any more.
+      offering: directories of builds whose finished shards can be taken over, this one's first.
+      abandoned: versions that no run works on any more, to be removed.
+      withdrawn: fingerprints of versions that were rolled back, and the versions.
+      ended: whether this is run again after the gates have judged the version: nothing is made any more.
+    """
+
+    version: str = ""
+    tag: str | None = None
+    dataset: Dataset | None = None
+    missing: frozenset[str] = frozenset()
+    offering: tuple[str, ...] = ()
+    abandoned: tuple[str, ...] = ()
+    withdrawn: tuple[tuple[str, str], ...] = ()
+    ended: bool = False
+
+    def plan(self) -> Plan | None:
+        """The plan to carry on, if there is one."""
+        return self.dataset.plan if self.dataset is not None else None
+
+
+def begin(task: RebuildTask) -> Begun:
+    """Takes the lease and looks at what there is.
+
+    An engine may run it again: in the middle of the work, of which the finished shards count; when the gates
+    have judged the version, which stays as it is then; and after the end, when there is nothing to do.
+
+    Raises:
+      EngineError: if another rebuild is at work, or went past this one.
+      UsageError: if the latest version cannot be read.
+    """
+    if read_outcome(task) is not None:
+        return Begun(ended=True)
+    lease = Lease(task.holder, task.version, task.host, task.pid, task.began, seconds=task.lease_seconds)
+    acquire(task.output, lease, task.wait_seconds, waiting=lambda who: stage(task, "waiting", who))
+    with storage.faults("read and write the versions in", task.output):
+        found = read_pointer(task.output)
+        records = list_versions(task.output)
+        others = [record for record in records if record.version != task.version]
+        latest, tag = (found[0].version, found[1]) if found else ("", None)
+        if is_overtaken(task, records) or any(record.version > task.version for record in others):
+            release(task.output, task.holder)
+            raise EngineError(
+                f"Another rebuild of {printable(task.output)} began version {records[-1].version} meanwhile; "
+                "run again."
+            )
+        own = next((record for record in records if record.version == task.version), None)
+        if own is not None and own.state is not VersionState.BUILDING:
+            # Whoever moved the pointer since then is not overruled.
+            return Begun(own.previous, tag if latest == own.previous else None, ended=True)
+        if not _write_building(task, latest):
+            raise EngineError(f"Version {task.version} was made by another worker meanwhile; run again.")
+    dataset, missing = _latest(task.output, latest)
+    for record in others:
+        if found and record.version == latest and record.is_unseen:
+            mark_published(task.output, record, found[0].published)  # its run was cut off before it could
+    return Begun(
+        version=latest,
+        tag=tag,
+        dataset=dataset,
+        missing=missing,
+        # Its own first: an engine that lost a worker has the shards made again that are there already.
+        offering=(task.directory, *_offering(task.output, others, latest)),
+        abandoned=tuple(record.version for record in others if is_abandoned(record, latest)),
+        withdrawn=tuple(
+            (record.fingerprint, record.version)
+            for record in others
+            if record.state is VersionState.WITHDRAWN and record.fingerprint
+        ),
+    )
+
+
+def is_overtaken(task: RebuildTask, records: Sequence[VersionRecord]) -> bool:
+    """Whether another run has made a version of the same name, or a newer one, before this one began."""
+    own = [record.holder == task.holder for record in records if record.version == task.version]
+    return own == [False] or (not own and any(record.version > task.version for record in records))
+
+
+def is_abandoned(record: VersionRecord, latest: str) -> bool:
+    """Whether a version, other than the one that is being made, is of a run that was cut off."""
+    return record.version != latest and (record.state is VersionState.BUILDING or record.is_unseen)
+
+
+def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
+    """Returns the dataset that the pointer names, and which of its shards and indexes have gone."""
+    if not version:
+        return None, frozenset()
+    directory = version_path(output, version)
+    path = storage.join(directory, DATASET_JSON)
+    with storage.faults("read", path):
+        try:
+            dataset = Dataset.from_bytes(storage.read_bytes(path), path)
+        except FileNotFoundError:
+            raise UsageError(
+                f"{printable(output)}/latest.json names version {version}, which has no dataset.json; go "
+                f"back to another one with shardwright rollback {shell_word(output)}."
+            ) from None
+        return dataset, frozenset(missing_shards(directory, dataset, with_indexes=True))
+
+
+def _offering(output: str, others: list[VersionRecord], latest: str) -> Iterator[str]:
+    """Yields the builds since the latest version: refused ones, and those that were cut off."""
+    for record in sorted(others, key=lambda record: record.version, reverse=True):
+        if record.version > latest:
+            yield version_path(output, record.version)
+
+
+def _write_building(task: RebuildTask, previous: str) -> bool:
+    """Says what the new directory is, before anything else is in it; returns whether it could.
+
+    What the gates said there is not written over, not even by a worker that was thought to be dead.
+    """
+    record = VersionRecord(
+        task.version, VersionState.BUILDING, task.started, previous=previous, holder=task.holder
+    )
+    path = storage.join(task.directory, VERSION_JSON)
+    found = storage.read_tagged(path)
+    if read_version_record(task.output, task.version).state is not VersionState.BUILDING:
+        return False
+    if storage.write_tagged(path, record.dumps().encode(), found[1] if found else None):
+        return True
+    return read_version_record(task.output, task.version).state is VersionState.BUILDING  # another attempt
+
+
+def earlier_of(
+    begun: Begun, output: str, verify_sources: bool, altered: frozenset[tuple[str, int]]
+) -> Earlier:
+    """Returns what the builds before offer to the new one's shards.
+
+    Args:
+      begun: what there was.
+      output: the directory that holds the versions.
+      verify_sources: whether no source is trusted.
+      altered: shards of which nothing but the bytes of sources tells that they changed.
+    """
+    finished = None
+    if begun.dataset is not None:
+        suffix = SUFFIXES[str(begun.dataset.plan.settings.get("compression", "none"))]
+        finished = EarlierBuild(version_path(output, begun.version), begun.dataset.plan.shards, suffix)
+    return Earlier(begun.offering, finished, not verify_sources, altered)

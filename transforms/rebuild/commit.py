@@ -1,0 +1,74 @@
+"""Makes the shards of a new version a dataset, unless nothing changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.plan import Forecast
+from shardwright.schemas.version import VersionState
+from shardwright.transforms.checks.shard import ShardCheck
+from shardwright.transforms.commit import Job, commit
+from shardwright.transforms.dataset_files import dataset_name
+from shardwright.transforms.rebuild.compare import Decision
+from shardwright.transforms.rebuild.events import stage
+from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.versions.listing import read_version_record
+
+
+def commit_version(
+    task: RebuildTask,
+    decision: Decision,
+    forecast: Forecast,
+    results: Sequence[ShardResult],
+    checks: Sequence[ShardCheck],
+) -> dict[str, Any] | None:
+    """Writes the `dataset.json` of a new version and all that belongs to it.
+
+    How many images may be bad is left to the gates, so that a version that has too many can be looked at.
+
+    Returns:
+      The outcome of the commit and the work that was done; None if nothing changed.
+
+    Raises:
+      DataRefused: if there is not one record.
+      EngineError: if the books do not balance or the storage failed.
+    """
+    if not decision.build:
+        return None
+    if read_version_record(task.output, task.version).state is not VersionState.BUILDING:
+        return {"work": work_of(results)}  # an engine tries this step again when the gates have judged
+    settings = replace(task.settings, max_bad_fraction=1.0)
+    job = Job(
+        task.directory, task.directory, settings, task.versions, task.run, task.started,
+        called=dataset_name(task.output),
+    )  # fmt: skip
+    outcome = {**commit(job, forecast, results, checks), "work": work_of(results)}
+    stage(task, "committed", work_text(outcome["work"]), **outcome["work"])
+    return outcome
+
+
+def work_of(results: Sequence[ShardResult]) -> dict[str, int]:
+    """Returns what was done for a version, in numbers."""
+    counts: Counter[str] = Counter()
+    for result in results:
+        if result.reused:
+            counts["reused_shards"] += bool(result.file)
+            continue
+        counts["copied"] += result.copied
+        counts["converted"] += result.records - result.copied
+        counts["quarantined"] += result.counts.get(Outcome.QUARANTINED, 0)
+    names = ("reused_shards", "copied", "converted", "quarantined")
+    return {"shards": sum(bool(result.file) for result in results), **{name: counts[name] for name in names}}
+
+
+def work_text(work: Mapping[str, int]) -> str:
+    """Returns what was done for a version, in words."""
+    return (
+        f"{work['reused_shards']} of {work['shards']} shards taken over, {work['copied']} records copied, "
+        f"{work['converted']} images converted, {work['quarantined']} quarantined"
+    )

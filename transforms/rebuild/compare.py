@@ -1,0 +1,244 @@
+"""What changed since the latest version: each shard's digest against its ledger, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
+from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
+from shardwright.schemas.plan import Forecast, index_file, ledger_file
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.version import version_path
+from shardwright.transforms import storage
+from shardwright.transforms.images.decode import limit_pixels
+from shardwright.transforms.plan.transforms import PlannedShard, ShardId
+from shardwright.transforms.rebuild.begin import Begun
+from shardwright.transforms.rebuild.events import stage
+from shardwright.transforms.rebuild.lease import renew
+from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.shards.convert import ShardRecipe, has_bytes_of, read_ref
+from shardwright.transforms.shards.earlier import can_stay, is_marked
+from shardwright.transforms.shards.pool import READS_AHEAD, map_ordered, reading_executor
+from shardwright.transforms.shards.shard_plan import plan_shard
+
+_SHOWN = 3
+#: Reasons under which is booked what could not be read.
+_MAY_BE_READABLE = frozenset((QuarantineReason.UNREADABLE, QuarantineReason.BAD_ANNOTATION))
+
+
+class Compared(NamedTuple):
+    """What the comparison of a shard showed.
+
+    Attributes:
+      place: its split and number.
+      changed: whether it is not what it was.
+      altered: whether nothing but the bytes of sources tells that.
+    """
+
+    place: ShardId
+    changed: bool
+    altered: bool = False
+
+
+class Decision(NamedTuple):
+    """Whether a new version is made, and why.
+
+    Attributes:
+      build: whether it is.
+      shards: how many it has.
+      changed: how many of them are not as they were.
+      altered: shards of which nothing but the bytes of sources tells that.
+      reasons: sentences.
+    """
+
+    build: bool
+    shards: int
+    changed: int
+    altered: frozenset[ShardId] = frozenset()
+    reasons: tuple[str, ...] = ()
+
+
+def compare_shard(
+    planned: PlannedShard,
+    forecast: Forecast,
+    latest: str | None,
+    missing: Container[str],
+    settings: ConvertSettings,
+    versions: Mapping[str, str],
+    verify_sources: bool,
+) -> Compared:
+    """Compares a shard with what the latest version's ledger says of it.
+
+    Sources whose listing does not say in which state they are have to be read.
+
+    Args:
+      planned: the shard.
+      forecast: with the plan of the dataset.
+      latest: the dataset directory of the latest version; None for none.
+      missing: files that are not there any more.
+      settings: checked settings.
+      versions: the software versions that decide bytes.
+      verify_sources: whether every source is read.
+
+    Raises:
+      EngineError: if the storage failed, or a source changed meanwhile.
+    """
+    place = planned.split, planned.shard
+    if latest is None:
+        return Compared(place, True)
+    try:
+        data = storage.read_bytes(storage.join(latest, ledger_file(*planned[:3])))
+        header = ledger_header(data)
+    except (OSError, ValueError):
+        return Compared(place, True)
+    plan = plan_shard(planned, forecast, settings, versions)
+    if header.file in missing or index_file(*planned[:3]) in missing:
+        return Compared(place, True)
+    if header.plan_digest != plan.digest or not is_whole(data):
+        return Compared(place, True)
+    doubtful = {ref.key for ref in plan.refs if ref.is_candidate and (verify_sources or not is_marked(ref))}
+    unread = header.reasons.get(Outcome.QUARANTINED, {}).keys() & _MAY_BE_READABLE
+    if not doubtful and not unread:
+        return Compared(place, False)
+    try:
+        entries = {entry.key: entry for entry in load_ledger(data)[1]}
+    except (ValueError, TypeError):
+        return Compared(place, True)
+    refs = [
+        ref
+        for ref in plan.refs
+        if ref.key in doubtful or (ref.is_candidate and ref.key in entries and not can_stay(entries[ref.key]))
+    ]
+    altered = bool(refs) and _are_altered(refs, plan.recipe, entries)
+    return Compared(place, altered, altered)
+
+
+def _are_altered(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: Mapping[str, Entry]) -> bool:
+    """Whether any source has other bytes, or another fault, than the ledger says."""
+
+    def is_altered(ref: ImageRef) -> bool:
+        entry = entries.get(ref.key)
+        if entry is None:
+            return True
+        read = read_ref(ref, recipe)
+        if read.fault is not None:
+            said = read.fault.reason, read.fault.message, read.sha256
+            return said != (entry.reason, entry.message, entry.sha256)
+        return not has_bytes_of(read, entry)
+
+    found = map_ordered(
+        is_altered,
+        refs,
+        reading_executor(),
+        weigh=lambda ref: max(ref.size, 0),
+        max_items=READS_AHEAD,
+        chunk_items=1,
+    )
+    return any([*found])
+
+
+def decide(
+    begun: Begun, forecast: Forecast, compared: Sequence[Compared], versions: Mapping[str, str]
+) -> Decision:
+    """Decides whether a new version is made.
+
+    Args:
+      begun: what there was.
+      forecast: what there is now.
+      compared: of each shard.
+      versions: the software versions that decide bytes.
+    """
+    if begun.ended:
+        return Decision(False, len(compared), 0, reasons=("its version is made already",))
+    count = sum(shard.changed for shard in compared)
+    altered = frozenset(shard.place for shard in compared if shard.altered)
+    if begun.dataset is None:
+        return Decision(True, len(compared), count, altered, ("it is the first version",))
+    reasons = list(_reasons(begun, forecast, versions))
+    if count:
+        reasons.append(f"{count} of {len(compared)} shards changed")
+    return Decision(bool(reasons), len(compared), count, altered, tuple(reasons))
+
+
+def _reasons(begun: Begun, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:
+    """Yields what is different besides the shards themselves."""
+    assert begun.dataset is not None
+    old, new = begun.dataset.plan, forecast.plan
+    for name in sorted({*old.settings, *new.settings}):
+        if old.settings.get(name) != new.settings.get(name):
+            yield f"--{name} is {new.settings.get(name)!r}, was {old.settings.get(name)!r}"
+    before = begun.dataset.versions
+    for name in sorted({*before, *versions}):
+        if before.get(name) != versions.get(name):
+            yield f"{name} is {versions.get(name)}, was {before.get(name)}: what it made is made anew"
+    if old.labels != new.labels:
+        added = [name for name in new.labels if name not in old.labels]
+        more = ", ..." if len(added) > _SHOWN else ""
+        yield f"new classes: {', '.join(added[:_SHOWN])}{more}" if added else "the classes are others"
+    if dict(old.shards) != dict(new.shards):
+        yield f"shards are {dict(new.shards)}, were {dict(old.shards)}"
+    if old.texts != new.texts:
+        yield "classes are called otherwise"
+    was = {split: counts["listed"] for split, counts in begun.dataset.ledger["splits"].items()}
+    if was.get(NO_SPLIT, 0) != forecast.listed.get(NO_SPLIT, 0):
+        yield "what has no key of its own is not as many as it was"
+    if begun.missing:
+        yield f"{len(begun.missing)} files of the latest version have gone, such as {min(begun.missing)}"
+
+
+class _CompareShard(beam.DoFn):
+    def __init__(self, task: RebuildTask) -> None:
+        self._task = task
+
+    def setup(self) -> None:
+        limit_pixels(self._task.settings.max_pixels)
+
+    def process(self, planned: PlannedShard, forecast: Forecast, begun: Begun) -> Iterator[Compared]:
+        task = self._task
+        latest = version_path(task.output, begun.version) if begun.dataset is not None else None
+        if not begun.ended:
+            renew(task.output, task.holder)  # sources may have to be read, all of them
+        yield compare_shard(
+            planned, forecast, latest, begun.missing, task.settings, task.versions, task.verify_sources
+        )
+
+
+class CompareWithPrevious(beam.PTransform):
+    """Compares planned shards with the latest version. `PCollection[PlannedShard] -> PCollection[Decision]`.
+
+    Args:
+      task: what is rebuilt.
+      forecast: side input.
+      begun: PCollection of the one Begun.
+    """
+
+    def __init__(self, task: RebuildTask, forecast: Any, begun: beam.PCollection) -> None:
+        super().__init__()
+        self._task = task
+        self._forecast = forecast
+        self._begun = begun
+
+    def expand(self, planned: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        task = self._task
+
+        def decided(begun: Begun, compared: Sequence[Compared], forecast: Forecast) -> Decision:
+            decision = decide(begun, forecast, compared, task.versions)
+            images, classes = forecast.total, len(forecast.plan.labels)
+            said = f"{images} images of {classes} classes in {decision.shards} shards"
+            splits = dict(forecast.plan.shards)
+            stage(task, "planned", said, images=images, classes=classes, shards=splits)
+            said = "; ".join(decision.reasons) or "nothing changed"
+            stage(task, "compared", said, changed=decision.changed, why=decision.reasons)
+            return decision
+
+        compared = planned | "CompareShard" >> beam.ParDo(
+            _CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._begun)
+        ).with_output_types(Compared)  # Compared
+        return self._begun | "Decide" >> beam.Map(
+            decided, beam.pvalue.AsList(compared), self._forecast
+        ).with_output_types(Decision)  # Decision

@@ -1,0 +1,245 @@
+"""The last steps of a rebuild: the pointer, what goes, what is told, and the lease."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from shardwright.schemas.codes import ExitCode, Severity
+from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.units import format_size
+from shardwright.schemas.version import Pointer, VersionRecord, VersionState
+from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import dataset_name
+from shardwright.transforms.rebuild.begin import Begun, is_abandoned
+from shardwright.transforms.rebuild.compare import Decision
+from shardwright.transforms.rebuild.events import stage
+from shardwright.transforms.rebuild.hooks import run_hooks
+from shardwright.transforms.rebuild.lease import read_holder, release, still_mine
+from shardwright.transforms.rebuild.outcome import read_outcome, write_outcome
+from shardwright.transforms.rebuild.prometheus import RunMetrics, write_metrics
+from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.report.version_view import accept_command, shell_word
+from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.versions.index_page import write_index
+from shardwright.transforms.versions.listing import (
+    list_versions,
+    mark_published,
+    read_version_record,
+    version_names,
+)
+from shardwright.transforms.versions.pointer import read_pointer, switch_pointer
+from shardwright.transforms.versions.retention import remove_version, surplus
+
+NO_CHANGE, FAILURE = "no_change", "failure"
+_SHOWN = 3
+
+
+def publish(task: RebuildTask, begun: Begun, record: VersionRecord | None) -> VersionRecord | None:
+    """Switches the pointer to a version that passed, unless it was done before.
+
+    Returns:
+      What is known of the version; None if none was made.
+
+    Raises:
+      EngineError: if another rebuild has the lease now or has moved the pointer, or the storage failed.
+    """
+    if begun.ended:  # no step before this one did anything
+        record = _made(task)
+    if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
+        return record
+    with storage.faults("publish a version in", task.output):
+        pointer = read_pointer(task.output)
+        if pointer is None or pointer[0].version != task.version:
+            _switch(task, begun, record)
+    # Without this time it is a version that readers never got, if the pointer names another one.
+    return mark_published(task.output, record, time.time())
+
+
+def _switch(task: RebuildTask, begun: Begun, record: VersionRecord) -> None:
+    pointer = Pointer(record.version, record.fingerprint, time.time(), begun.version)
+    if not still_mine(task.output, task.holder) or not switch_pointer(task.output, pointer, begun.tag):
+        raise EngineError(
+            f"Another rebuild of {printable(task.output)} went on meanwhile, so version {record.version} "
+            "was not published; run again."
+        )
+    said = f"{record.records} records, {format_size(record.total_bytes)}"
+    stage(task, "published", said, records=record.records, bytes=record.total_bytes)
+
+
+def _made(task: RebuildTask) -> VersionRecord | None:
+    """Returns what is known of the version of a run that has made one."""
+    record = read_version_record(task.output, task.version)
+    return record if record.state is not VersionState.BUILDING else None
+
+
+def finish(
+    task: RebuildTask, begun: Begun, decision: Decision, record: VersionRecord | None
+) -> dict[str, Any]:
+    """Removes what is left over, tells who wants to know, gives the lease back.
+
+    The outcome is written before anybody is told: a hook that is cut off is not run again.
+
+    Returns:
+      The outcome, as a file in `_work/outcomes/` of the output stores it.
+
+    Raises:
+      DataRefused: if a gate did not let the version pass.
+      EngineError: if the storage failed.
+    """
+    told = read_outcome(task)
+    if begun.ended:
+        _remove_leavings(task, record)
+    if told is not None:  # an engine tries this step again
+        return _raise_refusal(told)
+    outcome = _outcome(task, begun, decision, record)
+    with storage.faults("tidy up", task.output):
+        if record is None:
+            remove_version(task.output, task.version)
+        gone = _to_go(task, begun)
+        for version in gone:
+            remove_version(task.output, version)
+        if record is not None or gone:
+            write_index(task.output)
+        outcome["warnings"] += _write_metrics(task, record, outcome)
+        write_outcome(task, outcome)
+    release(task.output, task.holder)  # a hook may want to go on with the dataset
+    warnings = run_hooks(task.hooks.get(outcome["state"], ()), outcome["state"], outcome)
+    if warnings:
+        outcome["warnings"] += warnings
+        write_outcome(task, outcome)
+    left = f"; removed {', '.join(gone)}" if gone else ""
+    stage(task, "finished", f"{outcome['state']}{left}", state=outcome["state"], removed=gone)
+    return _raise_refusal(outcome)
+
+
+def fail(task: RebuildTask, error: ShardwrightError) -> None:
+    """Tells who wants to know that a rebuild failed, and gives the lease back.
+
+    Its version stays as it is, for the next run takes over what is finished of it.
+    """
+    seconds = round(time.time() - task.started, 3)
+    outcome = {
+        "state": FAILURE,
+        "exit_code": int(error.exit_code),
+        "message": error.message,
+        "output": printable(task.output),
+        "version": task.version,
+        "seconds": seconds,
+    }
+    if not isinstance(error, UsageError) and read_holder(task.output) in ("", task.holder):
+        run = RunMetrics(dataset_name(task.output), FAILURE, time.time(), seconds)
+        write_metrics(task.output, run)
+    for warning in run_hooks(task.hooks.get(FAILURE, ()), FAILURE, outcome):
+        stage(task, "warning", warning)
+    release(task.output, task.holder)
+
+
+def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Mapping[str, Any]) -> list[str]:
+    """Writes `metrics.prom`; returns what went wrong with that."""
+    work = outcome["work"]
+    found = read_pointer(task.output)
+    run = RunMetrics(
+        dataset=dataset_name(task.output),
+        outcome=outcome["state"],
+        ended=time.time(),
+        seconds=outcome["seconds"],
+        version=found[0].version if found else "",
+        fingerprint=found[0].fingerprint if found else "",
+        versions=len(version_names(task.output)),
+        shards={
+            "written": work.get("shards", 0) - work.get("reused_shards", 0),
+            "reused": work.get("reused_shards", 0),
+        },
+        images={name: work.get(name, 0) for name in ("converted", "copied", "quarantined")},
+        findings=record.findings if record is not None else None,
+    )
+    if record is not None and record.state is VersionState.PUBLISHED:
+        run = replace(run, records=record.records, total_bytes=record.total_bytes, classes=record.classes)
+    warning = write_metrics(task.output, run)
+    return [warning] if warning else []
+
+
+def _outcome(
+    task: RebuildTask, begun: Begun, decision: Decision, record: VersionRecord | None
+) -> dict[str, Any]:
+    state, message, code = NO_CHANGE, "", ExitCode.DONE
+    if record is not None:
+        state = "refused" if record.state is VersionState.REFUSED else "success"  # or withdrawn since
+    if record is not None and record.state is VersionState.REFUSED:
+        message, code = refusal_message(f"{task.output}@{record.version}", record), ExitCode.REFUSED
+    return {
+        "holder": task.holder,
+        "state": state,
+        "exit_code": int(code),
+        "message": message,
+        "output": printable(task.output),
+        "version": record.version if record is not None else begun.version,
+        "previous": begun.version,
+        "fingerprint": _fingerprint(begun, record),
+        "records": _records(begun, record),
+        "work": dict(record.work) if record is not None else {},
+        "changes": dict(record.changes) if record is not None else {},
+        "reasons": list(decision.reasons),
+        "warnings": [
+            item.message
+            for item in (record.refusals if record is not None else ())
+            if item.severity is Severity.WARNING
+        ],
+        "started": task.started,
+        "seconds": round(time.time() - task.started, 3),
+    }
+
+
+def _fingerprint(begun: Begun, record: VersionRecord | None) -> str:
+    if record is not None:
+        return record.fingerprint
+    return begun.dataset.fingerprint if begun.dataset is not None else ""
+
+
+def _records(begun: Begun, record: VersionRecord | None) -> int:
+    if record is not None:
+        return record.records
+    return begun.dataset.all_records if begun.dataset is not None else 0
+
+
+def refusal_message(place: str, record: VersionRecord) -> str:
+    """Returns why a version was refused and what can be done, in one sentence."""
+    errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
+    said = "; ".join(refusal.message.rstrip(".") for refusal in errors[:_SHOWN])
+    more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
+    stays = f"readers keep {record.previous}" if record.previous else "readers get none yet"
+    return (
+        f"Version {record.version} was refused and {stays}: {said}{more}; look at it with "
+        f"`shardwright report {shell_word(place)}`, and accept it with `{accept_command(place, record)}`."
+    )
+
+
+def _to_go(task: RebuildTask, begun: Begun) -> list[str]:
+    """Returns the versions that killed runs left, and those that retention lets go."""
+    found = read_pointer(task.output)
+    latest = found[0].version if found else ""
+    records = list_versions(task.output)
+    left = [
+        record for record in records if record.version in begun.abandoned and is_abandoned(record, latest)
+    ]
+    stay = [record for record in records if record not in left]
+    return [*(record.version for record in left), *surplus(stay, latest, (), task.retention, time.time())]
+
+
+def _remove_leavings(task: RebuildTask, record: VersionRecord | None) -> None:
+    """Removes what the listing of a job spooled that an engine ran again when all was done."""
+    with storage.faults("tidy up", task.output):
+        if record is None:
+            remove_version(task.output, task.version)
+        else:
+            Spool(task.directory).remove()
+
+
+def _raise_refusal(outcome: dict[str, Any]) -> dict[str, Any]:
+    if outcome["exit_code"] == ExitCode.REFUSED:
+        raise DataRefused(outcome["message"])
+    return outcome

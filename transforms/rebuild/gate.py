@@ -1,0 +1,192 @@
+"""The gates of a rebuild: what the new version is like, against what was asked of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shardwright.schemas import dataset as files
+from shardwright.schemas.changes import Changes, Kind
+from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.dataset import Dataset, is_about, pretty_json
+from shardwright.schemas.drift import Described, Drift, drift_between
+from shardwright.schemas.findings import FindingSummary, ValidationReport
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.job import JobGates
+from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.thresholds import check
+from shardwright.schemas.version import (
+    DIFF_JSON,
+    VERSION_JSON,
+    GateRefusal,
+    VersionRecord,
+    VersionState,
+    version_path,
+)
+from shardwright.transforms import storage
+from shardwright.transforms.checks.directory import check_directory
+from shardwright.transforms.checks.results import ResultFiles, Results, write_results
+from shardwright.transforms.checks.shard import ShardCheck
+from shardwright.transforms.checks.sidecars import check_sidecars
+from shardwright.transforms.dataset_files import write_text
+from shardwright.transforms.images.looks import SCORES
+from shardwright.transforms.rebuild.begin import Begun
+from shardwright.transforms.rebuild.events import stage
+from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.report.gather import as_time, gather
+from shardwright.transforms.report.render import render
+from shardwright.transforms.versions.listing import read_version_record
+
+
+def gate_version(
+    task: RebuildTask,
+    begun: Begun,
+    committed: Mapping[str, Any],
+    checks: Sequence[ShardCheck],
+    findings: FindingSummary,
+    statistics: Statistics | None,
+    changes: Changes,
+) -> VersionRecord:
+    """Writes what was found in a new version and whether it passes, as `version.json` says it.
+
+    That is written last and stays: run again, this step tells what it said, or what became of it since.
+
+    Args:
+      task: what was rebuilt.
+      begun: what there was.
+      committed: the outcome of the commit.
+      checks: of the shards.
+      findings: of all kinds.
+      statistics: of all shards; None where no picture was looked at.
+      changes: of the images, against the latest version.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    directory = task.directory
+    said = read_version_record(task.output, task.version)
+    if said.state is not VersionState.BUILDING:
+        return said
+    with storage.faults("write to", directory):
+        made = _read_dataset(directory)
+        found = FindingSummary().add(check_directory(made, storage.list_files(directory)))
+        found.add(check_sidecars(made, directory))
+        report = write_results(
+            result_files(directory, statistics is not None),
+            Results(
+                printable(directory),
+                made,
+                task.settings.verify,
+                checks,
+                found.merge(findings),
+                statistics,
+                directory,
+            ),
+            task.gates.findings,
+            task.gates.expectations,
+        )
+        drift = None
+        if begun.dataset is not None:
+            measured = None if statistics is None else statistics.as_json(SCORES)
+            described = Described(printable(task.version), made, report.as_json(), measured)
+            drift = drift_between(_described(task.output, begun), described, changes)
+            write_text(directory, DIFF_JSON, pretty_json(drift.as_json()))
+        refusals = (
+            *_refused_findings(report),
+            *_refused_drift(drift, task.gates),
+            *_refused_images(made, task.settings.max_bad_fraction),
+            *_refused_again(made, begun),
+        )
+        refused = any(refusal.severity is Severity.ERROR for refusal in refusals)
+        record = VersionRecord(
+            version=task.version,
+            state=VersionState.REFUSED if refused else VersionState.PUBLISHED,
+            created=task.started,
+            finished=time.time() if refused else 0.0,
+            previous=begun.version,
+            fingerprint=made.fingerprint,
+            records=made.all_records,
+            total_bytes=sum(shard.bytes for shards in made.splits.values() for shard in shards),
+            classes=len(made.labels),
+            findings=report.counts,
+            work=committed["work"],
+            changes={kind.value: changes.total(kind) for kind in Kind} if begun.dataset is not None else {},
+            refusals=refusals,
+            holder=task.holder,
+        )
+        page = render(gather(directory, record=record, drawn=as_time(time.time())))
+        write_text(directory, files.REPORT_HTML, page)
+        write_text(directory, VERSION_JSON, record.dumps())
+    told = [refusal.message for refusal in refusals]
+    worst = [item.name for item in refusals if item.severity is Severity.ERROR or not refused]
+    names = ", ".join(dict.fromkeys(worst))
+    gated = ("refused: " if refused else "published, with warnings: ") + names if names else "published"
+    stage(task, "gated", gated, state=record.state.value, refusals=told)
+    return record
+
+
+def result_files(directory: str, looked: bool) -> ResultFiles:
+    """Returns where the results of a version's validation go; its page is drawn when all else is known."""
+    return ResultFiles(
+        report=storage.join(directory, files.VALIDATION_JSON),
+        statistics=storage.join(directory, files.STATISTICS_JSON) if looked else "",
+        stats=storage.join(directory, files.STATS_PB) if looked else "",
+    )
+
+
+def _read_dataset(directory: str) -> Dataset:
+    path = storage.join(directory, files.DATASET_JSON)
+    return Dataset.from_bytes(storage.read_bytes(path), path)
+
+
+def _described(output: str, begun: Begun) -> Described:
+    """Returns the latest version with what was measured in it."""
+    assert begun.dataset is not None
+    directory = version_path(output, begun.version)
+    found = []
+    for name in (files.VALIDATION_JSON, files.STATISTICS_JSON):
+        try:
+            document = json.loads(storage.read_bytes(storage.join(directory, name)))
+        except (FileNotFoundError, ValueError, RecursionError):
+            document = None
+        usable = isinstance(document, Mapping) and is_about(document, begun.dataset.fingerprint)
+        found.append(document if usable else None)
+    return Described(printable(begun.version), begun.dataset, found[0], found[1])
+
+
+def _refused_findings(report: ValidationReport) -> Iterator[GateRefusal]:
+    """Yields what the validation found, a line for each code."""
+    for name, count in report.counts.items():
+        severity = report.gates.severity(FindingCode(name))
+        if severity is Severity.NOTE:
+            continue
+        example = next(finding for finding in report.findings if finding.code == name)
+        where = f" in {example.shard}" if example.shard else ""
+        yield GateRefusal(
+            "findings", name, severity, f"{count} {name}, the first{where}: {printable(example.message)}"
+        )
+
+
+def _refused_drift(drift: Drift | None, gates: JobGates) -> Iterator[GateRefusal]:
+    """Yields the limits that are exceeded; there are none for a first version."""
+    for refusal in check(drift, gates.limits) if drift is not None else ():
+        yield GateRefusal("drift", refusal.name, refusal.severity, printable(refusal.message))
+
+
+def _refused_images(made: Dataset, limit: float) -> Iterator[GateRefusal]:
+    """Yields that too many images are bad."""
+    bad, written = made.ledger["quarantined"], made.ledger["written"]
+    if bad + written and bad / (bad + written) > limit:
+        message = f"{bad} of {bad + written} images are bad, more than max_bad_fraction {limit:g} allows"
+        yield GateRefusal("bad_images", "max_bad_fraction", Severity.ERROR, message)
+
+
+def _refused_again(made: Dataset, begun: Begun) -> Iterator[GateRefusal]:
+    """Yields that this is what was rolled back."""
+    for fingerprint, version in begun.withdrawn:
+        if fingerprint == made.fingerprint:
+            message = f"it is byte for byte version {version}, which was rolled back"
+            yield GateRefusal("rolled_back", "rolled_back", Severity.ERROR, message)
+            return

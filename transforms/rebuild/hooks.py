@@ -1,0 +1,208 @@
+"""Tells others of the end of a run: a command gets the facts on stdin, a webhook gets them posted.
+
+Nothing here ends a run. What fails is a warning, which names no more of a web address than its host: the
+rest of it may be a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+from urllib.parse import urljoin, urlsplit
+
+from shardwright.schemas import __version__
+from shardwright.schemas.job import Hook
+from shardwright.transforms.rebuild.events import dumps, one_line, plain_value
+
+#: Seconds for a command, and for one attempt to reach a web address.
+COMMAND_SECONDS = 60.0
+WEBHOOK_SECONDS = 10.0
+#: Seconds before another attempt.
+PAUSES = (1.0, 4.0)
+_MAX_REDIRECTS = 5
+#: A redirect with one of these wants the same message elsewhere; the others say where an answer lies.
+_POST_AGAIN = (307, 308)
+#: Of what a command says in the end, and of a value in its environment.
+_LAST_BYTES = 4096
+_MAX_SAID = 200
+_MAX_VARIABLE = 30_000
+#: How long the last words of a command are waited for, which its children may keep from ending.
+_LAST_WORDS_SECONDS = 1.0
+
+
+def run_hooks(hooks: Sequence[Hook], event: str, facts: Mapping[str, Any]) -> list[str]:
+    """Tells each hook what happened, one after the other.
+
+    Args:
+      hooks: whom to tell.
+      event: success, no_change, refused or failure.
+      facts: what there is to tell: output, version, message (one sentence), and anything else.
+
+    Returns:
+      A sentence for each one that could not be told.
+    """
+    told = plain_value({**facts, "event": event, "text": _sentence(event, facts)})
+    warnings = []
+    for hook in hooks:
+        if hook.command:
+            warnings.append(_run(hook.command, told))
+        if hook.webhook:
+            warnings.append(_post(hook.webhook, told))
+    return [warning for warning in warnings if warning]
+
+
+def _sentence(event: str, facts: Mapping[str, Any]) -> str:
+    """Returns what a person reads first."""
+    output, version, message = (
+        one_line(str(facts.get(key) or "")) for key in ("output", "version", "message")
+    )
+    happened = {
+        "success": f"has the new version {version}",
+        "no_change": "has not changed",
+        "refused": f"refused version {version}",
+        "failure": "could not be rebuilt",
+    }.get(event, event)
+    return f"shardwright: {output} {happened}" + (f": {message}" if message else ".")
+
+
+def _run(command: Sequence[str], told: Mapping[str, Any]) -> str:
+    """Runs a command; returns what went wrong."""
+    shown = f"The hook {one_line(command[0])}"
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env={**os.environ, **_variables(told)}, start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        return f"{shown} did not start ({reason.lower()}); check its path in the job file."
+    assert process.stdin is not None and process.stderr is not None
+    said: deque[bytes] = deque(maxlen=1)
+    listener = threading.Thread(target=_listen, args=(process.stderr, said), daemon=True)
+    listener.start()
+    document = dumps(told).encode() + b"\n"
+    threading.Thread(target=_write, args=(process.stdin, document), daemon=True).start()
+    try:
+        status = process.wait(COMMAND_SECONDS)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        return f"{shown} did not end within {COMMAND_SECONDS:.0f} seconds and was killed; let it do less."
+    if status == 0:
+        return ""
+    listener.join(_LAST_WORDS_SECONDS)
+    ended = f"exit status {status}" if status > 0 else f"signal {-status}"
+    lines = (said[0] if said else b"").decode("utf-8", "replace").strip().splitlines()
+    words = f": {one_line(lines[-1])[:_MAX_SAID]}" if lines else ""
+    return f"{shown} failed with {ended}{words}; try it by hand with the facts of a run on stdin."
+
+
+def _write(stream: IO[bytes], document: bytes) -> None:
+    """Writes the facts for a command, which need not read them."""
+    with contextlib.suppress(OSError, ValueError), stream:
+        stream.write(document)
+
+
+def _listen(stream: IO[bytes], said: deque[bytes]) -> None:
+    """Keeps the last that a command says, so that it never waits to be heard."""
+    last = b""
+    with contextlib.suppress(OSError, ValueError), stream:
+        while chunk := os.read(stream.fileno(), _LAST_BYTES):
+            last = (last + chunk)[-_LAST_BYTES:]
+            said.append(last)
+
+
+def _variables(told: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the facts that are one value each as environment variables: SHARDWRIGHT_VERSION."""
+    variables = {}
+    for key, value in told.items():
+        name = f"SHARDWRIGHT_{key.upper()}"
+        if name.isidentifier() and isinstance(value, str | int | float):
+            text = value if isinstance(value, str) else json.dumps(value)
+            kept = text.replace("\0", "").encode("utf-8", "replace")[:_MAX_VARIABLE]
+            variables[name] = kept.decode("utf-8", "ignore")
+    return variables
+
+
+def _post(url: str, told: Mapping[str, Any]) -> str:
+    """Posts the facts to a web address, in several attempts; returns what went wrong."""
+    try:
+        parts = urlsplit(url)
+        shown = f"The webhook {parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        sound, shown = False, "A webhook"
+    if not sound:
+        return "A webhook of the job file is no address of the web; write https://HOST/..."
+    body = dumps({**told, "text": _for_chat(told["text"])}).encode()
+    for pause in (*PAUSES, None):
+        wrong, lasting = _within(WEBHOOK_SECONDS, lambda: _send(url, body))
+        if not wrong or lasting or pause is None:
+            break
+        time.sleep(pause)
+    return wrong and f"{one_line(shown)} did not take the message ({wrong}); check hooks in the job file."
+
+
+def _for_chat(text: str) -> str:
+    """Escapes what a chat reads as markup: a class named `<!channel>` shall not wake everybody up."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _within(seconds: float, send: Callable[[], tuple[str, bool]]) -> tuple[str, bool]:
+    """Sends in a thread that is left behind when it is late: a server may answer a byte a minute."""
+    result: deque[tuple[str, bool]] = deque(maxlen=1)
+    thread = threading.Thread(target=lambda: result.append(send()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return result[0] if result else (f"no answer within {seconds:.0f} seconds", False)
+
+
+def _send(url: str, body: bytes) -> tuple[str, bool]:
+    """Sends a message once.
+
+    Returns:
+      What went wrong, if anything; and whether it would go wrong again.
+    """
+    import requests
+
+    headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": f"shardwright/{__version__}"}
+    method: str = "POST"
+    try:
+        for _ in range(_MAX_REDIRECTS + 1):
+            with requests.request(
+                method, url, data=body if method == "POST" else None, headers=headers,
+                timeout=WEBHOOK_SECONDS, allow_redirects=False, stream=True,
+            ) as answer:  # fmt: skip
+                status, location = answer.status_code, answer.headers.get("Location")
+            if status not in (301, 302, 303, *_POST_AGAIN) or not location:
+                failed = not 200 <= status < 300
+                return f"HTTP status {status}" if failed else "", failed and status not in (
+                    408,
+                    429,
+                ) and status < 500
+            before, url = urlsplit(url).scheme, urljoin(url, location)
+            after = urlsplit(url).scheme
+            if after not in ("http", "https") or (before, after) == ("https", "http"):
+                return "it redirects to another kind of address", True
+            if status not in _POST_AGAIN and before == after:
+                method = "GET"
+        return "it redirects in circles", True
+    except requests.exceptions.SSLError:
+        return "its certificate is not trusted", True
+    except requests.exceptions.Timeout:
+        return f"no answer within {WEBHOOK_SECONDS:.0f} seconds", False
+    except requests.exceptions.ConnectionError:
+        return "no connection", False
+    except Exception as error:  # its message may hold the address
+        return type(error).__name__, True

@@ -1,0 +1,48 @@
+"""What a run came to, in a file of its own below the output: for whoever waits, and for steps run again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shardwright.schemas.dataset import WORK_DIR, pretty_json
+from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import write_text
+from shardwright.transforms.rebuild.task import RebuildTask
+
+OUTCOMES_DIR = f"{WORK_DIR}/outcomes"
+#: Outcomes that stay.
+MAX_OUTCOMES = 30
+
+
+def outcome_file(task: RebuildTask) -> str:
+    """Returns the path of a run's outcome, relative to the output."""
+    return f"{OUTCOMES_DIR}/{task.version}-{task.holder[:8]}.json"
+
+
+def read_outcome(task: RebuildTask) -> dict[str, Any] | None:
+    """Returns what the last step of a rebuild said, None if it did not come to that.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    path = storage.join(task.output, outcome_file(task))
+    with storage.faults("read", path):
+        try:
+            return dict(json.loads(storage.read_bytes(path)))
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+            return None
+
+
+def write_outcome(task: RebuildTask, outcome: Mapping[str, Any]) -> None:
+    """Writes the outcome for whoever waits for this run, which another one may follow at once.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    with storage.faults("write to", task.output):
+        write_text(task.output, outcome_file(task), pretty_json(outcome))
+        folder = storage.join(task.output, OUTCOMES_DIR)
+        for file in storage.list_files(folder)[:-MAX_OUTCOMES]:
+            storage.remove(storage.join(folder, file))

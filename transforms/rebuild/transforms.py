@@ -1,0 +1,214 @@
+"""The steps of a rebuild behind the writing of shards, as Beam transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+from shardwright.schemas.changes import Changes
+from shardwright.schemas.dataset import DATASET_JSON, Dataset
+from shardwright.schemas.findings import FindingSummary
+from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.plan import Forecast, shard_file
+from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.version import VersionRecord, check_file, version_path
+from shardwright.transforms import storage
+from shardwright.transforms.checks.contract import Contract, contract_of_plan
+from shardwright.transforms.checks.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task
+from shardwright.transforms.checks.summary import SummariseFindings
+from shardwright.transforms.checks.validate import ValidateShards
+from shardwright.transforms.diff.rows import LedgerPair, list_pairs
+from shardwright.transforms.diff.transforms import CompareDatasets
+from shardwright.transforms.rebuild.begin import Begun, earlier_of
+from shardwright.transforms.rebuild.commit import commit_version
+from shardwright.transforms.rebuild.compare import Decision
+from shardwright.transforms.rebuild.gate import gate_version
+from shardwright.transforms.rebuild.leakage import CompareLedgers
+from shardwright.transforms.rebuild.lease import renew
+from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.shards.earlier import overlapping
+from shardwright.transforms.shards.finish import ShardPlace
+from shardwright.transforms.statistics.combine import AddUpStatistics
+
+
+class Verified(NamedTuple):
+    """What is known of a new version's shards.
+
+    Attributes:
+      checks: of ShardCheck, of all shards.
+      findings: of FindingSummary.
+      statistics: of Statistics; None where no picture was looked at.
+    """
+
+    checks: beam.PCollection
+    findings: beam.PCollection
+    statistics: beam.PCollection | None
+
+
+class VerifyVersion(beam.PTransform):
+    """Reads the new shards back, and compares all records. `PCollection[ShardResult] -> Verified`.
+
+    Shards that were taken over have the checksum of what was verified then. Where more than frames is looked
+    at, what was found in them came with them (`checks/stored_checks.py`).
+
+    Args:
+      task: what is rebuilt.
+      forecast: PCollection of the one forecast.
+      begun: side input.
+    """
+
+    def __init__(self, task: RebuildTask, forecast: beam.PCollection, begun: Any) -> None:
+        super().__init__()
+        self._task = task
+        self._forecast = forecast
+        self._begun = begun
+
+    def expand(self, results: beam.PCollection) -> Verified:
+        """Applies the transform."""
+        task, verify = self._task, self._task.settings.verify
+        layout = task.settings.record_layout
+        depth = DEPTHS.get(verify, Depth.FRAMES)
+
+        def is_known(result: ShardResult) -> bool:
+            return verify == "none" or (depth is Depth.FRAMES and result.carried)
+
+        def known(result: ShardResult) -> Iterator[ShardCheck]:
+            if result.file and is_known(result):
+                yield ShardCheck(result.file, result.split, result.records, result.bytes)
+
+        def to_check(result: ShardResult, begun: Begun) -> Iterator[ShardTask]:
+            if result.file and not is_known(result):
+                place = ShardPlace(result.split, result.shard, result.num_shards)
+                made = shard_task(task.directory, *place, result.as_shard())
+                yield made._replace(earlier=tuple(_earlier_checks(task, begun, place)))
+
+        def still_at_work(check: ShardCheck) -> ShardCheck:
+            renew(task.output, task.holder)
+            return check
+
+        def contract(forecast: Forecast) -> Contract:
+            return contract_of_plan(layout.features, layout.first_label, forecast.plan)
+
+        checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
+        if verify == "none":
+            nothing = checks | "NoFindings" >> beam.FlatMap(lambda _: ()).with_output_types(FindingSummary)
+            return Verified(checks, nothing, None)
+        contracts = self._forecast | "NameContract" >> beam.Map(contract).with_output_types(
+            Contract
+        )  # Contract
+        validated = (
+            results
+            | "NameShardTasks"
+            >> beam.FlatMap(to_check, self._begun).with_output_types(ShardTask)  # ShardTask
+            | "VerifyShards" >> ValidateShards(contracts, depth, stores=True)
+        )
+        read = validated.checks | "StillAtWork" >> beam.Map(still_at_work).with_output_types(
+            ShardCheck
+        )  # ShardCheck
+        together = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
+        findings = validated.findings
+        if depth is Depth.FRAMES:
+            compare = CompareLedgers(task.directory, beam.pvalue.AsSingleton(self._forecast))
+            leaked = results | "CompareLedgers" >> compare  # FindingSummary
+            findings = (findings, leaked) | "AllFindings" >> beam.Flatten()  # FindingSummary
+        return Verified(together, findings, validated.statistics)
+
+
+def _earlier_checks(task: RebuildTask, begun: Begun, place: ShardPlace) -> Iterator[str]:
+    """Yields where it stands what was found in the latest version's shards with records of a new one."""
+    build = earlier_of(begun, task.output, False, frozenset()).finished
+    if build is not None and place.split in build.shards:
+        for number in overlapping(place, build.shards[place.split]):
+            shard = shard_file(place.split, number, build.shards[place.split], build.suffix)
+            yield storage.join(build.directory, check_file(shard))
+
+
+class CommitVersion(beam.PTransform):
+    """Makes the shards a dataset. `PCollection[ShardResult] -> PCollection[outcome or None]`.
+
+    Args:
+      task: what is rebuilt.
+      decision: PCollection of the one decision.
+      forecast: side input.
+      checks: PCollection of ShardCheck.
+    """
+
+    def __init__(
+        self, task: RebuildTask, decision: beam.PCollection, forecast: Any, checks: beam.PCollection
+    ) -> None:
+        super().__init__()
+        self._task = task
+        self._decision = decision
+        self._forecast = forecast
+        self._checks = checks
+
+    def expand(self, results: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        task = self._task
+
+        def committed(
+            decision: Decision, results: Sequence[ShardResult], forecast: Forecast, checks: Any
+        ) -> dict[str, Any] | None:
+            return commit_version(task, decision, forecast, results, list(checks))
+
+        return self._decision | "Commit" >> beam.Map(
+            committed, beam.pvalue.AsList(results), self._forecast, beam.pvalue.AsList(self._checks)
+        )  # outcome or None
+
+
+class GateVersion(beam.PTransform):
+    """Compares a new version with the latest one and puts it to the gates.
+
+    `PCollection[outcome or None] -> PCollection[VersionRecord or None]`.
+
+    Args:
+      task: what is rebuilt.
+      begun: side input.
+      verified: what is known of its shards.
+    """
+
+    def __init__(self, task: RebuildTask, begun: Any, verified: Verified) -> None:
+        super().__init__()
+        self._task = task
+        self._begun = begun
+        self._verified = verified
+
+    def expand(self, committed: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        task, verified = self._task, self._verified
+
+        def ledgers(outcome: Mapping[str, Any] | None, begun: Begun) -> Iterator[LedgerPair]:
+            if outcome is not None and begun.dataset is not None:
+                old, new = version_path(task.output, begun.version), task.directory
+                path = storage.join(new, DATASET_JSON)
+                made = Dataset.from_bytes(storage.read_bytes(path), path)
+                yield from list_pairs(old, new, begun.dataset, made)
+
+        def gated(
+            outcome: Mapping[str, Any] | None, begun: Begun, checks: Any, findings: FindingSummary,
+            changes: Changes, statistics: Statistics | None,
+        ) -> VersionRecord | None:  # fmt: skip
+            if outcome is None:
+                return None
+            return gate_version(task, begun, outcome, list(checks), findings, statistics, changes)
+
+        changes = (
+            committed
+            | "ListLedgers" >> beam.FlatMap(ledgers, self._begun).with_output_types(LedgerPair)  # LedgerPair
+            | "CompareDatasets" >> CompareDatasets(lost_is_empty=True)  # Changes
+        )
+        findings = verified.findings | "SummariseFindings" >> beam.CombineGlobally(
+            SummariseFindings()
+        )  # FindingSummary
+        statistics: Any = None
+        if verified.statistics is not None:
+            added = verified.statistics | "AddUpStatistics" >> beam.CombineGlobally(
+                AddUpStatistics()
+            )  # Statistics
+            statistics = beam.pvalue.AsSingleton(added)
+        one = beam.pvalue.AsSingleton
+        return committed | "Gate" >> beam.Map(
+            gated, self._begun, beam.pvalue.AsList(verified.checks), one(findings), one(changes), statistics
+        )  # VersionRecord or None
