@@ -9,10 +9,10 @@ TESTERS ?= 2
 SOURCES := $(shell find pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test prism-test flink-test test-all lint format bench bench-large clean
+.PHONY: help demo install test prism-test flink-test airflow-test test-all lint format bench bench-rebuild clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # A new file changes its folder, and with it the links of the strict editable install.
 $(STAMP): setup.py pyproject.toml $(SOURCES)
@@ -43,6 +43,12 @@ flink-test: $(STAMP) ## the engine tests on Flink, whose job server it fetches w
 	PYTHON=$(BIN)/python sh tests/engines/get.sh flink
 	$(BIN)/python -m pytest tests/engines -m flink
 
+airflow-test: $(STAMP) ## the tests of the DAGs with Airflow, which it installs: 2 GB
+	test -x build/airflow-venv/bin/python || $(PYTHON) -m venv build/airflow-venv
+	build/airflow-venv/bin/python -m pip install --quiet --disable-pip-version-check \
+		--requirement tests/deploy/airflow-requirements.txt
+	$(BIN)/python -m pytest tests/deploy/test_airflow.py
+
 test-all: $(STAMP) ## the suite with its long tests, and on real and hostile images: CORPORA=folder
 	SHARDWRIGHT_CORPORA=$(CORPORA) $(BIN)/python -m pytest
 
@@ -57,6 +63,13 @@ format: $(STAMP) ## let ruff format the code
 
 bench: $(STAMP) ## this project beside its peers: PHOTOS=folder of photographs
 	sh benchmarks/bench.sh "$(PHOTOS)"
+
+bench-rebuild: $(STAMP) ## rebuilds beside converting all anew: PHOTOS=folder of photographs
+	test -d build/bench/20000 || test -n "$(PHOTOS)" || { echo "name a folder: PHOTOS=folder" && exit 2; }
+	test -d build/bench/20000 || \
+		$(BIN)/python benchmarks/make_photos.py "$(PHOTOS)" build/bench/20000 --count 20000
+	$(BIN)/python benchmarks/rebuild.py --photos build/bench/20000 --work build/bench/rebuild \
+		--rounds $(or $(ROUNDS),3) --json build/bench/rebuild.json
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(DEMO) $(DEMO).png build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts a conversion on Dataflow, in one of three ways:
+# Starts a conversion, or a rebuild, on Dataflow in one of three ways:
 #
 #   launch.sh template  SETTINGS   from the Flex Template TEMPLATE, which build.sh wrote
 #   launch.sh container SETTINGS   from this machine, with IMAGE on the workers
@@ -7,6 +7,7 @@
 #
 # SETTINGS are those of `shardwright convert`, each written --name=value, such as
 #   --input=gs://my-bucket/photos --output=gs://my-bucket/datasets/v1 --resize=224
+# With --job=gs://my-bucket/jobs/pets.yaml among them it is `shardwright rebuild`.
 #
 # PROJECT, REGION, BUCKET   where it runs; temporary files go to gs://BUCKET/dataflow
 # TEMPLATE, IMAGE           see above
@@ -46,7 +47,11 @@ shift
 need PROJECT "the project that pays"
 need REGION "such as europe-west1, that of the buckets"
 need BUCKET "for temporary files, without gs://"
+command=convert
 for setting in "$@"; do
+  if [[ "$setting" == --job=* ]]; then
+    command=rebuild
+  fi
   if [[ ! "$setting" =~ ^--[a-z_]+= ]]; then
     echo "launch.sh: $setting is no setting; write --name=value (--overwrite=true)" >&2
     exit 2
@@ -80,7 +85,7 @@ if [[ "$route" == container ]]; then
 else
   code=(--setup_file=./setup.py)
 fi
-exec "${SHARDWRIGHT:-shardwright}" convert "$@" --runner=DataflowRunner --job_name="$JOB_NAME" \
+exec "${SHARDWRIGHT:-shardwright}" "$command" "$@" --runner=DataflowRunner --job_name="$JOB_NAME" \
   --project="$PROJECT" --region="$REGION" \
   --staging_location="gs://$BUCKET/dataflow/staging" --temp_location="gs://$BUCKET/dataflow/tmp" \
   --machine_type="$MACHINE_TYPE" --disk_size_gb="$DISK_GB" \

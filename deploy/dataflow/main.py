@@ -1,4 +1,4 @@
-"""What the Flex Template starts: `shardwright convert`, with the template's parameters as its options."""
+"""What the Flex Template starts: `shardwright rebuild` if its parameters name a job file, else `convert`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from shardwright.pipelines.convert import main
+from shardwright.pipelines.cli import main
 
 
 def arguments(given: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Returns the options to convert with: those given, and this image for the workers."""
+    """Returns the command, the options given, and this image for the workers."""
+    command = "rebuild" if any(item.partition("=")[0] == "--job" for item in given) else "convert"
     image = environment.get("SHARDWRIGHT_IMAGE", "")
     if image and not any(item.startswith("--sdk_container_image") for item in given):
-        return [*given, f"--sdk_container_image={image}"]
-    return list(given)
+        return [command, *given, f"--sdk_container_image={image}"]
+    return [command, *given]
 
 
 if __name__ == "__main__":

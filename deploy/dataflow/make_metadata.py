@@ -17,7 +17,8 @@ from shardwright.schemas.values import TYPE_NAMES
 METADATA = Path(__file__).with_name("metadata.json")
 
 _BUCKET = "gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
-_IN_BUCKET = rf"{_BUCKET}(/[^/\n\r]+)+/?"
+_OBJECT = rf"{_BUCKET}(/[^/\n\r]+)+"
+_IN_BUCKET = rf"{_OBJECT}/?"
 _NAME = "[A-Za-z0-9_]{1,64}"
 _FOLDER = rf"{_BUCKET}(/[^/\n\r]+)*/?"
 _COLUMN = rf"[^:,\[\]\n\r ]+:({'|'.join(TYPE_NAMES)})(\[\])?"
@@ -48,14 +49,15 @@ SHAPES: Mapping[str, Shape] = {
         "Input and output",
         rf"{_BUCKET}(/[^/\n\r]+)*/?",
         "TEXT",
-        "A folder, file or archive in a bucket with images or what names them. Example: gs://my-bucket/photos",
+        "A folder, file or archive in a bucket with images or what names them. Needed unless the job file "
+        "says it. Example: gs://my-bucket/photos",
     ),
     "output": Shape(
         "Input and output",
         _IN_BUCKET,
         "GCS_WRITE_FOLDER",
-        "The dataset directory to write; empty, or to be replaced or finished. "
-        "Example: gs://my-bucket/datasets/v1",
+        "The dataset directory to write; empty, or to be replaced or finished. Needed unless the job file "
+        "says it. Example: gs://my-bucket/datasets/v1",
     ),
     "overwrite": Shape("Input and output"),
     "resume": Shape("Input and output"),
@@ -95,6 +97,19 @@ SHAPES: Mapping[str, Shape] = {
     "verify": Shape("Checks"),
 }
 
+#: What tells a rebuild from a conversion (main.py).
+JOB = {
+    "name": "job",
+    "label": "Job file of a rebuild",
+    "helpText": "With it the template makes a new version of a dataset, as `shardwright rebuild` does; "
+    "whatever else is given here goes before what the file says. Without it the template converts. "
+    "Example: gs://my-bucket/jobs/pets.yaml",
+    "isOptional": True,
+    "paramType": "GCS_READ_FILE",
+    "regexes": [rf"^{_OBJECT}$"],
+    "groupName": "Input and output",
+}
+
 #: Options of Beam's that the launch of a template has no field for, or that its users look for.
 WORKERS = (
     {
@@ -130,7 +145,7 @@ def parameter(name: str, field: Any) -> dict[str, Any]:
         "name": name,
         "label": name.replace("_", " ").capitalize(),
         "helpText": shape.help or _help(field),
-        "isOptional": name not in ("input", "output"),
+        "isOptional": True,  # the job file may say any of them
     }
     if isinstance(field.default, bool):
         kind, regex = "BOOLEAN", "(true|false)"
@@ -166,10 +181,10 @@ def metadata() -> dict[str, Any]:
     ]
     return {
         "name": "Shardwright: images to a TFRecord dataset",
-        "description": "Converts raw images to a verified, sharded TFRecord dataset; dataset.json is "
-        "written last.",
+        "description": "Converts raw images to a verified, sharded TFRecord dataset, or makes the next "
+        "version of one that has changed.",
         "streaming": False,
-        "parameters": [*(parameter(name, fields[name]) for name in names), *workers],
+        "parameters": [JOB, *(parameter(name, fields[name]) for name in names), *workers],
     }
 
 

@@ -1,8 +1,9 @@
-"""What really crosses from stage to stage of a conversion, byte by byte: references, never images."""
+"""What really crosses from stage to stage of a conversion or rebuild, byte by byte: references, no images."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from apache_beam.runners.portability.fn_api_runner import execution
 from conftest import PHOTOS
 
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.rebuild import rebuild
 
 #: How JPEG, PNG and WebP files begin.
 MAGIC = re.compile(rb"\xff\xd8\xff[\xe0\xe1\xdb\xee]|\x89PNG\r\n\x1a\n|RIFF....WEBP", re.DOTALL)
@@ -74,3 +76,18 @@ def test_no_image_crosses_from_stage_to_stage(
     assert images_in(crossed) == 0
     # References, the plan, and one result for each shard.
     assert sum(map(len, crossed)) < sum(map(len, SOURCES)) / 20
+
+
+@pytest.mark.parametrize("verify", ["fast", "quality"])
+def test_no_image_crosses_in_a_rebuild(verify: str, crossed: list[bytes], tmp_path: Path) -> None:
+    source = Path(shutil.copytree(PHOTOS, tmp_path / "in"))
+    places = {"input": str(source), "output": str(tmp_path / "out"), "splits": "train=0.8,test=0.2"}
+    options = ["--runner=FnApiRunner", "--direct_num_workers=1"]
+    for kept in (len(SOURCES), len(SOURCES) - 1):  # the second one copies what it does not take over
+        made = rebuild(**places, verify=verify, shards=3, beam_options=options)
+        assert made.outcome["records"] == kept
+        assert len(crossed) > 10
+        assert images_in(crossed) == 0
+        crossed.clear()
+        next(source.glob("birds/*")).unlink()
+    assert made.outcome["work"]["copied"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from conftest import ROOT
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-SCRIPTS = sorted(FOLDER.glob("*.sh"))
+SCRIPTS = sorted((ROOT / "deploy").rglob("*.sh"))
 
 
 def instructions(name: str) -> list[list[str]]:
@@ -139,3 +140,31 @@ def test_the_launches_hand_on_every_setting(run: Run) -> None:
     assert {"--sdk_container_image=x/y:1", "--sdk_location=container", "--max_num_workers=9"} <= set(options)
     done = run("launch.sh", "package", *SETTINGS, SERVICE_ACCOUNT="me@example.com", **PLACES)
     assert "[--setup_file=./setup.py]" in done.stdout and "[--service_account_email=me@" in done.stdout
+
+
+def test_a_job_file_makes_the_launch_a_rebuild(run: Run) -> None:
+    job = "--job=gs://b/jobs/pets.yaml"
+    done = run("launch.sh", "container", job, IMAGE="x/y:1", **PLACES)
+    assert done.stdout.startswith(f"shardwright [rebuild] [{job}] [--runner=DataflowRunner]"), done.stderr
+    done = run("launch.sh", "package", "--job_title=x", **PLACES)
+    assert done.stdout.startswith("shardwright [convert]"), "only --job itself counts"
+    done = run("launch.sh", "template", job, TEMPLATE="gs://b/t.json", **PLACES)
+    assert f"[--parameters] [^:::^{job[2:]}]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [
+        (["--input=gs://a/b", "--output=gs://a/c"], "convert"),
+        (["--job=gs://a/pets.yaml"], "rebuild"),
+        (["--seed=3", "--job", "gs://a/pets.yaml"], "rebuild"),
+        (["--job_name=j", "--input=gs://a/--job=b"], "convert"),
+        ([], "convert"),
+    ],
+)
+def test_the_template_tells_a_rebuild_from_a_conversion(given: list[str], command: str) -> None:
+    arguments = runpy.run_path(str(FOLDER / "main.py"))["arguments"]
+    assert arguments(given, {}) == [command, *given]
+    assert arguments(given, {"SHARDWRIGHT_IMAGE": "x:1"}) == [command, *given, "--sdk_container_image=x:1"]
+    mine = [*given, "--sdk_container_image=y:2"]
+    assert arguments(mine, {"SHARDWRIGHT_IMAGE": "x:1"}) == [command, *mine]

@@ -1,4 +1,4 @@
-"""The conversion as Dataflow's own runner translates it: one graph, named steps, references only."""
+"""Conversion and rebuild as Dataflow's runner translates them: one graph, named steps, references only."""
 
 from __future__ import annotations
 
@@ -30,22 +30,38 @@ STEPS = [
     "ListSources", "NameContract", "NamePlannedShards", "NameShardTasks", "VerifyShards",
     "WithRecords", "WritePlannedShards",
 ]  # fmt: skip
+REBUILD_STEPS = [
+    "AssignShards", "BatchRefs", "Begin", "BeginRebuild", "CarryPlan", "CheckKeys", "CommitVersion",
+    "CompareWithPrevious", "FindEarlier", "FinishRebuild", "ForecastDataset", "GateVersion", "ListSources",
+    "NamePlannedShards", "PublishVersion", "VerifyVersion", "WhereChanged", "WritePlannedShards",
+]  # fmt: skip
 #: Names that Beam gives to its own steps, inside of ours.
 BEAM_STEP = re.compile(
     r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
-    r"|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard|_ListPart)\)"
+    r"|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard|_ListPart|_CompareLedgers|_CompareBucket"
+    r"|_PairRenamed|_ReadLedger)\)"
     r"|CombineGlobally\(CountCombineFn\)|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
 #: What may be grouped, reshuffled or handed in from the side; packed references are bytes.
 CROSSING = {
     "bytes", "str", "int", "NoneType", "Forecast", "Contract", "ShardTask", "ShardCheck", "ShardResult",
     "FindingSummary", "Part", "Timestamp", "PaneInfo",
+    "Begun", "Compared", "Decision", "Earlier", "LedgerPair", "Changes",
 }  # fmt: skip
 #: Steps whose elements Beam is not told the type of; `test_boundaries.py` looks at what really crosses.
 UNTYPED = {
-    "DedupeExact/GroupBySha256", "GroupKeys", "VerifyShards/GroupByBucket",
-    "ForecastDataset/SummariseRefs/InjectDefault side 0", "NamePlannedShards side 1",
-    "CommitDataset/Commit side 1", "ForecastDataset/MakeForecast side 0", }  # fmt: skip
+    "DedupeExact/GroupBySha256",
+    "GroupKeys",
+    "VerifyShards/GroupByBucket",
+    "ForecastDataset/SummariseRefs/InjectDefault side 0",
+    "NamePlannedShards side 1",
+    "CommitDataset/Commit side 1",
+    "ForecastDataset/MakeForecast side 0",
+    "ForecastDataset/MakeForecast side 1",
+    "VerifyVersion/VerifyShards/GroupByBucket",
+}
+#: Its rows and sums are those of `shardwright diff`.
+UNTYPED_STEP = "GateVersion/CompareDatasets/"
 SETTINGS = (f"--output=gs://{BUCKET}/out", "--resize=64", "--splits=train=0.8,test=0.2")
 FULL = ("--dedupe=exact", "--verify=full")
 MOST_BYTES = 20 * 10**6
@@ -62,8 +78,8 @@ def bucket() -> Iterator[Any]:
         yield bucket
 
 
-def dry_run(*arguments: str) -> Described:
-    return describe("convert", *SETTINGS, *arguments, *DATAFLOW, *IN_CONTAINER, "--dry_run=True")
+def dry_run(*arguments: str, command: str = "convert") -> Described:
+    return describe(command, *SETTINGS, *arguments, *DATAFLOW, *IN_CONTAINER, "--dry_run=True")
 
 
 @pytest.fixture(scope="module")
@@ -76,36 +92,47 @@ def full_job(bucket: Any) -> Described:
     return dry_run(f"--input=gs://{BUCKET}/photos", f"--input=more=gs://{BUCKET}/photos", *FULL)
 
 
-def test_a_dry_run_says_so_and_writes_nothing(bucket: Any, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(scope="module", params=["fast", "full"])
+def rebuild_job(request: pytest.FixtureRequest, bucket: Any) -> Described:
+    verify = f"--verify={request.param}"
+    return dry_run(f"--input=gs://{BUCKET}/photos", verify, command="rebuild")
+
+
+@pytest.mark.parametrize("command", ["convert", "rebuild"])
+def test_a_dry_run_says_so_and_writes_nothing(
+    command: str, bucket: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = objects(bucket)
-    assert dry_run(f"--input=gs://{BUCKET}/photos").code == 0
+    assert dry_run(f"--input=gs://{BUCKET}/photos", command=command).code == 0
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1) and "described as --dry_run asks" in err
     assert objects(bucket) == before
 
 
-def test_the_steps_have_readable_names(job: Described, full_job: Described) -> None:
+def test_the_steps_have_readable_names(job: Described, full_job: Described, rebuild_job: Described) -> None:
     assert sorted(job.top) == STEPS
+    assert sorted(rebuild_job.top) == REBUILD_STEPS
     assert set(full_job.top) - set(STEPS) == {"BucketKeys", "GroupKeys"}
-    for described in (job, full_job):
+    for described in (job, full_job, rebuild_job):
         names = [name for name in described.steps if not name.startswith("ref_AppliedPTransform")]
         assert len(names) > 40
         for part in {part for name in names for part in name.split("/")}:
             assert re.fullmatch(r"([A-Z][a-z0-9]*)+", part) or BEAM_STEP.fullmatch(part), part
 
 
-def test_the_whole_conversion_is_one_graph_that_ends_with_the_commit(
-    job: Described, full_job: Described
+def test_each_is_one_graph_that_ends_with_its_last_step(
+    job: Described, full_job: Described, rebuild_job: Described
 ) -> None:
-    for described in (job, full_job):
+    for described in (job, full_job, rebuild_job):
+        last = "FinishRebuild" if described is rebuild_job else "CommitDataset/Commit"
         steps, makers = described.steps, {}
         for name, step in steps.items():
             if not step.subtransforms:
                 makers.update(dict.fromkeys(step.outputs.values(), name))
-        commit = steps["CommitDataset/Commit"]
+        commit = steps[last]
         used = {collection for step in steps.values() for collection in step.inputs.values()}
-        assert used.isdisjoint(commit.outputs.values()), "a step follows the commit"
-        waiting, before = ["CommitDataset/Commit"], set()
+        assert used.isdisjoint(commit.outputs.values()), "a step follows the last one"
+        waiting, before = [last], set()
         while waiting:
             name = waiting.pop()
             if name not in before:
@@ -127,12 +154,12 @@ def test_the_writer_waits_for_the_check_of_keys(job: Described) -> None:
 
 
 def test_only_references_plans_and_results_cross_from_stage_to_stage(
-    job: Described, full_job: Described
+    job: Described, full_job: Described, rebuild_job: Described
 ) -> None:
-    found = job.boundaries | full_job.boundaries
+    found = job.boundaries | full_job.boundaries | rebuild_job.boundaries
     assert {"AssignShards/GroupByShard", "WritePlannedShards/WriteShard side 0"} <= set(found)
     for step, hint in found.items():
-        if step not in UNTYPED:
+        if step not in UNTYPED and not step.startswith(UNTYPED_STEP):
             names = {name.rpartition(".")[2] for name in re.findall(r"<class '([^']+)'>", hint)}
             names |= {"Any"} if "Any" in hint else set()
             assert names <= CROSSING, f"{step}: {hint}"
@@ -148,10 +175,24 @@ def test_the_description_does_not_grow_with_the_images(bucket: Any, tmp_path: Pa
     assert 10_000 < max(sizes) < MOST_BYTES / 50
 
 
-def test_class_names_do_not_fill_the_description(bucket: Any) -> None:
+def test_a_rebuild_is_described_without_what_the_versions_hold(bucket: Any, rebuild_job: Described) -> None:
+    listing, record = {"shards": 10_000 * ["x"]}, {"format_version": 1}
+    for name in ("latest.json", "versions/20260101T000000Z/dataset.json"):
+        bucket.blob(f"out/{name}").upload_from_string(json.dumps({**listing, **record}))
+    again = dry_run(f"--input=gs://{BUCKET}/photos", command="rebuild")
+    for blob in bucket.client.list_blobs(bucket.name, prefix="out/"):
+        blob.delete()
+    assert again.code == 0 and sorted(again.top) == REBUILD_STEPS
+    for described in (again, rebuild_job):
+        assert len(described.pipeline.SerializeToString()) < MOST_BYTES / 50
+
+
+@pytest.mark.parametrize("command", ["convert", "rebuild"])
+def test_class_names_do_not_fill_the_description(command: str, bucket: Any) -> None:
     names = "".join(f"class_{number:06d}\n" for number in range(20_000))
     bucket.blob("names.txt").upload_from_string(names.encode())
-    described = dry_run(f"--input=gs://{BUCKET}/photos", f"--class_names=gs://{BUCKET}/names.txt", *FULL)
+    options = (f"--input=gs://{BUCKET}/photos", f"--class_names=gs://{BUCKET}/names.txt", *FULL)
+    described = dry_run(*options, command=command)
     # A dataset with the labels of ImageNet-21k: the names are in the forecast's and the dedupe's step.
     assert len(described.pipeline.SerializeToString()) < MOST_BYTES / 10
 

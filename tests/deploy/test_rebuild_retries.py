@@ -1,0 +1,403 @@
+"""Engines run steps again: at once, after later steps, or all of a job; a rebuild comes to the same then."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hostile import make_tree
+
+from shardwright.pipelines import cli
+from shardwright.pipelines.prepare import as_beam_options, make_request
+from shardwright.pipelines.publish_version import publish as accept
+from shardwright.pipelines.rebuild import RebuildResult, build_rebuild, rebuild
+from shardwright.pipelines.rollback import rollback
+from shardwright.pipelines.run import run_pipeline
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError
+from shardwright.schemas.lease import Lease
+from shardwright.schemas.version import VersionState
+from shardwright.transforms.rebuild import begin, finish, transforms
+from shardwright.transforms.rebuild.outcome import outcome_file
+from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.shards.write import _WriteShard
+from shardwright.transforms.versions.listing import list_versions
+from shardwright.transforms.versions.pointer import read_pointer
+
+PUBLISHED, REFUSED, WITHDRAWN = VersionState.PUBLISHED, VersionState.REFUSED, VersionState.WITHDRAWN
+
+
+class Step(NamedTuple):
+    """Where a step's function is looked up, and by which name."""
+
+    module: Any
+    name: str
+
+
+STEPS = {
+    "BeginRebuild": Step(begin, "begin"),
+    "CommitVersion": Step(transforms, "commit_version"),
+    "GateVersion": Step(transforms, "gate_version"),
+    "PublishVersion": Step(finish, "publish"),
+    "FinishRebuild": Step(finish, "finish"),
+}
+ORIGINAL: dict[str, Callable[..., Any]] = {
+    step: getattr(place.module, place.name) for step, place in STEPS.items()
+}
+#: What each step was given last.
+GIVEN: dict[str, tuple[Any, ...]] = {}
+#: How often each step runs.
+TIMES: dict[str, int] = {}
+#: Steps whose worker dies when they have just done their work, and how often.
+DIES: dict[str, int] = {}
+
+
+def _run(step: str, *arguments: Any) -> Any:
+    """Runs a step as often as is wanted, whatever comes of it."""
+    GIVEN[step] = arguments
+    for _ in range(TIMES.get(step, 1) - 1):
+        try:
+            ORIGINAL[step](*arguments)
+        except DataRefused:  # that is what an engine tries again
+            continue
+    made = ORIGINAL[step](*arguments)
+    if DIES.get(step, 0):
+        DIES[step] -= 1
+        raise EngineError("the worker died")
+    return made
+
+
+# Functions of a module, so that workers find them by their names and not as copies with copies of the above.
+def _begin(*arguments: Any) -> Any:
+    return _run("BeginRebuild", *arguments)
+
+
+def _commit(*arguments: Any) -> Any:
+    return _run("CommitVersion", *arguments)
+
+
+def _gate(*arguments: Any) -> Any:
+    return _run("GateVersion", *arguments)
+
+
+def _publish(*arguments: Any) -> Any:
+    return _run("PublishVersion", *arguments)
+
+
+def _finish(*arguments: Any) -> Any:
+    return _run("FinishRebuild", *arguments)
+
+
+@pytest.fixture(autouse=True)
+def patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    for state in (GIVEN, TIMES, DIES):
+        state.clear()
+    for (module, name), step in zip(STEPS.values(), (_begin, _commit, _gate, _publish, _finish), strict=True):
+        monkeypatch.setattr(module, name, step)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a source of a dozen images and the first version of its dataset."""
+    folder = tmp_path_factory.mktemp("first")
+    make_tree(folder / "in", 12)
+    _rebuild(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(first: Path, tmp_path: Path) -> Path:
+    """A copy of it, with one image more in its source."""
+    folder = Path(shutil.copytree(first, tmp_path / "data"))
+    _add(folder, "new")
+    return folder
+
+
+def _add(folder: Path, name: str) -> None:
+    shutil.copy(folder / "in" / "ant" / "000.jpg", folder / "in" / "ant" / f"{name}.jpg")
+
+
+def _rebuild(folder: Path, gates: str = "") -> RebuildResult:
+    job = folder / "job.yaml"
+    job.write_text(
+        f"input: {folder}/in\noutput: {folder}/out\nshards: 4\nresize: 16\n{gates}\nhooks:\n"
+        f"  on_any: {{command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> {folder}/told']}}\n"
+    )
+    return rebuild(job, beam_options=["--runner=FnApiRunner"])
+
+
+def _told(folder: Path) -> list[str]:
+    return (folder / "told").read_text().split()
+
+
+def _states(folder: Path) -> list[VersionState]:
+    return [record.state for record in list_versions(str(folder / "out"))]
+
+
+def _latest(folder: Path) -> str:
+    found = read_pointer(str(folder / "out"))
+    assert found is not None
+    return found[0].version
+
+
+def _everything(folder: Path) -> dict[str, bytes]:
+    """Returns all files of an output."""
+    output = folder / "out"
+    return {path.relative_to(output).as_posix(): path.read_bytes()
+            for path in sorted(output.rglob("*")) if path.is_file()}  # fmt: skip
+
+
+def _outcome(folder: Path) -> Path:
+    """Returns the file in which the last run says what it came to."""
+    return folder / "out" / outcome_file(GIVEN["BeginRebuild"][0])
+
+
+def _again(step: str) -> str:
+    """Runs a step once more, as somebody does of whom the engine knows nothing; returns its complaint."""
+    try:
+        ORIGINAL[step](*GIVEN[step])
+    except ShardwrightError as error:
+        return error.message
+    return ""
+
+
+def _whole_job_again(folder: Path) -> None:
+    """Runs the whole job with the same description, as Flink does that lost a worker."""
+    task: RebuildTask = GIVEN["BeginRebuild"][0]
+    request = make_request(_settings(folder), with_output=True)
+    run_pipeline(
+        lambda pipeline: build_rebuild(pipeline, task, request), as_beam_options(["--runner=FnApiRunner"])
+    )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    return {"input": str(folder / "in"), "output": str(folder / "out"), "shards": 4, "resize": 16}
+
+
+def _check(folder: Path, made: str, versions: int) -> None:
+    """Checks that a version of thirteen images was published, and nothing is left of its making."""
+    assert _states(folder) == [PUBLISHED] * versions and _latest(folder) == made
+    assert all(record.finished for record in list_versions(str(folder / "out")))
+    assert validate(str(folder / "out")).sound and not (folder / "out" / "lease.json").exists()
+    record = list_versions(str(folder / "out"))[-1]
+    assert (record.version, record.records) == (made, 13)
+    assert not list((folder / "out").rglob("*.tmp")) and (folder / "out" / "index.html").exists()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_is_run_again_at_once(step: str, folder: Path) -> None:
+    before = _latest(folder)
+    TIMES[step] = 3
+    made = _rebuild(folder)
+    assert made.outcome["state"] == "success" and made.outcome["records"] == 13
+    assert made.outcome["work"]["converted"] == 1 and made.outcome["previous"] == before
+    assert _told(folder) == ["success", "success"]
+    _check(folder, made.version, 2)
+
+
+def test_a_shard_that_is_written_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, old = _WriteShard.process, _everything(folder)
+
+    def process(self: Any, *arguments: Any) -> Iterator[Any]:
+        yield from self._finished()  # the shard before
+        for _ in range(2):  # of which the engine lost what came of it
+            list(real(self, *arguments))
+            list(self._finished())
+        yield from real(self, *arguments)
+
+    monkeypatch.setattr(_WriteShard, "process", process)
+    made = _rebuild(folder)
+    assert made.outcome["work"]["reused_shards"] == 4  # its own among them
+    _check(folder, made.version, 2)
+    now = _everything(folder)  # shards of both have two names on this disk
+    changing = ("index.html", "latest.json", "metrics.prom")
+    assert {name: now[name] for name in old if name not in changing} == {
+        name: data for name, data in old.items() if name not in changing
+    }
+
+
+def test_a_worker_that_nobody_waits_for_any_more(folder: Path) -> None:
+    made = _rebuild(folder)
+    before = _everything(folder)
+    for step in STEPS:
+        assert _again(step) == ""
+        assert _everything(folder) == before, step
+    _check(folder, made.version, 2)
+    assert _told(folder) == ["success", "success"]
+
+
+def test_such_a_worker_when_the_next_version_is_there(folder: Path) -> None:
+    _rebuild(folder)
+    held = dict(GIVEN)
+    _add(folder, "newer")
+    _rebuild(folder)
+    before = _everything(folder)
+    GIVEN.update(held)
+    for step in STEPS:
+        assert _again(step) == ""
+        assert _everything(folder) == before, step
+
+
+def test_such_a_worker_while_the_next_rebuild_is_at_work(folder: Path) -> None:
+    _rebuild(folder)
+    _outcome(folder).unlink()  # as if it had died before the end
+    lease = folder / "out" / "lease.json"
+    lease.write_text(Lease("next", "20990101T000000Z", renewed=time.time()).dumps())
+    before = _everything(folder)
+    for step in STEPS:
+        said = _again(step)
+        after = _everything(folder)
+        changed = {name for name in before if before[name] != after.get(name)}
+        assert changed <= {"index.html", "metrics.prom"}, step
+        assert step != "BeginRebuild" or "is at work" in said
+
+
+def test_such_a_worker_does_not_take_back_a_rollback(folder: Path) -> None:
+    old, made = _latest(folder), _rebuild(folder).version
+    _outcome(folder).unlink()
+    rollback(folder / "out")
+    for step in STEPS:
+        _again(step)
+        assert _states(folder) == [PUBLISHED, WITHDRAWN] and _latest(folder) == old, step
+    rollback(folder / "out", made)
+    assert _latest(folder) == made and validate(str(folder / "out")).sound
+
+
+def test_such_a_worker_does_not_refuse_what_was_accepted(folder: Path) -> None:
+    with pytest.raises(DataRefused):
+        _rebuild(folder, "gates: {max_count_drop: 0.1, expect: {max_images: 5}}")
+    made = list_versions(str(folder / "out"))[-1]
+    assert made.state is REFUSED and _told(folder)[-1] == "refused"
+    accept(f"{folder}/out@{made.version}", accept="all")
+    for _ in range(2):
+        for step in STEPS:
+            _again(step)
+        _outcome(folder).unlink(missing_ok=True)
+    assert _states(folder) == [PUBLISHED] * 2 and _latest(folder) == made.version
+    assert validate(str(folder / "out")).records == 13
+
+
+@pytest.mark.parametrize("step", ["BeginRebuild", "FinishRebuild"])
+def test_a_run_without_changes(step: str, folder: Path) -> None:
+    made = _rebuild(folder)
+    TIMES[step] = 3
+    assert not _rebuild(folder).changed
+    before = _everything(folder)
+    _again(step)
+    assert _everything(folder) == before and _told(folder) == ["success", "success", "no_change"]
+    _add(folder, "newer")
+    held = dict(GIVEN)
+    assert _rebuild(folder).outcome["previous"] == made.version
+    before = _everything(folder)
+    GIVEN.update(held)
+    _again(step)
+    assert _everything(folder) == before
+
+
+def test_the_whole_job_again_after_its_end(folder: Path) -> None:
+    made = _rebuild(folder)
+    before = _everything(folder)
+    _whole_job_again(folder)
+    assert _everything(folder) == before and _told(folder) == ["success", "success"]
+    _check(folder, made.version, 2)
+    assert not _rebuild(folder).changed
+    before = _everything(folder)
+    _whole_job_again(folder)
+    assert _everything(folder) == before and _told(folder)[2:] == ["no_change"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_whole_job_again_when_a_worker_died(
+    step: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flink begins anew with all of a job, whose launcher has noticed nothing."""
+    old = _latest(folder)
+    DIES[step] = 1
+    real = run_pipeline
+
+    def run(build: Callable[[Any], None], options: Any) -> Any:
+        try:
+            return real(build, options)
+        except EngineError:
+            _add(folder, "meanwhile")  # which makes shards that are there already others
+            return real(build, options)
+
+    monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
+    made = _rebuild(folder)
+    assert not DIES[step] and made.changed and made.outcome["previous"] == old
+    assert _told(folder) == ["success", "success"] and _states(folder) == [PUBLISHED] * 2
+    late = step in ("BeginRebuild", "CommitVersion")
+    assert validate(str(folder / "out")).records == made.outcome["records"] == 13 + late
+    assert _latest(folder) == made.version and not (folder / "out" / "lease.json").exists()
+    assert _rebuild(folder).changed is not late
+
+
+def test_the_whole_job_again_when_a_gate_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = run_pipeline
+
+    def run(build: Callable[[Any], None], options: Any) -> Any:
+        with pytest.raises(DataRefused):
+            real(build, options)
+        return real(build, options)
+
+    monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
+    with pytest.raises(DataRefused, match="was refused"):
+        _rebuild(folder, "gates: {expect: {max_images: 5}}")
+    assert _states(folder) == [PUBLISHED, REFUSED] and _told(folder) == ["success", "refused"]
+
+
+def test_a_run_that_dies_between_its_gates_and_the_pointer(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = _latest(folder)
+    DIES["GateVersion"] = 1
+    with pytest.raises(EngineError, match="the worker died"):
+        _rebuild(folder)
+    (unseen,) = [record for record in list_versions(str(folder / "out")) if record.is_unseen]
+    assert _latest(folder) == old and unseen.state is PUBLISHED
+    assert cli.main(["versions", f"{folder}/out"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if unseen.version in line]
+    assert "passed, not published" in line
+    made = _rebuild(folder)
+    assert made.outcome["work"]["reused_shards"] == 4 and made.outcome["previous"] == old
+    assert unseen.version not in [record.version for record in list_versions(str(folder / "out"))]
+    _check(folder, made.version, 2)
+
+
+def test_such_a_version_that_somebody_publishes(folder: Path) -> None:
+    DIES["GateVersion"] = 1
+    with pytest.raises(EngineError, match="the worker died"):
+        _rebuild(folder)
+    unseen = list_versions(str(folder / "out"))[-1]
+    accept(f"{folder}/out@{unseen.version}")
+    assert not _rebuild(folder).changed
+    _check(folder, unseen.version, 2)
+
+
+def test_a_run_that_dies_when_the_pointer_is_switched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*_: Any) -> None:
+        raise EngineError("the worker died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finish, "mark_published", die)
+        with pytest.raises(EngineError, match="the worker died"):
+            _rebuild(folder)
+    latest = list_versions(str(folder / "out"))[-1]
+    assert _latest(folder) == latest.version and latest.is_unseen
+    assert not _rebuild(folder).changed
+    _check(folder, latest.version, 2)
+
+
+def test_a_rebuild_that_comes_too_late_leaves_no_lease(folder: Path) -> None:
+    _rebuild(folder)
+    held = GIVEN["BeginRebuild"][0]
+    _add(folder, "newer")
+    _rebuild(folder)
+    (folder / "out" / outcome_file(held)).unlink()  # as if it had died before the end
+    with pytest.raises(EngineError, match="run again"):
+        ORIGINAL["BeginRebuild"](held)
+    assert not (folder / "out" / "lease.json").exists()

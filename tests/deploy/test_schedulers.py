@@ -1,0 +1,312 @@
+"""What is for systemd, cron, Kubernetes and Cloud Scheduler: what reads it takes it, and the parts fit."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from conftest import ROOT
+from google_apis import check, check_launch, launch_path
+
+from shardwright.pipelines import cli
+from shardwright.pipelines.job_file import read_job
+from shardwright.schemas.codes import ExitCode
+
+DEPLOY = ROOT / "deploy"
+SYSTEMD = DEPLOY / "systemd"
+SCHEDULE = DEPLOY / "cloud_scheduler" / "schedule.sh"
+DAY_SECONDS = 86_400
+#: What the same again would not change.
+FINAL = {ExitCode.REFUSED, ExitCode.USAGE}
+
+needs_systemd = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed (Debian: systemd)"
+)
+
+
+def unit(name: str) -> dict[str, list[str]]:
+    """Returns what a unit says: key -> its values."""
+    found: dict[str, list[str]] = {}
+    for line in (SYSTEMD / name).read_text().splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    """The units, with commands that are there."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for path in [*SYSTEMD.glob("*.service"), *SYSTEMD.glob("*.timer")]:
+        text = re.sub(r"/opt/shardwright/bin/\w+", str(program), path.read_text())
+        (tmp_path / path.name).write_text(text)
+    return tmp_path
+
+
+def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["systemd-analyze", *arguments], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+
+
+@needs_systemd
+def test_systemd_takes_the_units(units: Path) -> None:
+    names = ["shardwright-rebuild@pets.service", "shardwright-rebuild@pets.timer"]
+    names.append("shardwright-alert@shardwright-rebuild@pets.service.service")
+    done = analyze(units, "verify", *(f"./{name}" for name in names))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@needs_systemd
+def test_the_check_of_the_units_sees_a_mistake(units: Path) -> None:
+    path = units / "shardwright-rebuild@.service"
+    path.write_text(path.read_text().replace("ProtectSystem=strict", "ProtectSystem=strictly"))
+    assert "strictly" in analyze(units, "verify", "./shardwright-rebuild@pets.service").stderr
+
+
+@needs_systemd
+def test_the_timer_elapses_every_day(units: Path) -> None:
+    (when,) = unit("shardwright-rebuild@.timer")["OnCalendar"]
+    done = analyze(units, "calendar", "--iterations=3", "--base-time=2026-03-28 12:00:00 UTC", when)
+    assert done.returncode == 0
+    found = re.findall(r"2026-(\d\d-\d\d) 02:00:00 UTC", done.stdout)
+    assert list(dict.fromkeys(found)) == ["03-29", "03-30", "03-31"]
+
+
+@needs_systemd
+def test_the_service_may_do_little_else(units: Path) -> None:
+    done = analyze(units, "security", "--offline=true", "./shardwright-rebuild@pets.service")
+    (exposure,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert float(exposure) < 4
+
+
+def test_the_service_goes_by_the_exit_codes() -> None:
+    said = unit("shardwright-rebuild@.service")
+    assert {int(code) for code in said["RestartPreventExitStatus"][0].split()} == FINAL
+    assert said["SuccessExitStatus"] == [str(int(ExitCode.INTERRUPTED))] and "KillSignal" not in said
+    assert said["Restart"] == ["on-failure"] and said["Type"] == ["oneshot"]
+    (hours,) = re.fullmatch(r"(\d+)h", said["TimeoutStartSec"][0]).groups()  # type: ignore[union-attr]
+    assert int(hours) * 3600 < DAY_SECONDS
+    (alert,) = said["OnFailure"]
+    assert (SYSTEMD / alert.replace("%n", "")).exists()
+
+
+def cron_line() -> tuple[dict[str, str], list[str], str]:
+    """Returns cron's variables, the five fields and the user, and the command as the shell gets it."""
+    variables, entries = {}, []
+    for line in (DEPLOY / "cron" / "shardwright").read_text().splitlines():
+        if match := re.fullmatch(r"([A-Z]+)=(\S+)", line):
+            variables[match[1]] = match[2]
+        elif line and not line.startswith("#"):
+            entries.append(line)
+    (entry,) = entries
+    *fields, command = entry.split(maxsplit=6)
+    assert not re.search(r"(?<!\\)%", command), "cron makes a line break of it"
+    return variables, fields, command.replace("\\%", "%")
+
+
+def dry_run_of_cron() -> str | None:
+    """Returns the option with which crontab only checks a table; None if there is no crontab that can."""
+    if not shutil.which("crontab"):
+        return None
+    usage = subprocess.run(["crontab", "-h"], capture_output=True, text=True, timeout=30)
+    match = re.search(r"^\s*(-[nT])\b.*(dry run|[Tt]est)", usage.stdout + usage.stderr, re.MULTILINE)
+    return match[1] if match else None
+
+
+def test_cron_takes_the_line(tmp_path: Path) -> None:
+    text = (DEPLOY / "cron" / "shardwright").read_text()
+    variables, (minute, hour, *days, user), _ = cron_line()
+    assert text.endswith("\n"), "cron ignores a last line without end"
+    assert int(minute) in range(60) and int(hour) in range(24) and days == ["*"] * 3
+    assert user == "shardwright" and {"PATH", "MAILTO", "SHELL"} <= set(variables)
+    if (dry := dry_run_of_cron()) is not None:  # which is for tables of users, without their column
+        table = tmp_path / "table"
+        table.write_text(re.sub(r"(?m)^(17 2 \* \* \*) shardwright", r"\1", text))
+        assert subprocess.run(["crontab", dry, table], capture_output=True, timeout=30).returncode == 0
+        table.write_text(table.read_text().replace("17 2", "17 24"))
+        assert subprocess.run(["crontab", dry, table], capture_output=True, timeout=30).returncode != 0
+
+
+@pytest.mark.parametrize(("code", "says"), [(0, ""), (1, "exit code 1"), (3, "exit code 3")])
+def test_cron_mails_only_what_failed(code: int, says: str, tmp_path: Path) -> None:
+    variables, _, command = cron_line()
+    program = tmp_path / "shardwright"
+    program.write_text(f'#!/bin/sh\necho "{{}}" "$@"\necho the reason >&2\nexit {code}\n')
+    program.chmod(0o755)
+    environment = variables | {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOGS": str(tmp_path)}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, timeout=30
+    )
+    (log,) = tmp_path.glob("pets-[1-7].log")
+    assert log.read_text() == "{} rebuild --job /etc/shardwright/pets.yaml --log_format json\nthe reason\n"
+    assert done.stderr == "" and says in done.stdout
+    assert bool(done.stdout) == bool(code) == ("the reason" in done.stdout)
+
+
+@pytest.fixture(scope="module")
+def manifests() -> dict[str, Any]:
+    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / "cronjob.yaml").read_text())
+    return {document["kind"]: document for document in documents}
+
+
+@pytest.mark.parametrize("version", ["1.31", "1.34", kubernetes_validate.latest_version()])
+def test_kubernetes_takes_the_manifests(version: str, manifests: dict[str, Any]) -> None:
+    for manifest in manifests.values():
+        kubernetes_validate.validate(manifest, version, strict=True)
+    wrong = json.loads(json.dumps(manifests["CronJob"]))
+    wrong["spec"]["jobTemplate"]["spec"]["template"]["spec"]["restartpolicy"] = "Never"
+    with pytest.raises(kubernetes_validate.ValidationError, match="restartpolicy"):
+        kubernetes_validate.validate(wrong, version, strict=True)
+
+
+def test_the_cron_job_goes_by_the_exit_codes(manifests: dict[str, Any]) -> None:
+    spec = manifests["CronJob"]["spec"]
+    job = spec["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    assert spec["concurrencyPolicy"] == "Forbid" and job["activeDeadlineSeconds"] < DAY_SECONDS
+    assert pod["restartPolicy"] == "Never", "a podFailurePolicy demands it"
+    final = job["podFailurePolicy"]["rules"][0]
+    assert final["action"] == "FailJob" and final["onExitCodes"]["operator"] == "In"
+    assert set(final["onExitCodes"]["values"]) == FINAL
+    assert final["onExitCodes"]["containerName"] == container["name"]
+
+
+def test_the_parts_of_the_cron_job_fit_together(manifests: dict[str, Any], tmp_path: Path) -> None:
+    pod = manifests["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["serviceAccountName"] == manifests["ServiceAccount"]["metadata"]["name"]
+    places = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert set(places.values()) == set(volumes)
+    folder, _, file = container["command"][container["command"].index("--job") + 1].rpartition("/")
+    assert volumes[places[folder]]["configMap"] == {"name": manifests["ConfigMap"]["metadata"]["name"]}
+    assert {item["value"] for item in container["env"]} <= set(places), "the rest cannot be written to"
+    (tmp_path / file).write_text(manifests["ConfigMap"]["data"][file])
+    job = read_job(str(tmp_path / file), environ={})
+    wait = container["command"][container["command"].index("--wait") + 1]
+    assert float(wait) > job.lease_minutes, "or the lease of a pod that was killed outlasts the next one"
+
+
+def test_the_command_knows_what_the_schedulers_tell_it(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [*SYSTEMD.glob("*.service"), DEPLOY / "cron" / "shardwright", *DEPLOY.glob("airflow/*.py")]
+    texts.append(DEPLOY / "kubernetes" / "cronjob.yaml")
+    lines = [line for path in texts for line in path.read_text().splitlines()]
+    calls = [line for line in lines if re.search(r"shardwright\S*\W+rebuild\b.*--job", line)]
+    assert len(calls) == 4, "systemd, cron, Kubernetes and Airflow"
+    with pytest.raises(SystemExit):
+        cli.main(["rebuild", "--help"])
+    known = set(re.findall(r"--\w+", capsys.readouterr().out))
+    told = {option for line in calls for option in re.findall(r"--\w+", line)}
+    assert told == {"--job", "--log_format", "--wait"} and told <= known
+
+
+#: What schedule.sh needs, and one of everything else.
+PLACES = {
+    "PROJECT": "my-project", "REGION": "europe-west1", "BUCKET": "my-bucket",
+    "TEMPLATE": "gs://my-bucket/templates/shardwright.json", "JOB": "gs://my-bucket/jobs/pets.yaml",
+    "SERVICE_ACCOUNT": "w@my-project.iam.gserviceaccount.com",
+}  # fmt: skip
+MORE = {"MAX_WORKERS": "7", "SUBNETWORK": "regions/europe-west1/subnetworks/s", "DISK_GB": "90",
+        "NAME": "n-1", "SCHEDULER_ACCOUNT": "s@x.com", "SCHEDULE": "5 1 * * 1-5"}  # fmt: skip
+
+
+def schedule(
+    tmp_path: Path, *arguments: str, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "gcloud").write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
+    (tmp_path / "gcloud").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    return subprocess.run(
+        [SCHEDULE, *arguments], env=path | environment, capture_output=True, text=True, timeout=30
+    )
+
+
+@pytest.mark.parametrize("more", [{}, MORE], ids=["least", "all"])
+def test_dataflow_takes_what_cloud_scheduler_sends(more: dict[str, str], tmp_path: Path) -> None:
+    done = schedule(tmp_path, "body", environment=PLACES | more)
+    assert done.returncode == 0, done.stderr
+    body = json.loads(done.stdout)
+    check_launch(body)
+    launched = body["launchParameter"]
+    assert launched["parameters"]["job"] == PLACES["JOB"]
+    assert launched["jobName"] == more.get("NAME", "shardwright-pets")
+    assert launched["environment"].get("maxWorkers") == (7 if more else None)
+    assert launched["environment"].get("subnetwork") == more.get("SUBNETWORK")
+    body["launchParameter"]["environment"]["maxWorker"] = 7
+    with pytest.raises(jsonschema.ValidationError, match="maxWorker"):
+        check_launch(body)
+
+
+@pytest.mark.parametrize("action", ["create", "update"])
+def test_cloud_scheduler_takes_the_schedule(action: str, tmp_path: Path) -> None:
+    done = schedule(tmp_path, action, environment=PLACES | MORE)
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split("\0")[:-1]
+    assert words[:5] == ["scheduler", "jobs", action, "http", "n-1"]
+    options = dict(zip(words[5::2], words[6::2], strict=True))
+    # Of the two, each knows one: create sets headers, update changes them.
+    header = options.pop({"create": "--headers", "update": "--update-headers"}[action])
+    name, _, value = header.partition("=")
+    account, scope = options["--oauth-service-account-email"], options["--oauth-token-scope"]
+    body = options["--message-body"]
+    job = {
+        "name": f"projects/{options['--project']}/locations/{options['--location']}/jobs/n-1",
+        "schedule": options["--schedule"],
+        "timeZone": options["--time-zone"],
+        "attemptDeadline": options["--attempt-deadline"],
+        "retryConfig": {
+            "retryCount": int(options["--max-retry-attempts"]),
+            "minBackoffDuration": options["--min-backoff"],
+        },
+        "httpTarget": {
+            "uri": options["--uri"],
+            "httpMethod": options["--http-method"],
+            "headers": {name: value},
+            "body": base64.b64encode(body.encode()).decode(),
+            "oauthToken": {"serviceAccountEmail": account, "scope": scope},
+        },
+    }
+    check("cloudscheduler.v1", "Job", job)
+    assert options["--uri"] == launch_path("my-project", "europe-west1")
+    assert (options["--schedule"], options["--time-zone"]) == (MORE["SCHEDULE"], "Etc/UTC")
+    assert account == MORE["SCHEDULER_ACCOUNT"] and header == "Content-Type=application/json"
+    check_launch(json.loads(body))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "says"),
+    [
+        ((), {}, "say create, update or body"),
+        (("delete",), {}, "say create, update or body"),
+        (("body", "more"), {}, "say create, update or body"),
+        (("body",), {"JOB": ""}, "JOB is not set"),
+        (("body",), {"JOB": "pets.yaml"}, "pets.yaml is no object in a bucket"),
+        (("body",), {"TEMPLATE": "gs://b"}, "gs://b is no object in a bucket"),
+        (("body",), {"JOB": 'gs://b/x", "y": ".yaml', "NAME": "n"}, "has a quote"),
+        (("body",), {"PROJECT": "a\nb"}, "has a quote, a backslash or a line break"),
+        (("body",), {"PROJECT": "a\\u"}, "has a quote, a backslash or a line break"),
+        (("body",), {"JOB": "gs://b/My_Pets.yaml"}, "NAME is shardwright-My_Pets"),
+        (("body",), {"MAX_WORKERS": "7, 8"}, "whole numbers"),
+    ],
+)
+def test_the_schedule_says_what_is_wrong(
+    arguments: tuple[str, ...], changes: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    done = schedule(tmp_path, *arguments, environment=PLACES | changes)
+    assert done.returncode == 2 and says in done.stderr and done.stdout == ""
+    assert os.access(SCHEDULE, os.X_OK)
