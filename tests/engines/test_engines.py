@@ -1,9 +1,11 @@
-"""Convert and validate on Prism and Flink: the bytes, codes and sentences of the in-process runner."""
+"""Convert, validate and rebuild on Prism and Flink: bytes, codes and sentences of the in-process runner."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +30,7 @@ ENGINES = ROOT / "build" / "engines"
 SETTINGS = (
     "--resize=64", "--splits=train=0.6,validation=0.2,test=0.2", "--shards=train=3,validation=1,test=1",
 )  # fmt: skip
+PROCESSES = ["--runner=DirectRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 RESTARTS = """\
 restart-strategy:
   type: fixed-delay
@@ -174,6 +177,73 @@ def test_refusals_have_the_same_code_and_sentence(engine: list[str], tmp_path: P
         assert complaints[0] == complaints[1] != ""
 
 
+def lease_pids(output: Path, ended: threading.Event, pids: set[int]) -> None:
+    """Notes which process each lease names that it sees."""
+    while not ended.wait(0.005):
+        with contextlib.suppress(OSError, ValueError):  # there is none just now
+            pids.add(json.loads((output / "lease.json").read_text())["pid"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param("prism", marks=pytest.mark.prism),
+        pytest.param("flink", marks=pytest.mark.flink),
+        "processes",
+    ],
+)
+def test_rebuilds_are_those_of_the_in_process_runner(
+    way: str, request: pytest.FixtureRequest, tmp_path: Path, run: Run
+) -> None:
+    engine = PROCESSES if way == "processes" else request.getfixturevalue(way)
+    source, pids, ended = tmp_path / "in", set[int](), threading.Event()
+    shutil.copytree(PHOTOS, source)
+    outputs = {tmp_path / "here": [], tmp_path / "there": engine}
+    job = tmp_path / "job.yaml"
+    job.write_text("gates: {max_count_drop: 0.5}\n")
+    watch = threading.Thread(target=lease_pids, args=(tmp_path / "there", ended, pids))
+    watch.start()
+
+    def rebuilt(*options: str) -> list[tuple[int, str, str]]:
+        """Rebuilds both; returns the codes, the sentences without names, and what readers get."""
+        made = []
+        for output, runner in outputs.items():
+            code, complaint = run(
+                "rebuild", "--job", job, "--input", source, "--output", output, *SETTINGS, *options, *runner
+            )
+            latest = json.loads((output / "latest.json").read_text())
+            said = re.sub(r"\d{8}T\d{6}Z", "V", complaint).replace(str(output), "OUT")
+            made.append((code, said, latest["fingerprint"]))
+            assert latest["fingerprint"] == fingerprint(output / "versions" / latest["version"])
+            assert not (output / "lease.json").exists()
+        return made
+
+    first = rebuilt()
+    altered = next(source.glob("birds/*"))
+    altered.write_bytes(next(source.glob("fruit/*")).read_bytes())
+    second, third, fourth = rebuilt(), rebuilt(), rebuilt("--limit=10")
+    ended.set()
+    watch.join()
+    for made in (first, second, third, fourth):
+        assert made[0] == made[1]
+    assert [made[0][0] for made in (first, second, third, fourth)] == [0, 0, 0, 1]
+    assert "was refused" in fourth[0][1]
+    assert first[0][2] != second[0][2] == third[0][2] == fourth[0][2]
+    names = [[path.name for path in sorted((output / "versions").iterdir())] for output in outputs]
+    assert [len(versions) for versions in names] == [3, 3]
+    work = ("shards", "reused_shards", "copied", "converted", "quarantined")
+    for here, there in zip(*names, strict=True):
+        found = [tmp_path / "here" / "versions" / here, tmp_path / "there" / "versions" / there]
+        assert_same(*found)
+        records = [json.loads((version / "version.json").read_text()) for version in found]
+        for name in ("state", "records", "findings", "changes"):
+            assert records[0][name] == records[1][name]
+        assert [records[0]["work"][name] for name in work] == [records[1]["work"][name] for name in work]
+    # A job on Flink goes on without its launcher, whose end says nothing therefore.
+    assert pids == ({0} if way == "flink" else {os.getpid()})
+
+
 @pytest.mark.slow
 @pytest.mark.flink
 def test_flink_starts_its_job_server_and_gets_its_options(
@@ -196,7 +266,7 @@ def kill_workers(pool: subprocess.Popen[bytes], output: Path, killed: list[int])
     """Kills the workers as soon as a first shard is finished."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
-        if any(output.glob("_shards/*.jsonl.gz")):
+        if any(output.rglob("_shards/*.jsonl.gz")):
             for worker in children(pool):
                 worker.kill()
                 killed.append(worker.pid)
@@ -233,3 +303,35 @@ def test_a_killed_worker_costs_time_and_no_byte(
     assert json.loads((output / "_work" / "outcome.json").read_text())["reused_shards"] >= 1
     assert run(*command, "--output", truth)[0] == 0
     assert_same(output, truth)
+
+
+@pytest.mark.slow
+@pytest.mark.flink
+def test_a_rebuild_goes_on_when_its_workers_are_killed(
+    flink: list[str], many_photos: Path, tmp_path: Path, run: Run
+) -> None:
+    output, truth = tmp_path / "out", tmp_path / "truth"
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "config.yaml").write_text(RESTARTS)
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        f"input: {many_photos}\nresize: 64\nshards: 6\nhooks:\n"
+        f"  on_any: {{command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> {tmp_path}/told']}}\n"
+    )
+    killed: list[int] = []
+    with worker_pool(tmp_path) as (port, pool):
+        options = [
+            *flink, "--environment_type=EXTERNAL", f"--environment_config=localhost:{port}",
+            f"--flink_conf_dir={tmp_path / 'conf'}",
+        ]  # fmt: skip
+        killer = threading.Thread(target=kill_workers, args=(pool, output, killed))
+        killer.start()
+        code, complaint = run("rebuild", "--job", job, "--output", output, *options)
+        killer.join()
+    assert killed and (code, complaint) == (0, "")
+    (version,) = (output / "versions").iterdir()
+    record = json.loads((version / "version.json").read_text())
+    assert record["state"] == "published" and record["work"]["reused_shards"] >= 1
+    assert (tmp_path / "told").read_text() == "success\n" and not (output / "lease.json").exists()
+    assert run("rebuild", "--job", job, "--output", truth)[0] == 0
+    assert_same(version, next((truth / "versions").iterdir()))
