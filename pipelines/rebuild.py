@@ -29,8 +29,8 @@ from shardwright.pipelines.prepare import (
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import (
     description_of,
+    ended_in_order,
     exit_code_of,
-    interrupted_by_sigterm,
     quiet_engine,
     run_pipeline,
     without_resume,
@@ -359,7 +359,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             events.failed(message, code)
         return log_format == "json"
 
-    with interrupted_by_sigterm():
+    with ended_in_order():
         return exit_code_of(command, lambda: verbose, complain=complain)
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from shardwright.pipelines.options import DEFAULT_RUNNER
@@ -291,20 +292,38 @@ def _as_known(error: Exception) -> ShardwrightError:
 
 
 @contextlib.contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """Has what schedulers send to end a job do the same as Ctrl-C, so that it leaves in order."""
+def ended_in_order() -> Iterator[None]:
+    """Has what schedulers send to end a job do the same as Ctrl-C on a terminal, so that it leaves in order.
 
-    def interrupt(signum: int, frame: object) -> None:
-        raise KeyboardInterrupt("it was told to end (SIGTERM); run again.")
+    Ctrl-C reaches the workers of a job too, and Beam waits for them; what is sent to this process alone is
+    passed on to them.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        for child in _children():
+            with contextlib.suppress(OSError):
+                os.kill(child, signal.SIGINT)
+        raise KeyboardInterrupt("it was told to end; run again.")
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _children() -> list[int]:
+    """Returns the processes that this one has started, as far as the system tells."""
+    found, own = [], str(os.getpid())
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError):
+            if status.read_text(errors="replace").rpartition(")")[2].split()[1] == own:
+                found.append(int(status.parent.name))
+    return found
 
 
 def without_resume(message: str, resumable: bool = False) -> str:

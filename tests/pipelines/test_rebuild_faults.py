@@ -22,10 +22,11 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.rebuild import RebuildResult, rebuild
 from shardwright.pipelines.run import exit_code_of
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.lease import Lease
 from shardwright.schemas.version import LEASE_JSON, VersionState, is_version, next_version
 from shardwright.transforms import storage
+from shardwright.transforms.rebuild.begin import MOST_ABANDONED
 from shardwright.transforms.sources import class_folders
 from shardwright.transforms.versions.listing import list_versions
 
@@ -190,6 +191,37 @@ def test_signals(folder: Path, capsys: pytest.CaptureFixture[str], number: signa
     assert not (folder / "out" / LEASE_JSON).exists()
     assert _rebuild(folder).changed
     _check_sound(folder, 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_for_the_launcher_alone_ends_its_workers_too(folder: Path, number: signal.Signals) -> None:
+    make_tree(folder / "in", 600)
+    command = [sys.executable, "-m", "shardwright.pipelines.rebuild", f"--input={folder}/in", "--shards=40"]
+    command += [f"--output={folder}/out", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    command += ["--runner=DirectRunner", "--resize=500", "--image_format=png"]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as job:
+        deadline = time.monotonic() + 60
+        while not list((folder / "out" / "versions").glob("*/_shards/*")) or len(versions(folder)) < 2:
+            assert job.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        job.send_signal(number)
+        assert job.wait(60) == 130
+        said = job.stderr.read() if job.stderr else ""
+    assert "shardwright: interrupted; " in said and "Traceback" not in said
+    assert not (folder / "out" / LEASE_JSON).exists()
+
+
+def versions(folder: Path) -> list[Path]:
+    return list((folder / "out" / "versions").glob("*"))
+
+
+def test_failed_runs_do_not_pile_up(folder: Path) -> None:
+    for path in (folder / "in").rglob("*.*"):
+        path.write_bytes(b"no picture")
+    for _ in range(MOST_ABANDONED + 3):
+        with pytest.raises(DataRefused):
+            _rebuild(folder)
+    assert len(versions(folder)) <= 1 + MOST_ABANDONED + 1
 
 
 def test_a_failure_is_told(folder: Path) -> None:

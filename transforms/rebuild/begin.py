@@ -22,6 +22,10 @@ from shardwright.transforms.report.version_view import shell_word
 from shardwright.transforms.shards.earlier import Earlier, EarlierBuild
 from shardwright.transforms.versions.listing import list_versions, mark_published, read_version_record
 from shardwright.transforms.versions.pointer import read_pointer
+from shardwright.transforms.versions.retention import remove_version
+
+#: Versions that runs left unfinished, the newest, of which finished shards are taken over.
+MOST_ABANDONED = 3
 
 
 class Begun(NamedTuple):
@@ -83,6 +87,11 @@ def begin(task: RebuildTask) -> Begun:
             return Begun(own.previous, tag if latest == own.previous else None, ended=True)
         if not _write_building(task, latest):
             raise EngineError(f"Version {task.version} was made by another worker meanwhile; run again.")
+        abandoned = [record.version for record in others if is_abandoned(record, latest)]
+        # Each failure leaves one, and only an end in order removes them.
+        for version in abandoned[:-MOST_ABANDONED]:
+            remove_version(task.output, version)
+        others = [record for record in others if record.version not in abandoned[:-MOST_ABANDONED]]
     dataset, missing = _latest(task.output, latest)
     for record in others:
         if found and record.version == latest and record.is_unseen:
@@ -94,7 +103,7 @@ def begin(task: RebuildTask) -> Begun:
         missing=missing,
         # Its own first: an engine that lost a worker has the shards made again that are there already.
         offering=(task.directory, *_offering(task.output, others, latest)),
-        abandoned=tuple(record.version for record in others if is_abandoned(record, latest)),
+        abandoned=tuple(abandoned[-MOST_ABANDONED:]),
         withdrawn=tuple(
             (record.fingerprint, record.version)
             for record in others
