@@ -43,7 +43,7 @@ from shardwright.schemas.job import JobFile
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.settings_values import setting_fields
-from shardwright.schemas.version import next_version, version_path
+from shardwright.schemas.version import VersionRecord, next_version, version_path
 from shardwright.transforms import storage
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.begin import is_overtaken
@@ -252,14 +252,19 @@ def _run(task: RebuildTask, request: Request, beam_options: Any, progress: bool)
     except (ShardwrightError, KeyboardInterrupt) as error:
         if isinstance(error, ShardwrightError):
             error = type(error)(without_resume(error.message))
-        outcome = None
-        with contextlib.suppress(ShardwrightError):
+        outcome, records = None, None  # a storage that is gone tells neither
+        try:
             outcome = read_outcome(task)
-        if isinstance(error, EngineError) and is_overtaken(task, list_versions(task.output)):
+            records = list_versions(task.output)
+        except EngineError:
+            pass
+        except ShardwrightError:
+            records = []
+        if isinstance(error, EngineError) and records is not None and is_overtaken(task, records):
             release(task.output, task.holder)
             error = _Overtaken(error.message)
         elif outcome is None and not isinstance(error, NotRun):
-            _clean_up(task, error)
+            _clean_up(task, error, records)
         if outcome is not None and outcome["exit_code"] == ExitCode.REFUSED:
             raise DataRefused(outcome["message"]) from error
         raise error
@@ -292,8 +297,16 @@ def _dies_with_launcher(beam_options: Any) -> bool:
     return runner.removesuffix("runner") in ("", "fnapi", "inprocess", "direct", "switchingdirect", "prism")
 
 
-def _clean_up(task: RebuildTask, error: ShardwrightError | KeyboardInterrupt) -> None:
-    """Does for a job that failed what it could not do itself."""
+def _clean_up(
+    task: RebuildTask, error: ShardwrightError | KeyboardInterrupt, records: list[VersionRecord] | None
+) -> None:
+    """Does for a job that failed what it could not do itself.
+
+    Args:
+      task: what should be rebuilt.
+      error: that ended it.
+      records: of all versions; None if the storage does not answer, and is not waited for again.
+    """
     from shardwright.transforms.rebuild.finish import fail
     from shardwright.transforms.versions.retention import remove_version
 
@@ -301,11 +314,10 @@ def _clean_up(task: RebuildTask, error: ShardwrightError | KeyboardInterrupt) ->
         if task.pid:  # else the job goes on
             release(task.output, task.holder)
         return
-    with contextlib.suppress(ShardwrightError):
-        made = [record for record in list_versions(task.output) if record.holder == task.holder]
-        if isinstance(error, UsageError) and made:  # nothing is worth going on with
-            remove_version(task.output, task.version)
-    fail(task, error)
+    if isinstance(error, UsageError) and any(record.holder == task.holder for record in records or ()):
+        with contextlib.suppress(ShardwrightError):
+            remove_version(task.output, task.version)  # nothing is worth going on with
+    fail(task, error, reachable=records is not None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

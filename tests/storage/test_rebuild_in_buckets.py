@@ -88,15 +88,34 @@ def test_a_storage_that_goes_away_in_the_middle(
         rebuild(**settings)
     assert _pointer(source)["version"] == first.version
     # Nobody could give the lease back; its holder is this very process, but another run of it.
-    second = rebuild(**settings, wait_minutes=0) if f"out/{LEASE_JSON}" not in source.names() else None
-    if second is None:
-        source.delete(f"out/{LEASE_JSON}")
-        second = rebuild(**settings)
+    source.delete(f"out/{LEASE_JSON}")
+    second = rebuild(**settings)
     assert second.outcome["work"]["converted"] == 0
     assert [record.version for record in list_versions(f"{source.url}/out")] == [
         first.version,
         second.version,
     ]
+
+
+def test_a_storage_that_is_gone_is_told(
+    source: Bucket, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.5)
+    job, told, gone = tmp_path / "job.yaml", tmp_path / "told.json", threading.Event()
+    job.write_text(
+        f"input: {source.url}/in\noutput: {source.url}/out\n"
+        f"hooks:\n  on_failure: {{command: [sh, -c, 'cat > {told}']}}\n"
+    )
+
+    def rule(request: Request) -> Fault | None:
+        if request.kind == "upload" and request.name.endswith(".tfrecord"):
+            gone.set()
+        return Fault("status", 503) if gone.is_set() else None
+
+    with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):
+        rebuild(job)
+    assert json.loads(told.read_text())["event"] == "failure"
 
 
 def test_a_pointer_that_somebody_moved_is_not_moved_on(source: Bucket, proxy: Proxy, tree: Path) -> None:

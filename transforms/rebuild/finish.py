@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -116,10 +117,15 @@ def finish(
     return _raise_refusal(outcome)
 
 
-def fail(task: RebuildTask, error: ShardwrightError) -> None:
+def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> None:
     """Tells who wants to know that a rebuild failed, and gives the lease back.
 
     Its version stays as it is, for the next run takes over what is finished of it.
+
+    Args:
+      task: what should be rebuilt.
+      error: that ended it.
+      reachable: whether the storage answers.
     """
     seconds = round(time.time() - task.started, 3)
     outcome = {
@@ -130,11 +136,14 @@ def fail(task: RebuildTask, error: ShardwrightError) -> None:
         "version": task.version,
         "seconds": seconds,
     }
-    if not isinstance(error, UsageError) and read_holder(task.output) in ("", task.holder):
-        run = RunMetrics(dataset_name(task.output), FAILURE, time.time(), seconds)
-        write_metrics(task.output, run)
     for warning in run_hooks(task.hooks.get(FAILURE, ()), FAILURE, outcome):
         stage(task, "warning", warning)
+    if not reachable:
+        return
+    with contextlib.suppress(ShardwrightError):
+        if not isinstance(error, UsageError) and read_holder(task.output) in ("", task.holder):
+            run = RunMetrics(dataset_name(task.output), FAILURE, time.time(), seconds)
+            write_metrics(task.output, run)
     release(task.output, task.holder)
 
 
