@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.pipelines.datasets import Target, read_dataset
+from shardwright.pipelines.datasets import Target
 from shardwright.schemas.dataset import RUN_JSON, WORK_DIR
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -20,6 +20,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.settings_values import setting_fields, settings_from
 from shardwright.transforms import storage
 from shardwright.transforms.checks.against.shard import Comparison
+from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 from shardwright.transforms.sources.source import Input

@@ -9,12 +9,13 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 
-from shardwright.schemas.dataset import DATASET_JSON, Dataset
+from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.version import version_name
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract, contract_of_plan, infer_contract
+from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.publish import repair_swap
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.sample import read_lazily
@@ -87,21 +88,6 @@ def _foreign_objects(pattern: str) -> list[str]:
         slashes = pattern.count("/")
         paths = (item.path for item in storage.list_objects(folder))
         return sorted(p for p in paths if p.count("/") == slashes and fnmatch.fnmatchcase(p, pattern))
-
-
-def read_dataset(directory: str) -> Dataset:
-    """Reads a dataset's `dataset.json`.
-
-    Raises:
-      UsageError: if it is no readable document.
-      EngineError: if it is there no more, or the storage failed.
-    """
-    path = storage.join(directory, DATASET_JSON)
-    with storage.faults("read", path):
-        try:
-            return Dataset.from_bytes(storage.read_bytes(path), path)
-        except FileNotFoundError:  # it was there when the command began
-            raise storage.changed(path) from None
 
 
 def contract_of(target: Target) -> Contract:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.datasets import read_dataset
 from shardwright.pipelines.drift_tables import print_drift
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
@@ -20,13 +19,14 @@ from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import ExitCode, Severity
-from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset, is_about
+from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset
 from shardwright.schemas.drift import Described, Drift, Previous, drift_between
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.thresholds import Refusal, Thresholds, check, parse_thresholds, thresholds_from
 from shardwright.schemas.version import version_name
 from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import read_dataset, read_measured
 from shardwright.transforms.publish import repair_swap
 from shardwright.transforms.result_files import write_result
 from shardwright.transforms.versions.pointer import located
@@ -242,18 +242,11 @@ def _with_measurements(described: Described) -> Described:
     """Adds what was measured in a dataset, as far as that is about this build of it."""
     found: list[Mapping[str, Any] | None] = []
     for file in (VALIDATION_JSON, STATISTICS_JSON):
-        path = storage.join(described.name, file)
-        with storage.faults("read", path):
-            try:
-                document = json.loads(storage.read_bytes(path))
-            except FileNotFoundError:
-                found.append(None)
-                continue
-            except (ValueError, RecursionError):
-                document = None
-        if not isinstance(document, Mapping):
-            raise UsageError(f"{printable(path)} is damaged; run shardwright validate again, or remove it.")
-        found.append(document if is_about(document, described.dataset.fingerprint) else None)
+        try:
+            found.append(read_measured(described.name, file, described.dataset.fingerprint))
+        except ValueError:
+            path = printable(storage.join(described.name, file))
+            raise UsageError(f"{path} is damaged; run shardwright validate again, or remove it.") from None
     validation, statistics = found
     return described._replace(validation=validation, statistics=statistics)
 

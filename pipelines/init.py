@@ -12,12 +12,12 @@ from shardwright.pipelines.job_sections import SCALARS
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import exit_code_of, quiet_engine
-from shardwright.pipelines.summary import quoted
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.job_template import NOT_OF_REBUILDS, job_text
 from shardwright.schemas.settings_values import setting_fields, settings_from
+from shardwright.schemas.shell import shell_word
 from shardwright.transforms import storage
 from shardwright.transforms.result_files import write_result
 from shardwright.transforms.sources.inputs import check_inputs
@@ -222,7 +222,7 @@ def _show(made: InitResult) -> None:
     for text in made.taken_for:
         print(f"  the input was taken for {printable(text)}")
     print(f"  {printable(made.path)} is written; look it over, then run:")
-    print(f"  shardwright rebuild --job {quoted(made.path)}")
+    print(f"  shardwright rebuild --job {shell_word(made.path)}")
 
 
 if __name__ == "__main__":

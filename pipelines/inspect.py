@@ -13,7 +13,6 @@ from shardwright.pipelines.datasets import (
     Target,
     contract_of,
     foreign_files,
-    read_dataset,
     resolve_target,
 )
 from shardwright.pipelines.record_values import shown, values_of
@@ -30,6 +29,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import format_size, parse_int
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract, contract_of_plan
+from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.records.framing import Damage
 from shardwright.transforms.records.sample import read_lazily
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.datasets import read_dataset
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published
 from shardwright.pipelines.run import exit_code_of, quiet_engine
@@ -19,8 +18,10 @@ from shardwright.pipelines.versions import output_of, read_versions, redraw_inde
 from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.errors import DataRefused, UsageError, nearest
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState, split_version
-from shardwright.transforms.report.version_view import accept_command, is_accepted, shell_word
+from shardwright.transforms.dataset_files import read_dataset
+from shardwright.transforms.report.version_view import accept_command, is_accepted
 from shardwright.transforms.versions.listing import no_such_version, write_version_record
 from shardwright.transforms.versions.pointer import located, switch_pointer
 

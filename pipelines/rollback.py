@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.datasets import read_dataset
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.run import exit_code_of, quiet_engine
 from shardwright.pipelines.tables import console
@@ -18,6 +17,7 @@ from shardwright.pipelines.versions import output_of, read_versions, redraw_inde
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import (
     LATEST_JSON,
     Pointer,
@@ -27,7 +27,8 @@ from shardwright.schemas.version import (
     version_path,
 )
 from shardwright.transforms import storage
-from shardwright.transforms.report.version_view import accept_command, shell_word
+from shardwright.transforms.dataset_files import read_dataset
+from shardwright.transforms.report.version_view import accept_command
 from shardwright.transforms.versions.listing import no_such_version, write_version_record
 from shardwright.transforms.versions.pointer import located, pointer_tag, read_pointer, switch_pointer
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.datasets import Target, contract_of, foreign_files, read_dataset, resolve_target
+from shardwright.pipelines.datasets import Target, contract_of, foreign_files, resolve_target
 from shardwright.pipelines.output import check_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, exit_code_of, quiet_engine, run_pipeline
-from shardwright.pipelines.summary import quoted
 from shardwright.pipelines.tables import console
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, SHARDS_DIR, WORK_DIR, Dataset, pretty_json
@@ -24,7 +23,9 @@ from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lost import LOST_JSONL
 from shardwright.schemas.plan import shard_file
+from shardwright.schemas.shell import shell_word
 from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.salvage.commit import SalvageJob
 from shardwright.transforms.salvage.shard import SalvageTask
 from shardwright.transforms.shards.finish import ShardPlace
@@ -272,7 +273,7 @@ def print_salvage_summary(result: SalvageResult) -> None:
         out.print(f"  {outcome['strangers']} records left out that belong to no shard or stood twice")
     if result.dataset:
         out.print(f"  fingerprint {result.dataset.fingerprint}")
-        out.print(f"next: shardwright validate --dataset {quoted(result.path)}")
+        out.print(f"next: shardwright validate --dataset {shell_word(result.path)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,6 +10,7 @@ from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import format_size
 
 if TYPE_CHECKING:
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
     from shardwright.pipelines.rebuild import RebuildResult
 
 _LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated")
-
-
-def quoted(path: str) -> str:
-    """Returns a path as it can be pasted into a shell."""
-    import shlex
-
-    return shlex.quote(f"./{printable(path)}" if path.startswith("-") else printable(path))
 
 
 def print_inputs(request: Request) -> None:
@@ -107,7 +101,7 @@ def print_convert_summary(result: ConvertResult) -> None:
     for warning in outcome["warnings"]:
         out.print(f"  warning: {warning}")
     out.print(f"  fingerprint {made.fingerprint}")
-    out.print(f"next: shardwright inspect {quoted(result.path)}")
+    out.print(f"next: shardwright inspect {shell_word(result.path)}")
 
 
 def changes_text(changes: Mapping[str, int]) -> str:

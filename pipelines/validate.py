@@ -17,7 +17,6 @@ from shardwright.pipelines.datasets import (
     Target,
     contract_of,
     foreign_files,
-    read_dataset,
     resolve_target,
 )
 from shardwright.pipelines.gates import (
@@ -45,6 +44,7 @@ from shardwright.transforms.checks.directory import check_directory
 from shardwright.transforms.checks.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.transforms.checks.shard import ShardTask, shard_task
 from shardwright.transforms.checks.sidecars import check_sidecars
+from shardwright.transforms.dataset_files import read_dataset
 
 EXAMPLE = "shardwright validate out/ --quality"
 _SHOWN = 20

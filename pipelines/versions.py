@@ -18,6 +18,7 @@ from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.dataset import DATASET_JSON, pretty_json
 from shardwright.schemas.errors import ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import format_size
 from shardwright.schemas.version import (
     LATEST_JSON,
@@ -28,7 +29,6 @@ from shardwright.schemas.version import (
     version_path,
 )
 from shardwright.transforms import storage
-from shardwright.transforms.report.version_view import shell_word
 from shardwright.transforms.versions.index_page import write_index
 from shardwright.transforms.versions.listing import list_versions, no_such_version, version_names
 from shardwright.transforms.versions.pointer import can_hold_versions, read_pointer

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
-from shardwright.schemas.place import decode_place
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 
 LEDGER_VERSION = 1
 #: gzip level of the ledgers: checksums hardly compress, so more effort buys nothing.
@@ -45,7 +43,7 @@ class Entry(NamedTuple):
       message: one sentence about the fault; of a written image, about its first bad box, which was dropped.
       uri: where the bytes were, for quarantined files.
       boxes: of an annotated image, how many were written, clipped, vanished and dropped.
-      digest: of all that decides the record besides the source's bytes and the recipe (`ref_digest` below).
+      digest: of all that decides the record besides the source's bytes and the recipe (`digests.ref_digest`).
       mask_sha256: hex digest of the bytes of its mask's file, empty when none was read.
     """
 
@@ -95,7 +93,7 @@ class ShardResult:
       split: its split.
       shard: its number, from 0.
       num_shards: shards in the split.
-      plan_digest: digest of all that decides the shard's bytes (`plan_digest` below).
+      plan_digest: digest of all that decides the shard's bytes (`digests.plan_digest`).
       records: records written.
       bytes: size of the file.
       sha256: hex digest of the file.
@@ -107,7 +105,7 @@ class ShardResult:
       boxes: of annotated images, how many were written, clipped, vanished and dropped.
       formats: records per format of the stored image.
       bad_boxes: of some images of which boxes were dropped, the key and why.
-      recipe: digest of the settings and versions that decide the bytes of a record (`recipe_digest` below).
+      recipe: digest of the settings and versions that decide the bytes of a record (`digests.recipe_digest`).
       crc32c: of the file, as storages write it; they know their objects by it.
       quarantine: the quarantined entries (not part of the header).
       reused: whether the shard was taken over from an earlier run (not part of the header).
@@ -168,72 +166,6 @@ def tally(
         elif entry.outcome != Outcome.DEDUPLICATED:
             reasons.setdefault(entry.outcome, Counter())[entry.reason] += 1
     return counts, {name: dict(sorted(c.items())) for name, c in sorted(reasons.items())}, classes
-
-
-def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
-    """Digests what a reference brings to its record and its line of the books, but not its source's state.
-
-    Args:
-      ref: the reference.
-      label_ids: the ids of its classes, -1 for an unknown one.
-      *others: what else its record says.
-
-    Returns:
-      16 hex digits: compared are those of one key.
-    """
-    line: list[object] = [
-        ref.key, ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason, _lasting(ref), ref.extra,
-        *others,
-    ]  # fmt: skip
-    if ref.outcome == Outcome.QUARANTINED:
-        line.append(ref.message)  # of others it says where they are listed, which may change
-    elif _is_pixels(ref.place):
-        place = decode_place(ref.place)
-        line += [place.method, place.shape, place.planar, place.dtype]
-    return hashlib.blake2b(json.dumps(line).encode(), digest_size=8).hexdigest()
-
-
-def _is_pixels(place: str) -> bool:
-    """Whether a place holds bare pixels, which are another picture by another shape."""
-    return 'pixels"' in place
-
-
-def _lasting(ref: ImageRef) -> str:
-    """Returns an image's annotations without what is another in each run or copy of the same source.
-
-    Masks in the image's own file are parts of its record, which the state of the reference speaks for.
-    """
-    if '_place":' not in ref.annotations:
-        return ref.annotations
-    said = json.loads(ref.annotations)
-    for holder in (said, *said.get("objects", ())):
-        for name, text in holder.items():
-            if name.endswith("_place") and text:
-                holder[name] = decode_place(text)._replace(file="", offset=0, file_size=-1, file_version="")
-    return json.dumps([said, ref.version])
-
-
-def recipe_digest(settings: Mapping[str, Any], versions: Mapping[str, str]) -> str:
-    """Digests what all records of a dataset are made with: settings and software."""
-    head = {"settings": dict(settings), "versions": dict(versions)}
-    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
-
-
-def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
-    """Digests all that decides a shard's bytes.
-
-    Args:
-      recipe: digest of the settings and versions that decide them.
-      refs: the shard's references in order, each with its digest.
-
-    Returns:
-      A sha256 hex digest.
-    """
-    digest = hashlib.sha256(recipe.encode())
-    for ref, line in refs:
-        state = ref.fingerprint if ref.is_candidate else ""  # what is left out anyhow may change
-        digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
 
 
 def ledger_header(data: bytes) -> ShardResult:

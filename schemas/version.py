@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import calendar
+import contextlib
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -125,18 +126,14 @@ class VersionRecord:
         Raises:
           ValueError: if it is none that this version of the software reads.
         """
-        try:
-            value = dict(json.loads(data))
-            if value.pop("format_version") != FORMAT_VERSION:
-                raise ValueError("it is of another format_version")
+        with _damaged():
+            value = _document(data)
             value["state"] = VersionState(value["state"])
             value["refusals"] = tuple(map(GateRefusal.from_json, value["refusals"]))
             value["accepted"] = tuple(map(str, value["accepted"]))
             record = VersionRecord(**value)
             _check_types(record)
-            return record
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"it is damaged ({error!r})") from error
+        return record
 
 
 @dataclass(frozen=True)
@@ -166,17 +163,29 @@ class Pointer:
         Raises:
           ValueError: if it is none that this version of the software reads.
         """
-        try:
-            value = dict(json.loads(data))
-            if value.pop("format_version") != FORMAT_VERSION:
-                raise ValueError("it is of another format_version")
-            pointer = Pointer(**value)
+        with _damaged():
+            pointer = Pointer(**_document(data))
             _check_types(pointer)
-            if not is_version(pointer.version):
-                raise ValueError(f"{pointer.version!r} is no version")
-            return pointer
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"it is damaged ({error!r})") from error
+        if not is_version(pointer.version):
+            raise ValueError(f"{pointer.version!r} is no version")
+        return pointer
+
+
+@contextlib.contextmanager
+def _damaged() -> Iterator[None]:
+    """Turns whatever reading a document of another kind raises into one error."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"it is damaged ({error!r})") from error
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    """Returns the values of a stored document of this format."""
+    value = dict(json.loads(data))
+    if value.pop("format_version") != FORMAT_VERSION:
+        raise ValueError("it is of another format_version")
+    return value
 
 
 def _check_types(document: VersionRecord | Pointer) -> None:

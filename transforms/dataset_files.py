@@ -42,6 +42,49 @@ def utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
+def read_dataset(directory: str) -> Dataset:
+    """Reads a dataset's `dataset.json`.
+
+    Raises:
+      UsageError: if it is no readable document.
+      EngineError: if it is there no more, or the storage failed.
+    """
+    path = storage.join(directory, dataset.DATASET_JSON)
+    with storage.faults("read", path):
+        try:
+            return Dataset.from_bytes(storage.read_bytes(path), path)
+        except FileNotFoundError:  # it was there when the command began
+            raise storage.changed(path) from None
+
+
+def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, Any] | None:
+    """Reads the `validation.json` or `statistics.json` of a dataset.
+
+    Args:
+      directory: of the dataset.
+      file: which of them.
+      fingerprint: of the dataset.
+
+    Returns:
+      The document; None if there is none, or it is about another build.
+
+    Raises:
+      ValueError: if it is damaged.
+      EngineError: if the storage failed.
+    """
+    path = storage.join(directory, file)
+    with storage.faults("read", path):
+        try:
+            document = json.loads(storage.read_bytes(path))
+        except FileNotFoundError:
+            return None
+        except RecursionError as error:
+            raise ValueError(str(error)) from error
+    if not isinstance(document, Mapping):
+        raise ValueError(f"{file} is no object")
+    return document if dataset.is_about(document, fingerprint) else None
+
+
 def write_text(directory: str, name: str, text: str) -> None:
     """Writes a file of a dataset."""
     storage.write_bytes(storage.join(directory, name), text.encode())

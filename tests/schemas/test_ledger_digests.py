@@ -8,18 +8,9 @@ from typing import Any
 import pytest
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.ledger import (
-    Entry,
-    ShardResult,
-    dump_ledger,
-    is_whole,
-    ledger_header,
-    load_ledger,
-    plan_digest,
-    recipe_digest,
-    ref_digest,
-)
+from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger, is_whole, ledger_header, load_ledger
 from shardwright.schemas.place import PIXELS, Place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.shards import shard_plan

@@ -16,6 +16,7 @@ from shardwright.schemas.statistics import Statistics, statistics_text
 from shardwright.transforms import storage
 from shardwright.transforms.checks.expect import unmet_findings
 from shardwright.transforms.checks.shard import ShardCheck
+from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.images.looks import SCORES
 from shardwright.transforms.report.gather import as_time, gather, gather_files
 from shardwright.transforms.report.render import render
@@ -158,14 +159,9 @@ def read_unchanged(directory: str, fingerprint: str) -> Dataset:
     Raises:
       EngineError: if it was replaced meanwhile, for what was found would be of neither.
     """
-    path = storage.join(directory, DATASET_JSON)
-    with storage.faults("read", path):
-        try:
-            dataset = Dataset.from_bytes(storage.read_bytes(path), path)
-        except FileNotFoundError:
-            raise storage.changed(path) from None
+    dataset = read_dataset(directory)
     if dataset.fingerprint != fingerprint:
-        raise storage.changed(path)
+        raise storage.changed(storage.join(directory, DATASET_JSON))
     return dataset
 
 

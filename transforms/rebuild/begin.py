@@ -11,6 +11,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lease import Lease
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.settings import SUFFIXES
+from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import VERSION_JSON, VersionRecord, VersionState, version_path
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import missing_shards
@@ -18,7 +19,6 @@ from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.lease import acquire, release
 from shardwright.transforms.rebuild.outcome import read_outcome
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.report.version_view import shell_word
 from shardwright.transforms.shards.earlier import Earlier, EarlierBuild
 from shardwright.transforms.versions.listing import list_versions, mark_published, read_version_record
 from shardwright.transforms.versions.pointer import read_pointer
@@ -54,6 +54,13 @@ class Begun(NamedTuple):
     def plan(self) -> Plan | None:
         """The plan to carry on, if there is one."""
         return self.dataset.plan if self.dataset is not None else None
+
+    def build(self, output: str) -> EarlierBuild | None:
+        """The latest version as a build whose records can be copied, if there is one."""
+        if self.dataset is None:
+            return None
+        suffix = SUFFIXES[str(self.dataset.plan.settings.get("compression", "none"))]
+        return EarlierBuild(version_path(output, self.version), self.dataset.plan.shards, suffix)
 
 
 def begin(task: RebuildTask) -> Begun:
@@ -175,8 +182,4 @@ def earlier_of(
       verify_sources: whether no source is trusted.
       altered: shards of which nothing but the bytes of sources tells that they changed.
     """
-    finished = None
-    if begun.dataset is not None:
-        suffix = SUFFIXES[str(begun.dataset.plan.settings.get("compression", "none"))]
-        finished = EarlierBuild(version_path(output, begun.version), begun.dataset.plan.shards, suffix)
-    return Earlier(begun.offering, finished, not verify_sources, altered)
+    return Earlier(begun.offering, begun.build(output), not verify_sources, altered)

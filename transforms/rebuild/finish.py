@@ -11,6 +11,7 @@ from typing import Any
 from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import format_size
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState
 from shardwright.transforms import storage
@@ -23,7 +24,7 @@ from shardwright.transforms.rebuild.lease import read_holder, release, still_min
 from shardwright.transforms.rebuild.outcome import read_outcome, write_outcome
 from shardwright.transforms.rebuild.prometheus import RunMetrics, write_metrics
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.report.version_view import accept_command, shell_word
+from shardwright.transforms.report.version_view import accept_command
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.index_page import write_index
 from shardwright.transforms.versions.listing import (

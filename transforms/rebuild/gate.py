@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from shardwright.schemas import dataset as files
 from shardwright.schemas.changes import Changes, Kind
 from shardwright.schemas.codes import FindingCode, Severity
-from shardwright.schemas.dataset import Dataset, is_about, pretty_json
+from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.drift import Described, Drift, drift_between
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import printable
@@ -19,7 +18,6 @@ from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.thresholds import check
 from shardwright.schemas.version import (
     DIFF_JSON,
-    VERSION_JSON,
     GateRefusal,
     VersionRecord,
     VersionState,
@@ -30,14 +28,13 @@ from shardwright.transforms.checks.directory import check_directory
 from shardwright.transforms.checks.results import ResultFiles, Results, write_results
 from shardwright.transforms.checks.shard import ShardCheck
 from shardwright.transforms.checks.sidecars import check_sidecars
-from shardwright.transforms.dataset_files import write_text
-from shardwright.transforms.images.looks import SCORES
+from shardwright.transforms.dataset_files import read_dataset, read_measured, write_text
 from shardwright.transforms.rebuild.begin import Begun
 from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.report.gather import as_time, gather
 from shardwright.transforms.report.render import render
-from shardwright.transforms.versions.listing import read_version_record
+from shardwright.transforms.versions.listing import read_version_record, write_version_record
 
 
 def gate_version(
@@ -70,7 +67,7 @@ def gate_version(
     if said.state is not VersionState.BUILDING:
         return said
     with storage.faults("write to", directory):
-        made = _read_dataset(directory)
+        made = read_dataset(directory)
         found = FindingSummary().add(check_directory(made, storage.list_files(directory)))
         found.add(check_sidecars(made, directory))
         report = write_results(
@@ -89,9 +86,8 @@ def gate_version(
         )
         drift = None
         if begun.dataset is not None:
-            measured = None if statistics is None else statistics.as_json(SCORES)
-            described = Described(printable(task.version), made, report.as_json(), measured)
-            drift = drift_between(_described(task.output, begun), described, changes)
+            old = _described(task.output, begun.version, begun.dataset)
+            drift = drift_between(old, _described(task.output, task.version, made), changes)
             write_text(directory, DIFF_JSON, pretty_json(drift.as_json()))
         refusals = (
             *_refused_findings(report),
@@ -118,7 +114,7 @@ def gate_version(
         )
         page = render(gather(directory, record=record, drawn=as_time(time.time())))
         write_text(directory, files.REPORT_HTML, page)
-        write_text(directory, VERSION_JSON, record.dumps())
+        write_version_record(task.output, record)
     told = [refusal.message for refusal in refusals]
     worst = [item.name for item in refusals if item.severity is Severity.ERROR or not refused]
     names = ", ".join(dict.fromkeys(worst))
@@ -136,24 +132,16 @@ def result_files(directory: str, looked: bool) -> ResultFiles:
     )
 
 
-def _read_dataset(directory: str) -> Dataset:
-    path = storage.join(directory, files.DATASET_JSON)
-    return Dataset.from_bytes(storage.read_bytes(path), path)
-
-
-def _described(output: str, begun: Begun) -> Described:
-    """Returns the latest version with what was measured in it."""
-    assert begun.dataset is not None
-    directory = version_path(output, begun.version)
-    found = []
-    for name in (files.VALIDATION_JSON, files.STATISTICS_JSON):
+def _described(output: str, version: str, made: Dataset) -> Described:
+    """Returns a version with what was measured in it; what is damaged of that is no reason to stop."""
+    directory = version_path(output, version)
+    found: list[Mapping[str, Any] | None] = []
+    for file in (files.VALIDATION_JSON, files.STATISTICS_JSON):
         try:
-            document = json.loads(storage.read_bytes(storage.join(directory, name)))
-        except (FileNotFoundError, ValueError, RecursionError):
-            document = None
-        usable = isinstance(document, Mapping) and is_about(document, begun.dataset.fingerprint)
-        found.append(document if usable else None)
-    return Described(printable(begun.version), begun.dataset, found[0], found[1])
+            found.append(read_measured(directory, file, made.fingerprint))
+        except ValueError:
+            found.append(None)
+    return Described(printable(version), made, *found)
 
 
 def _refused_findings(report: ValidationReport) -> Iterator[GateRefusal]:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from shardwright.schemas.changes import Changes
-from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
@@ -19,9 +18,10 @@ from shardwright.transforms.checks.contract import Contract, contract_of_plan
 from shardwright.transforms.checks.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task
 from shardwright.transforms.checks.summary import SummariseFindings
 from shardwright.transforms.checks.validate import ValidateShards
+from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.diff.rows import LedgerPair, list_pairs
 from shardwright.transforms.diff.transforms import CompareDatasets
-from shardwright.transforms.rebuild.begin import Begun, earlier_of
+from shardwright.transforms.rebuild.begin import Begun
 from shardwright.transforms.rebuild.commit import commit_version
 from shardwright.transforms.rebuild.compare import Decision
 from shardwright.transforms.rebuild.gate import gate_version
@@ -118,7 +118,7 @@ class VerifyVersion(beam.PTransform):
 
 def _earlier_checks(task: RebuildTask, begun: Begun, place: ShardPlace) -> Iterator[str]:
     """Yields where it stands what was found in the latest version's shards with records of a new one."""
-    build = earlier_of(begun, task.output, False, frozenset()).finished
+    build = begun.build(task.output)
     if build is not None and place.split in build.shards:
         for number in overlapping(place, build.shards[place.split]):
             shard = shard_file(place.split, number, build.shards[place.split], build.suffix)
@@ -182,9 +182,7 @@ class GateVersion(beam.PTransform):
         def ledgers(outcome: Mapping[str, Any] | None, begun: Begun) -> Iterator[LedgerPair]:
             if outcome is not None and begun.dataset is not None:
                 old, new = version_path(task.output, begun.version), task.directory
-                path = storage.join(new, DATASET_JSON)
-                made = Dataset.from_bytes(storage.read_bytes(path), path)
-                yield from list_pairs(old, new, begun.dataset, made)
+                yield from list_pairs(old, new, begun.dataset, read_dataset(new))
 
         def gated(
             outcome: Mapping[str, Any] | None, begun: Begun, checks: Any, findings: FindingSummary,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
+from shardwright.schemas.shell import shell_word
 from shardwright.transforms.report.data import MAX_PAGE_BYTES, ReportData
 from shardwright.transforms.report.drift_view import drift_view
 from shardwright.transforms.report.flow import draw_flow, flow_nodes
@@ -19,7 +20,7 @@ from shardwright.transforms.report.measures import (
     spread_rows,
 )
 from shardwright.transforms.report.pages import draw_page, environment
-from shardwright.transforms.report.version_view import shell_word, version_view
+from shardwright.transforms.report.version_view import version_view
 from shardwright.transforms.report.view import (
     AMOUNTS,
     Amount,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import (
     GateRefusal,
     VersionRecord,
@@ -174,11 +173,6 @@ def accept_command(place: str, record: VersionRecord) -> str:
         names = ["all"]
     option = f" --accept {','.join(names)}" if names else ""
     return f"shardwright publish {shell_word(place)}{option}"
-
-
-def shell_word(text: str) -> str:
-    """Returns a text as it is written in a command."""
-    return shlex.quote(printable(text))
 
 
 def version_seconds(version: str) -> float | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.fills import Fill
 from shardwright.schemas.image_ref import ImageRef, decode_refs
-from shardwright.schemas.ledger import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.plan.assign import shard_order

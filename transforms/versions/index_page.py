@@ -15,6 +15,7 @@ from shardwright.schemas.changes import Kind
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import format_size
 from shardwright.schemas.version import (
     DIFF_JSON,
@@ -35,7 +36,6 @@ from shardwright.transforms.report.pages import draw_page
 from shardwright.transforms.report.version_view import (
     MAX_REFUSALS,
     VersionView,
-    shell_word,
     version_seconds,
     version_view,
 )

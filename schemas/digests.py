@@ -1,0 +1,78 @@
+"""What decides bytes, digested: of a record by its reference and the recipe, and so of a whole shard."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.place import decode_place
+
+
+def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
+    """Digests what a reference brings to its record and its line of the books, but not its source's state.
+
+    Args:
+      ref: the reference.
+      label_ids: the ids of its classes, -1 for an unknown one.
+      *others: what else its record says.
+
+    Returns:
+      16 hex digits: compared are those of one key.
+    """
+    line: list[object] = [
+        ref.key, ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason, _lasting(ref), ref.extra,
+        *others,
+    ]  # fmt: skip
+    if ref.outcome == Outcome.QUARANTINED:
+        line.append(ref.message)  # of others it says where they are listed, which may change
+    elif _is_pixels(ref.place):
+        place = decode_place(ref.place)
+        line += [place.method, place.shape, place.planar, place.dtype]
+    return hashlib.blake2b(json.dumps(line).encode(), digest_size=8).hexdigest()
+
+
+def _is_pixels(place: str) -> bool:
+    """Whether a place holds bare pixels, which are another picture by another shape."""
+    return 'pixels"' in place
+
+
+def _lasting(ref: ImageRef) -> str:
+    """Returns an image's annotations without what is another in each run or copy of the same source.
+
+    Masks in the image's own file are parts of its record, which the state of the reference speaks for.
+    """
+    if '_place":' not in ref.annotations:
+        return ref.annotations
+    said = json.loads(ref.annotations)
+    for holder in (said, *said.get("objects", ())):
+        for name, text in holder.items():
+            if name.endswith("_place") and text:
+                holder[name] = decode_place(text)._replace(file="", offset=0, file_size=-1, file_version="")
+    return json.dumps([said, ref.version])
+
+
+def recipe_digest(settings: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+    """Digests what all records of a dataset are made with: settings and software."""
+    head = {"settings": dict(settings), "versions": dict(versions)}
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
+
+
+def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
+    """Digests all that decides a shard's bytes.
+
+    Args:
+      recipe: digest of the settings and versions that decide them.
+      refs: the shard's references in order, each with its digest.
+
+    Returns:
+      A sha256 hex digest.
+    """
+    digest = hashlib.sha256(recipe.encode())
+    for ref, line in refs:
+        state = ref.fingerprint if ref.is_candidate else ""  # what is left out anyhow may change
+        digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
