@@ -1,4 +1,4 @@
-"""The house: namespace, packaging, what is imported, one-way imports, size of files."""
+"""The house: namespace, packaging, what is imported, one-way imports, docstrings."""
 
 from __future__ import annotations
 
@@ -100,10 +100,9 @@ def test_imports_point_one_way(room: str, forbidden: tuple[str, ...]) -> None:
         assert not wrong, f"{path} imports {wrong}"
 
 
-def test_files_stay_small_and_say_what_they_are() -> None:
+def test_files_say_what_they_are() -> None:
     for room in (*ROOMS, "tests", "benchmarks", "deploy", "examples"):
         for path in (ROOT / room).rglob("*.py"):
             text = path.read_text()
-            assert len(text.splitlines()) <= 430, path
             if text:
                 assert ast.get_docstring(ast.parse(text)), f"{path} has no docstring"
