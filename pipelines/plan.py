@@ -145,7 +145,7 @@ def print_forecast(forecast: Forecast) -> None:
         out.print(f"  deduplicated: {forecast.deduplicated}")
     bad = sum(forecast.sample_faults.values())
     out.print(f"  sample: {forecast.sampled} images tried, {bad} bad")
-    for warning in forecast.warnings:
+    for warning in (*forecast.warnings, *forecast.balance.sentences):
         out.print(f"  warning: {warning}")
 
 

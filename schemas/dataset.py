@@ -12,6 +12,7 @@ from typing import Any
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import FeatureSpec, features_from_json, features_json
 from shardwright.schemas.plan import Plan, settings_json
+from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.units import SAME_SIZE_FITS, parse_resize
 
 FORMAT_VERSION = 1
@@ -100,6 +101,11 @@ class Dataset:
     def all_records(self) -> int:
         """Records of all splits."""
         return sum(map(self.records, self.splits))
+
+    @property
+    def balance(self) -> SplitBalance:
+        """How the classes are spread over the splits."""
+        return compare_splits(self.class_counts, {split: self.records(split) for split in self.splits})
 
     def placed_shards(self) -> Iterator[tuple[str, int, int, Shard]]:
         """Yields each shard after its split, its number from 0 and the number of shards in the split."""

@@ -6,9 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from shardwright.schemas.layouts import inline_layout, layout_from_json
+from shardwright.schemas.split_balance import SplitBalance, compare_splits
 
 MAX_SHARDS = 99_999
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
@@ -94,6 +96,14 @@ def _settings_from_json(value: Mapping[str, Any]) -> dict[str, Any]:
     return dict(value)
 
 
+class SplitsFrom(StrEnum):
+    """What decides which split an image goes to."""
+
+    HASH = "hash"
+    SOURCE = "source"
+    BOTH = "both"
+
+
 @dataclass(frozen=True)
 class Forecast:
     """What one build is going to write: its plan, and what was counted and sampled for it.
@@ -111,6 +121,8 @@ class Forecast:
       limit_cut: (hash, key) of the last image taken under a limit, or None.
       class_names_given: whether labels outside the plan are faults.
       warnings: sentences for the user.
+      split_class_counts: candidates per split and class name.
+      splits_from: whether the source names the splits, or `--splits` and a hash choose them.
     """
 
     plan: Plan
@@ -125,6 +137,13 @@ class Forecast:
     limit_cut: tuple[int, str] | None = None
     class_names_given: bool = False
     warnings: tuple[str, ...] = field(default=())
+    split_class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    splits_from: SplitsFrom = SplitsFrom.HASH
+
+    @property
+    def balance(self) -> SplitBalance:
+        """How the classes are going to be spread over the splits."""
+        return compare_splits(self.split_class_counts, self.candidates)
 
     @property
     def total(self) -> int:
@@ -143,7 +162,9 @@ class Forecast:
             "class_counts": dict(self.class_counts),
             "sampled": self.sampled,
             "sample_faults": dict(self.sample_faults),
-            "warnings": list(self.warnings),
+            "warnings": [*self.warnings, *self.balance.sentences],
+            "split_class_counts": {name: dict(counts) for name, counts in self.split_class_counts.items()},
+            "splits_from": str(self.splits_from),
         }
 
 

@@ -172,7 +172,11 @@ def commit(
             "animated": sum(shard.animated for shard in results),
             "kept": sum(shard.kept for shard in results),
             "boxes": dict(boxes),
-            "warnings": [*forecast.warnings, *_box_warnings(boxes, results)],
+            "warnings": [
+                *forecast.warnings,
+                *_box_warnings(boxes, results),
+                *result.balance.sentences,
+            ],
         }
         if _was_swapped(job, result):
             storage.remove_tree(job.directory)
@@ -199,7 +203,7 @@ def commit(
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
             write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome))
             raise DataRefused(refusal)
-        publish_files(job.directory, result, sidecars, _run(job, results), outcome)
+        publish_files(job.directory, result, sidecars, _run(job, forecast, results), outcome)
         if job.directory != job.output:
             swap(job.output)
         return outcome
@@ -263,7 +267,7 @@ def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) 
     return None
 
 
-def _run(job: Job, results: Sequence[ShardResult]) -> dict[str, Any]:
+def _run(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> dict[str, Any]:
     finished = time.time()
     written = [result for result in results if result.file and not result.reused]
     begun = [result.started for result in written]
@@ -271,6 +275,7 @@ def _run(job: Job, results: Sequence[ShardResult]) -> dict[str, Any]:
     return {
         **job.run,
         "output": printable(job.output),
+        "splits_from": str(forecast.splits_from),
         "started": utc(job.started),
         "finished": utc(finished),
         "seconds": round(finished - job.started, 3),

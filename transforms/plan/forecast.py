@@ -14,7 +14,7 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.labels import order_labels
 from shardwright.schemas.layouts import Fill, Layout, Needs
-from shardwright.schemas.plan import Forecast, Plan
+from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.plan.assign import group_of, shard_order, split_bounds, split_of
 from shardwright.transforms.plan.estimate import (
@@ -64,7 +64,9 @@ class RefSummary:
       outcomes: files decided before reading, per (outcome, reason); copies under one reason.
       candidates: images to convert per split.
       source_bytes: bytes of their sources per split.
-      classes: images to convert per class name.
+      classes: images to convert per split and class name.
+      named: images whose split the source names.
+      drawn: images whose split is chosen by their hash.
       sample: (hash, key) order and reference of the candidates with the lowest hashes.
       sample_cut: order above which a reference is in no sample; None while that is not known.
       taken: under a limit, (order, split, size, labels) of the candidates with the lowest hashes.
@@ -80,7 +82,9 @@ class RefSummary:
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     candidates: Counter[str] = field(default_factory=Counter)
     source_bytes: Counter[str] = field(default_factory=Counter)
-    classes: Counter[str] = field(default_factory=Counter)
+    classes: dict[str, Counter[str]] = field(default_factory=dict)
+    named: int = 0
+    drawn: int = 0
     sample: list[tuple[Order, ImageRef]] = field(default_factory=list)
     sample_cut: Order | None = None
     taken: list[tuple[Order, str, int, tuple[str, ...]]] = field(default_factory=list)
@@ -107,6 +111,10 @@ class RefSummary:
         if placement.misses_group(ref):
             self.ungrouped += 1
             self.ungrouped_examples = _first_few(self.ungrouped_examples, (ref.key,))
+        if ref.split:
+            self.named += 1
+        else:
+            self.drawn += 1
         order = shard_order(settings.seed, ref.key)
         if self.sample_cut is None or order <= self.sample_cut:
             self.sample.append((order, ref))
@@ -120,8 +128,11 @@ class RefSummary:
             return
         self.candidates[split] += 1
         self.source_bytes[split] += max(ref.size, 0)
+        classes = self.classes.get(split)
+        if classes is None:
+            classes = self.classes[split] = Counter()
         for name in ref.labels:  # twice as fast as Counter.update
-            self.classes[name] += 1
+            classes[name] += 1
 
     def trim(self, settings: ConvertSettings) -> None:
         """Forgets the references that are in no sample and beyond the limit."""
@@ -141,7 +152,10 @@ class RefSummary:
         self.outcomes.update(other.outcomes)
         self.candidates.update(other.candidates)
         self.source_bytes.update(other.source_bytes)
-        self.classes.update(other.classes)
+        for split, classes in other.classes.items():
+            self.classes.setdefault(split, Counter()).update(classes)
+        self.named += other.named
+        self.drawn += other.drawn
         self.sample += other.sample
         self.taken += other.taken
         self.bad += other.bad
@@ -159,7 +173,7 @@ class RefSummary:
         for _, split, size, labels in self.taken:
             self.candidates[split] += 1
             self.source_bytes[split] += max(size, 0)
-            self.classes.update(labels)
+            self.classes.setdefault(split, Counter()).update(labels)
         if self.taken_cut is not None:
             self.sample = [item for item in self.sample if item[0] <= self.taken_cut]
         return self.taken_cut
@@ -198,10 +212,13 @@ def make_forecast(
     cut = summary.finish(settings)
     _check_something_to_do(summary, settings)
     layout = settings.record_layout
+    classes: Counter[str] = Counter()
+    for of_split in summary.classes.values():
+        classes.update(of_split)
     if class_names:
         labels = tuple(class_names)
     else:
-        labels = order_labels(summary.classes, carried.labels if carried else (), own_ids, layout.first_label)
+        labels = order_labels(classes, carried.labels if carried else (), own_ids, layout.first_label)
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label))
     sample = take_sample([ref for _, ref in summary.sample], recipe, executor)
     if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
@@ -235,13 +252,25 @@ def make_forecast(
         filtered=_filtered(summary, settings, cut),
         deduplicated=summary.outcomes[Outcome.DEDUPLICATED, ""],
         source_bytes=sum(summary.source_bytes.values()),
-        class_counts=dict(sorted(summary.classes.items(), key=lambda item: item[0].encode())),
+        class_counts=_by_name(classes),
         sampled=sample.tried,
         sample_faults=sample.faults,
         limit_cut=cut,
         class_names_given=bool(class_names),
         warnings=tuple(_warnings(summary, settings, labels)),
+        split_class_counts={split: _by_name(summary.classes.get(split, {})) for split in shards},
+        splits_from=_splits_from(summary),
     )
+
+
+def _by_name(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: item[0].encode()))
+
+
+def _splits_from(summary: RefSummary) -> SplitsFrom:
+    if not summary.named:
+        return SplitsFrom.HASH
+    return SplitsFrom.BOTH if summary.drawn else SplitsFrom.SOURCE
 
 
 def _texts(

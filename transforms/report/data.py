@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.version import VersionRecord
 
 #: Findings shown one by one, per code and in all.
@@ -214,6 +215,13 @@ class ReportData:
     drift: Mapping[str, Any] | None = None
     of_version: OfVersion | None = None
     left_out: tuple[str, ...] = ()
+
+    @property
+    def balance(self) -> SplitBalance:
+        """How the classes are spread over the splits."""
+        return compare_splits(
+            self.class_counts, {split: records for split, (records, _, _) in self.splits.items()}
+        )
 
     @property
     def records(self) -> int:

@@ -74,6 +74,8 @@ def _render(data: ReportData, amount: Amount) -> str:
         "narrow": draw_flow(nodes, _NARROW),
         "splits": list(data.splits.items())[:_MAX_SPLITS],
         "classes": class_tables(data, amount),
+        "balance": (balance := data.balance),
+        "uneven": balance.uneven[: amount.classes // 10],
         "all_classes": len({sheet.label for sheet in data.sheets}) >= len(data.labels),
         "pair_groups": [
             (code, list(found))
