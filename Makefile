@@ -29,7 +29,8 @@ demo: $(STAMP) ## install, convert and validate the example pictures, and where 
 	$(BIN)/shardwright validate --dataset $(DEMO)
 	$(BIN)/shardwright inspect $(DEMO) --records 1 --contact_sheet $(DEMO).png
 	@echo
-	@echo "The dataset is in $(DEMO)/, begin with $(DEMO)/dataset.json; its pictures are in $(DEMO).png."
+	@echo "The dataset is in $(DEMO)/, its pictures are in $(DEMO).png."
+	@echo "Open $(DEMO)/report.html in a browser."
 
 test: $(STAMP) ## the whole test suite
 	$(BIN)/python -m pytest -rs -m "not corpus and not slow" \

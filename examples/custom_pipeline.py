@@ -6,6 +6,14 @@ Usage: python custom_pipeline.py FOLDER_OF_CLASS_FOLDERS OUTPUT_PREFIX
 import sys
 from pathlib import Path
 
+if __name__ == "__main__" and len(sys.argv) != 3:  # before the imports below, which take seconds
+    print(
+        "custom_pipeline.py needs a folder with one sub-folder per class, and what the names of the shards "
+        "begin with, such as: python custom_pipeline.py photos/ out/photos",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
 import apache_beam as beam
 import tensorflow as tf
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from shardwright.pipelines.streams import forgiving_streams
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import nearest
@@ -41,15 +42,22 @@ def usage() -> str:
         "usage: shardwright COMMAND [options]\n\n"
         "Turns any collection of raw images into a training-ready, verified, sharded TFRecord "
         f"dataset.\n\ncommands:\n{commands}\n\n"
-        "Each has --help with an example. Exit codes: 0 done, 1 the data did not pass, 2 wrong\n"
-        "command, settings or input, 3 the engine, storage or machine failed, 130 interrupted."
+        "Each has --help with an example; `shardwright help COMMAND` shows it too. Exit codes: 0 done,\n"
+        "1 the data did not pass, 2 wrong command, settings or input, 3 the engine, storage or machine\n"
+        "failed, 130 interrupted. A reader that stops early, such as `head`, changes no exit code."
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     gc.set_threshold(*_GC_THRESHOLDS)
+    with forgiving_streams():
+        return _run(list(sys.argv[1:] if argv is None else argv))
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"] and len(arguments) > 1:  # `help convert` is `convert --help`
+        arguments = [arguments[1], "--help"]
     name = arguments[0] if arguments else "--help"
     if name in ("-h", "--help", "help"):
         print(usage())

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.against import unstored_settings
@@ -34,9 +34,11 @@ from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms import storage
-from shardwright.transforms.commit import Job
 from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.sources.spool import Spool
+
+if TYPE_CHECKING:
+    from shardwright.transforms.commit import Job
 
 EXAMPLE = (
     "shardwright convert --input photos/ --output out/ --resize 224 "
@@ -142,6 +144,8 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
       NotRun: Beam's options have the job described only (a template, a dry run).
       EngineError: the engine, the storage or the machine failed; `resume=True` goes on.
     """
+    from shardwright.transforms.commit import Job
+
     started = time.time()
     given = None if hasattr(beam_options, "view_as") else list(beam_options or ())
     beam_options = as_beam_options(beam_options)
@@ -224,6 +228,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "Turns images into a verified, sharded TFRecord dataset.",
             EXAMPLE,
         )
+        cli_options.add_input_and_output(parser)
         cli_options.add_settings(parser)
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)

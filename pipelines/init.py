@@ -175,6 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "Writes a commented job file for rebuild; on a terminal it asks for what is missing.",
             EXAMPLE,
         )
+        cli_options.add_input_and_output(parser)
         cli_options.add_settings(parser, leave_out=("job", *NOT_OF_REBUILDS))
         parser.add_argument(
             "--file",
@@ -192,7 +193,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbose = namespace.verbose
         file = "" if namespace.file == "-" else namespace.file
         with quiet_engine(verbose):
-            given = {name: value for name, value in vars(namespace).items() if name in _settings()}
+            given = cli_options.own_settings(namespace)
+            given = {name: value for name, value in given.items() if name in _settings()}
             _check_place(file, namespace.overwrite)  # before anybody answers questions
             storage.use_options(cli_options.beam_options(rest, cli_options.names_of(namespace)))
             if sys.stdin is not None and sys.stdin.isatty():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.settings_values import setting_fields, settings_from, settings_over
 from shardwright.transforms import storage
@@ -93,6 +95,30 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
 
 
+def add_input_and_output(parser: argparse.ArgumentParser) -> None:
+    """Adds `IN OUT` as another way to write `--input IN --output OUT`."""
+    parser.add_argument(
+        "places", nargs="*", metavar="IN OUT", help="the same as --input IN --output OUT, for one input"
+    )
+
+
+def with_places(given: Mapping[str, Any], places: Sequence[str]) -> dict[str, Any]:
+    """Returns the settings that were given, with the input and the output that are named by place alone.
+
+    Raises:
+      UsageError: if there are more places than settings that are still missing.
+    """
+    free = [name for name in ("input", "output") if name not in given]
+    if len(places) > len(free):
+        extra = printable(places[len(free)])
+        raise UsageError(
+            f"Unexpected argument {extra!r}; name each of several inputs with --input, and write a pattern "
+            "such as 'old/*.tfrecord' in quotes."
+        )
+    found = dict(zip(free, places))
+    return {**given, **found, **({"input": [found["input"]]} if "input" in found else {})}
+
+
 def add_dataset(parser: argparse.ArgumentParser, what: str) -> None:
     """Adds the dataset that a command is about: DIR, or `--dataset DIR`."""
     parser.add_argument("place", nargs="*", metavar="DIR", help=what)
@@ -113,28 +139,87 @@ def dataset_of(namespace: argparse.Namespace) -> str:
 
 def names_of(namespace: argparse.Namespace) -> list[str]:
     """Returns the names of our options, without what is given by its place."""
-    return [name for name in vars(namespace) if name not in ("place", "datasets")]
+    return [name for name in vars(namespace) if name not in ("place", "places", "datasets")]
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Parses a command line; hyphens in option names work like underscores.
 
     Returns:
-      Our options, and those for Beam.
+      Our options, and those for Beam, each one with its value in one token.
     """
-    normalised = []
-    for token in argv:
-        if token.startswith("--") and len(token) > 2:
-            name, equals, value = token.partition("=")
-            token = "--" + name[2:].replace("-", "_") + equals + value
-        normalised.append(token)
-    return parser.parse_known_args(normalised)
+    options, places = _sorted_out(parser, argv)
+    # What begins with a hyphen is an argument only behind `--`; places stand together, as argparse wants.
+    odd = any(place.startswith("-") and place != "-" for place in places)
+    return parser.parse_known_args([*options, "--", *places] if odd else [*places, *options])
+
+
+def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the options of a command line, each with its value in one token, and the other arguments.
+
+    argparse does not know Beam's options, and would take the value of one for an argument of ours.
+    """
+    options: list[str] = []
+    places: list[str] = []
+    tokens = list(argv)[::-1]
+    while tokens:
+        token = tokens.pop()
+        if token == "--":
+            return options, [*places, *tokens[::-1]]
+        if not token.startswith("--"):
+            (options if _looks_like_option(token) else places).append(token)
+            continue
+        name, equals, value = token.partition("=")
+        name = "--" + name[2:].replace("-", "_")
+        if not equals and tokens and not _looks_like_option(tokens[-1]):
+            if _takes_value(parser, name, tokens[-1]):
+                equals, value = "=", tokens.pop()
+            elif name in parser._option_string_actions and _is_switch(parser, name):
+                equals, value = "=", "true"
+        options.append(name + equals + value)
+    return options, places
+
+
+def _looks_like_option(token: str) -> bool:
+    """Whether a token is no value: `--name` or `-h`; a number below zero and a lone hyphen are values."""
+    return bool(re.match(r"--|-[A-Za-z]", token))
+
+
+def _is_switch(parser: argparse.ArgumentParser, name: str) -> bool:
+    """Whether one of our options may have a value, true or false, and need not."""
+    return parser._option_string_actions[name].nargs == "?"
+
+
+def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> bool:
+    """Whether what follows an option is its value.
+
+    Args:
+      parser: knows our options.
+      name: of the option, as `--name`.
+      following: the next token, which is no option.
+    """
+    if name in parser._option_string_actions:
+        if _is_switch(parser, name):
+            return following.lower() in ("true", "false", "yes", "no")
+        return parser._option_string_actions[name].nargs != 0
+    try:
+        known = _beam_parser()._option_string_actions
+    except ImportError:  # readers of datasets need no Beam, and then it has no options either
+        return False
+    # Beam, too, takes what follows an option that nobody knows for its value.
+    return name not in known or known[name].nargs != 0
+
+
+def own_settings(namespace: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings that the command line says, as options or by place."""
+    known = setting_fields()
+    given = {name: value for name, value in vars(namespace).items() if name in known}
+    return with_places(given, getattr(namespace, "places", ()))
 
 
 def given_settings(namespace: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings that were given, those of `--job` below those of the command line."""
-    known = setting_fields()
-    given = {name: value for name, value in vars(namespace).items() if name in known}
+    given = own_settings(namespace)
     if not namespace.job:
         return given
     from shardwright.pipelines.job_file import read_job_settings  # and with it YAML
@@ -178,7 +263,8 @@ def _check_runner(runner: str, known: Sequence[str]) -> None:
         raise UsageError(f"--runner {runner}: Beam has no such runner{hint}")
 
 
-def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
+def _beam_parser() -> argparse.ArgumentParser:
+    """Returns a parser of all options that Beam knows."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
@@ -191,6 +277,11 @@ def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
                 cls._add_argparse_args(parser)
             except argparse.ArgumentError:
                 continue  # two of Beam's option classes share a name
+    return parser
+
+
+def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
+    parser = _beam_parser()
     try:
         _, unknown = parser.parse_known_args(list(argv))
     except argparse.ArgumentError as error:

@@ -160,6 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "Says what convert would write with the same settings; writes nothing.",
             EXAMPLE,
         )
+        cli_options.add_input_and_output(parser)
         cli_options.add_settings(parser)
         parser.add_argument("--json", action="store_true", help="print JSON")
         cli_options.add_common(parser)

@@ -114,9 +114,12 @@ def _on_terminal(stop: threading.Event, directory: str) -> None:
 
 def _in_lines(stop: threading.Event, directory: str) -> None:
     stopwatch = _Stopwatch()
-    last = time.monotonic()
+    last, said = time.monotonic(), ""
     while not stop.wait(_TICK_SECONDS):
         seconds = stopwatch.seconds()
-        if time.monotonic() - last >= _LINE_SECONDS:
-            last = time.monotonic()
-            print(f"shardwright: {progress_text(seconds, directory)}", file=sys.stderr, flush=True)
+        if time.monotonic() - last < _LINE_SECONDS:
+            continue
+        last, text = time.monotonic(), progress_text(seconds, directory)
+        if text != said:  # the same again is no news
+            said = text
+            print(f"shardwright: {text}", file=sys.stderr, flush=True)

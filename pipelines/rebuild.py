@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -331,6 +332,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "Makes a new version of a dataset, of which only what changed is made anew.",
             EXAMPLE,
         )
+        parser.add_argument("places", nargs="*", metavar="JOB", help="the same as --job JOB")
         cli_options.add_settings(parser)
         group = parser.add_argument_group("rebuild")
         group.add_argument(
@@ -353,7 +355,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with quiet_engine(verbose):
             cli_options.beam_options(rest, [*known, *own])  # refuses unknown ones with the nearest of all
             result = rebuild(
-                namespace.job,
+                _job_of(namespace),
                 verify_sources=_flag("--verify_sources", namespace.verify_sources),
                 wait_minutes=_minutes(namespace.wait),
                 log_format=log_format,
@@ -373,6 +375,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with ended_in_order():
         return exit_code_of(command, lambda: verbose, complain=complain)
+
+
+def _job_of(namespace: argparse.Namespace) -> str:
+    """Returns the job file that the command line names; empty if it says all itself.
+
+    Raises:
+      UsageError: if it names several, or says neither a job nor an input.
+    """
+    jobs = [*namespace.places, *([namespace.job] if namespace.job else [])]
+    if len(jobs) > 1:
+        raise UsageError(f"Name one job file, not {len(jobs)}; write shardwright rebuild --job job.yaml.")
+    if not jobs and not getattr(namespace, "input", None):
+        raise UsageError(
+            "Name a job file with --job job.yaml; shardwright init writes one. Without a job file name the "
+            "images with --input and the place for the versions with --output."
+        )
+    return str(jobs[0]) if jobs else ""
 
 
 def _flag(option: str, value: str | None) -> bool | None:

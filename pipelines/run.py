@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shardwright.pipelines.options import DEFAULT_RUNNER
+from shardwright.pipelines.streams import forgiving_streams
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -256,22 +257,26 @@ def exit_code_of(
       resumable: whether the command has --resume.
       complain: says what went wrong in another way, if it returns true.
     """
+    with forgiving_streams():
+        return _exit_code_of(command, verbose, resumable, complain)
+
+
+def _exit_code_of(
+    command: Callable[[], int],
+    verbose: Callable[[], bool],
+    resumable: bool,
+    complain: Callable[[str, int], bool],
+) -> int:
     if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show ends no command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = command()
-        sys.stdout.flush()
-        return code
+        return command()
     except KeyboardInterrupt as interrupt:
         what = _BEAM_STEP.sub("", str(interrupt)) or "run again with --resume to go on."
         message = without_resume(f"interrupted; {what}", resumable)
         if not complain(message, int(ExitCode.INTERRUPTED)):
             _complain(message)
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:  # whoever read our output has gone; the interpreter still flushes it
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(ExitCode.ENGINE)
     except Exception as error:
         if verbose():
             traceback.print_exc()

@@ -11,22 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_PLAIN_WIDTH = 120
-
-
-class _Console(Console):
-    """A console that leaves it to the command what it means when its reader has gone."""
-
-    def on_broken_pipe(self) -> None:
-        """Called while a BrokenPipeError is being handled; rich would leave with status 1."""
-        raise BrokenPipeError
+#: Characters in a line where there is no terminal: no line is broken there.
+_UNBROKEN = 1_000_000
 
 
 def console(file: TextIO | None = None) -> Console:
     """Returns a console that never interprets what it prints as markup."""
     out = file or sys.stdout
-    width = None if out.isatty() else _PLAIN_WIDTH
-    return _Console(file=out, width=width, markup=False, highlight=False, emoji=False)
+    width = None if out.isatty() else _UNBROKEN
+    return Console(file=out, width=width, markup=False, highlight=False, emoji=False)
 
 
 def one_line(text: str) -> str:

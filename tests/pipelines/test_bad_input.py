@@ -31,7 +31,7 @@ def test_the_installed_command_fails_with_its_code_and_one_line(tmp_path: Path) 
         (["convert"], "--input is missing"),
         (["convert", "--input", "in"], "--output is missing"),
         (["convert", "--input", "in", "--output", ""], "--output is missing"),
-        (["convert", "in", "--output", "out"], "Unexpected argument 'in'"),
+        (["convert", "in", "out", "more"], "Unexpected argument 'more'"),
         (["convert", "--input", "in", "--output", "out", "-v"], "Unexpected argument '-v'"),
         (["convert", "--input", "in", "--output"], "Argument --output: expected one argument"),
         (["convert", "--input", "nope", "--output", "out"], "--input nope does not exist"),

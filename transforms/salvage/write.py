@@ -6,9 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import IO, Any
 
-import apache_beam as beam
-from apache_beam.io.filesystem import CompressionTypes
-
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
@@ -20,12 +17,6 @@ from shardwright.transforms.records.framing import (
     read_records,
 )
 from shardwright.transforms.shards.finish import discard
-
-_COMPRESSION_TYPES = {
-    "none": CompressionTypes.UNCOMPRESSED,
-    "gzip": CompressionTypes.GZIP,
-    "zlib": CompressionTypes.DEFLATE,
-}
 
 
 def write_frames(
@@ -45,8 +36,16 @@ def write_frames(
     Raises:
       EngineError: if what was written cannot be read back.
     """
+    import apache_beam as beam
+    from apache_beam.io.filesystem import CompressionTypes
+
+    compressions = {
+        "none": CompressionTypes.UNCOMPRESSED,
+        "gzip": CompressionTypes.GZIP,
+        "zlib": CompressionTypes.DEFLATE,
+    }
     sink: Any = beam.io.WriteToTFRecord(
-        directory, beam.coders.BytesCoder(), compression_type=_COMPRESSION_TYPES[compression]
+        directory, beam.coders.BytesCoder(), compression_type=compressions[compression]
     )._sink
     temporary = storage.temporary_path(directory, file)
     try:

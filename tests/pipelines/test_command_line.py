@@ -1,0 +1,251 @@
+"""How command lines are taken apart, and what a command does with a reader that stops early."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import PHOTOS, ROOT
+
+from shardwright.pipelines import cli, options, progress
+from shardwright.pipelines.streams import forgiving_streams
+from shardwright.pipelines.tables import console, print_table
+from shardwright.schemas.errors import UsageError
+
+Capture = pytest.CaptureFixture[str]
+
+
+def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:
+    """Parses as validate, report and salvage do."""
+    parser = options.make_parser("x", "", "")
+    options.add_dataset(parser, "")
+    parser.add_argument("--report", default="")
+    parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--verify_sources", nargs="?", const="true", default=None)
+    options.add_common(parser)
+    return options.parse(parser, argv)
+
+
+@pytest.mark.parametrize(
+    ("argv", "rest"),
+    [
+        (["--dataset", "o", "--runner", "DirectRunner"], ["--runner=DirectRunner"]),
+        (["o", "--runner", "DirectRunner"], ["--runner=DirectRunner"]),
+        (["--runner", "DirectRunner", "o"], ["--runner=DirectRunner"]),
+        (["--runner=DirectRunner", "o"], ["--runner=DirectRunner"]),
+        (["--num-workers", "3", "o"], ["--num_workers=3"]),
+        (["--no_auth", "o"], ["--no_auth"]),
+        (["--streaming", "o", "--fast"], ["--streaming"]),
+        (["--flink_only_there", "3", "o"], ["--flink_only_there=3"]),
+        (["--experiments", "a", "--experiments", "b", "o"], ["--experiments=a", "--experiments=b"]),
+    ],
+)
+def test_options_of_beam_may_have_their_value_behind_a_space(argv: list[str], rest: list[str]) -> None:
+    namespace, unknown = parsed(*argv)
+    assert options.dataset_of(namespace) == "o"
+    assert unknown == rest
+
+
+@pytest.mark.parametrize(
+    ("argv", "report", "fast", "sources", "places"),
+    [
+        (["--report", "r", "o"], "r", False, None, ["o"]),
+        (["o", "--report", "r", "p"], "r", False, None, ["o", "p"]),
+        (["--fast", "o"], "", True, None, ["o"]),
+        (["--verify-sources", "o"], "", False, "true", ["o"]),
+        (["--verify_sources", "no", "o"], "", False, "no", ["o"]),
+        (["--verify_sources", "--fast"], "", True, "true", []),
+        (["--report", "-1", "--", "--odd"], "-1", False, None, ["--odd"]),
+        (["--report", "-", "-"], "-", False, None, ["-"]),
+    ],
+)
+def test_our_own_options_keep_their_values(
+    argv: list[str], report: str, fast: bool, sources: str | None, places: list[str]
+) -> None:
+    namespace, rest = parsed(*argv)
+    found = (namespace.report, namespace.fast, namespace.verify_sources, namespace.place, rest)
+    assert found == (report, fast, sources, places, [])
+
+
+def test_a_value_that_is_missing_is_said() -> None:
+    with pytest.raises(UsageError, match="Argument --report: expected one argument"):
+        parsed("o", "--report", "--fast")
+
+
+@pytest.mark.parametrize("spelling", [["--runner", "DirectRunnr"], ["--runner=DirectRunnr"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["convert", "in", "out"],
+        ["plan", "in"],
+        ["rebuild", "other.yaml"],
+        ["validate", "out"],
+        ["salvage", "out"],
+        ["report", "out"],
+        ["diff", "old", "new"],
+        ["init", "in", "out"],
+    ],
+)
+def test_every_command_that_runs_beam_takes_both_spellings(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str], spelling: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    Path("other.yaml").write_text("input: in\noutput: out\n")
+    assert cli.main([*command, *spelling]) == 2
+    assert "--runner DirectRunnr: Beam has no such runner; did you mean" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "places", "found"),
+    [
+        ({}, ["in", "out"], {"input": ["in"], "output": "out"}),
+        ({}, ["in"], {"input": ["in"]}),
+        ({"input": ["in"]}, ["out"], {"input": ["in"], "output": "out"}),
+        ({"output": "out"}, ["in"], {"input": ["in"], "output": "out"}),
+        ({"input": ["in"], "output": "out"}, [], {"input": ["in"], "output": "out"}),
+    ],
+)
+def test_input_and_output_may_be_named_by_place(
+    given: dict[str, object], places: list[str], found: dict[str, object]
+) -> None:
+    assert options.with_places(given, places) == found
+
+
+def test_what_a_shell_made_of_a_pattern_is_not_taken_for_inputs() -> None:
+    with pytest.raises(UsageError, match="Unexpected argument 'out'; name each of several inputs"):
+        options.with_places({}, ["photos/ant", "photos/bee", "out"])
+
+
+def test_a_conversion_by_place(capsys: Capture, tmp_path: Path) -> None:
+    assert cli.main(["convert", str(PHOTOS), str(tmp_path / "out"), "--resize", "16"]) == 0
+    assert (tmp_path / "out" / "dataset.json").exists()
+    assert cli.main(["plan", str(PHOTOS)]) == 0
+    assert "61 images" in capsys.readouterr().out
+
+
+def test_help_names_a_command(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["help", "convert"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: shardwright convert")
+    assert cli.main(["help", "convrt"]) == 2
+    assert "did you mean convert?" in capsys.readouterr().err
+    assert cli.main(["help"]) == 0
+
+
+def test_a_rebuild_without_a_job_says_where_one_comes_from(capsys: Capture) -> None:
+    assert cli.main(["rebuild"]) == 2
+    said = capsys.readouterr().err
+    assert "--job" in said and "shardwright init" in said
+    assert cli.main(["rebuild", "a.yaml", "b.yaml"]) == 2
+    assert "Name one job file, not 2" in capsys.readouterr().err
+
+
+def test_help_of_every_command_needs_no_beam() -> None:
+    script = (
+        "import sys\n"
+        "sys.modules['apache_beam'] = sys.modules['tensorflow'] = None\n"
+        "from shardwright.pipelines import cli\n"
+        "for name in cli.COMMANDS:\n"
+        "    try:\n"
+        "        cli.main([name, '--help'])\n"
+        "    except SystemExit as left:\n"
+        "        assert left.code == 0, name\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("usage: ") == len(cli.COMMANDS)
+
+
+class _Closed(io.TextIOWrapper):
+    """A pipe that nobody reads any more."""
+
+    def __init__(self) -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        super().__init__(os.fdopen(writer, "wb"), encoding="utf-8", write_through=True)
+
+
+def test_a_reader_that_stops_early_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", _Closed())
+    monkeypatch.setattr(sys, "stderr", _Closed())
+    before = sys.stdout
+    assert cli.main(["--help"]) == 0
+    assert cli.main(["layouts"]) == 0
+    assert cli.main(["layouts", "--json"]) == 0
+    assert cli.main(["layouts", "no_such_layout"]) == 2  # says so on stderr, which nobody reads either
+    assert sys.stdout is before
+    sys.stdout.flush()
+
+
+def test_a_broken_pipe_elsewhere_is_still_a_failure(capsys: Capture) -> None:
+    from shardwright.pipelines.run import exit_code_of
+
+    def command() -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    assert exit_code_of(command, lambda: False) == 3
+    assert "Broken pipe" in capsys.readouterr().err
+
+
+def test_forgiving_streams_keep_what_was_buffered_from_failing_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed = _Closed()
+    monkeypatch.setattr(sys, "stdout", closed)
+    with forgiving_streams():
+        print("x" * 100_000)
+        sys.stdout.buffer.write(b"y" * 100_000)
+    closed.close()  # which flushes
+
+
+def test_piped_output_is_never_wrapped() -> None:
+    out = io.StringIO()
+    words = " ".join(["word"] * 1000)
+    console(out).print(f"  {words}")
+    print_table(console(out), ("a", "b"), [[words, 1], ["x", 2]])
+    lines = out.getvalue().splitlines()
+    assert lines[0] == f"  {words}"
+    assert sum(words in line for line in lines) == 2
+    assert all(len(line) < len(words) + 40 for line in lines)  # and nothing is padded to some width
+
+
+def test_a_state_that_stays_the_same_is_told_once(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_TICK_SECONDS", 0.001)
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    states = iter(["starting"] * 6 + ["listing"] * 3 + ["starting"])
+    stop = threading.Event()
+
+    def state(seconds: float, directory: str = "") -> str:
+        text = next(states, "")
+        if not text:
+            stop.set()
+        return text or "starting"
+
+    monkeypatch.setattr(progress, "progress_text", state)
+    progress._in_lines(stop, "")
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"shardwright: {text}" for text in ("starting", "listing", "starting")]
+
+
+def test_the_example_pipeline_says_what_it_needs() -> None:
+    script = ROOT / "examples" / "custom_pipeline.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "needs a folder with one sub-folder per class" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_ends_with_the_page_to_open() -> None:
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("demo:"))
+    end = lines.index("", begin)
+    assert "Open $(DEMO)/report.html" in lines[end - 1]
+    assert any("validate" in line for line in lines[begin:end])
