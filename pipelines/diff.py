@@ -19,7 +19,7 @@ from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import ExitCode, Severity
-from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, VALIDATION_JSON, Dataset
+from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
 from shardwright.schemas.drift import Described, Drift, Previous, drift_between
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
@@ -232,7 +232,7 @@ def _drift(old: Described, new: Described, changes: Changes) -> Drift:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         names = " or ".join(dict.fromkeys(printable(one.name) for one in (old, new)))
         raise UsageError(
-            f"dataset.json or validation.json of {names} is damaged ({error!r}); restore it, or make it anew."
+            f"dataset.json or findings.json of {names} is damaged ({error!r}); restore it, or make it anew."
         ) from error
     shown = (printable(version_name(name)) for name in drift.datasets)
     return replace(drift, datasets=type(drift.datasets)(*shown))
@@ -241,7 +241,7 @@ def _drift(old: Described, new: Described, changes: Changes) -> Drift:
 def _with_measurements(described: Described) -> Described:
     """Adds what was measured in a dataset, as far as that is about this build of it."""
     found: list[Mapping[str, Any] | None] = []
-    for file in (VALIDATION_JSON, STATISTICS_JSON):
+    for file in (FINDINGS_JSON, STATISTICS_JSON):
         try:
             found.append(read_measured(described.name, file, described.dataset.fingerprint))
         except ValueError:

@@ -32,7 +32,7 @@ from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.codes import ExitCode, Severity
-from shardwright.schemas.dataset import REPORT_HTML, STATISTICS_JSON, STATS_PB, VALIDATION_JSON
+from shardwright.schemas.dataset import FINDINGS_JSON, REPORT_HTML, STATISTICS_JSON, STATS_PB
 from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.expectations import Expectations
@@ -178,7 +178,7 @@ def validate(
       fail_on: finding codes that fail the validation though they would not by themselves.
       warn_on: finding codes that are warnings.
       expect: what is expected of the dataset, or the YAML file that says it.
-      report: where the report goes; None for the dataset's own `validation.json`.
+      report: where the report goes; None for the dataset's own `findings.json`.
       html: where the page goes; None for the dataset's own `report.html`.
       junit: where the report goes as JUnit XML; empty for nowhere.
       against: the source to compare the dataset with, as `convert` takes its `input`; several in a list.
@@ -209,7 +209,7 @@ def validate(
         if previous and not files.page:
             raise UsageError("--previous is shown on the page, and none is written; name one with --html.")
         if not files.report:
-            files = replace(files, report=os.path.join(scratch, VALIDATION_JSON))
+            files = replace(files, report=os.path.join(scratch, FINDINGS_JSON))
         files = replace(files, answer=storage.unfinished(files.report))
         check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
         paths = [against] if isinstance(against, str) else list(against)
@@ -250,7 +250,7 @@ def result_files(
     folder = (os.path.dirname(report) or ".") if report else target.directory
     looked = folder is not None and mode == "quality"
     return ResultFiles(
-        report=report or (storage.join(folder, VALIDATION_JSON) if folder else ""),
+        report=report or (storage.join(folder, FINDINGS_JSON) if folder else ""),
         statistics=storage.join(folder, STATISTICS_JSON) if folder and looked else "",
         stats=storage.join(folder, STATS_PB) if folder and looked else "",
         page=html or (storage.join(folder, REPORT_HTML) if folder and not report else ""),
@@ -330,7 +330,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         parser.add_argument(
             "--report", default=None, metavar="FILE",
-            help="where the report goes (default: validation.json in the dataset directory)",
+            help="where the report goes (default: findings.json in the dataset directory)",
         )  # fmt: skip
         parser.add_argument(
             "--html", default=None, metavar="FILE",

@@ -21,7 +21,9 @@ DATASET_INFO_JSON = "dataset_info.json"
 LABELS_TXT = "labels.txt"
 LABEL_MAP_PBTXT = "label_map.pbtxt"
 QUARANTINE_JSONL = "quarantine.jsonl"
-VALIDATION_JSON = "validation.json"
+FINDINGS_JSON = "findings.json"
+#: The name that `findings.json` had up to version 0.1. It is read where the new file is missing.
+OLD_FINDINGS_JSON = "validation.json"
 STATISTICS_JSON = "statistics.json"
 STATS_PB = "stats.pb"
 REPORT_HTML = "report.html"
@@ -244,7 +246,7 @@ def stored_format(dataset: Dataset) -> str:
 
 
 def is_about(document: Mapping[str, Any], fingerprint: str) -> bool:
-    """Whether `validation.json` or `statistics.json` is about this build of a dataset."""
+    """Whether `findings.json` or `statistics.json` is about this build of a dataset."""
     return bool(document.get("fingerprint") == fingerprint)
 
 

@@ -50,7 +50,7 @@ class Described(NamedTuple):
     Attributes:
       name: where it is, as it was named.
       dataset: its `dataset.json`.
-      validation: its `validation.json`, if that is about it.
+      validation: its `findings.json`, if that is about it.
       statistics: its `statistics.json`, if there is one.
     """
 

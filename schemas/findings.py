@@ -1,4 +1,4 @@
-"""What a validation found, as `validation.json` stores it."""
+"""What a validation found, as `findings.json` stores it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Finding:
         return self.shard or "", -1 if self.offset is None else self.offset, self.code, self.message
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the finding as `validation.json` stores it, without its severity."""
+        """Returns the finding as `findings.json` stores it, without its severity."""
         value: dict[str, Any] = {
             "code": self.code.value,
             "message": self.message,
@@ -153,7 +153,7 @@ class ValidationReport:
         return not self.errors
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the report as `validation.json` stores it."""
+        """Returns the report as `findings.json` stores it."""
         return {
             "format_version": FORMAT_VERSION,
             "dataset": self.dataset,

@@ -13,6 +13,7 @@ from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Layout, extended, layout_by_name
+from shardwright.schemas.side_files import check_split_names
 from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 
 RESAMPLES = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
@@ -74,6 +75,10 @@ def _regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise ValueError(f"{text!r} is no regular expression ({error})") from None
+
+
+def _check_splits(text: str) -> None:
+    check_split_names(units.parse_splits(text))
 
 
 def _label_regex(text: str) -> None:
@@ -178,7 +183,7 @@ class ConvertSettings:
     splits: str = _setting(
         "train=1",
         "shares such as train=0.8,validation=0.1,test=0.1; ignored where the source names the splits",
-        check=units.parse_splits,
+        check=_check_splits,
         metavar="NAME=SHARE,...",
     )
     split_by: str = _setting(

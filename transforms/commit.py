@@ -33,6 +33,7 @@ from shardwright.transforms.dataset_files import (
     machine_facts,
     missing_shards,
     publish_files,
+    remove_old_findings,
     utc,
     write_lines,
     write_text,
@@ -197,7 +198,9 @@ def commit(
             measured = measured_in(statistics, result.fingerprint)
             for name, content in statistics_files(statistics, measured).items():
                 storage.write_bytes(storage.join(job.directory, name), content)
-        write_text(job.directory, dataset.VALIDATION_JSON, pretty_json(report.as_json()))
+        write_text(job.directory, dataset.FINDINGS_JSON, pretty_json(report.as_json()))
+        if job.settings.resume:
+            remove_old_findings(job.directory)
         refusal = _refusal(job, books, report, quarantine)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
@@ -249,7 +252,7 @@ def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) 
     if not report.sound:
         counts = ", ".join(f"{count} {code}" for code, count in report.counts.items())
         return (
-            f"What was written does not verify ({counts}): see {printable(job.directory)}/validation.json; "
+            f"What was written does not verify ({counts}): see {printable(job.directory)}/findings.json; "
             "nothing was published. Check the disk, then run again with --resume."
         )
     if not bad and not written:

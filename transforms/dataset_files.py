@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -57,12 +58,29 @@ def read_dataset(directory: str) -> Dataset:
             raise storage.changed(path) from None
 
 
+def stored_names(file: str) -> tuple[str, ...]:
+    """Returns the names under which a file of a dataset may be stored, the current name first."""
+    return (file, dataset.OLD_FINDINGS_JSON) if file == dataset.FINDINGS_JSON else (file,)
+
+
+def remove_old_findings(directory: str) -> None:
+    """Removes the findings that version 0.1 stored as `validation.json`, which `validation*` matches.
+
+    Call this after the new file was written. Somebody else's file of that name stays.
+    """
+    path = storage.join(directory, dataset.OLD_FINDINGS_JSON)
+    with contextlib.suppress(OSError, EngineError, ValueError, RecursionError):
+        document = json.loads(storage.read_bytes(path))
+        if isinstance(document, Mapping) and {"mode", "counts", "findings"} <= document.keys():
+            storage.remove(path)
+
+
 def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, Any] | None:
-    """Reads the `validation.json` or `statistics.json` of a dataset.
+    """Reads the `findings.json` or `statistics.json` of a dataset.
 
     Args:
       directory: of the dataset.
-      file: which of them.
+      file: which of them. Findings are also read from the file that version 0.1 wrote.
       fingerprint: of the dataset.
 
     Returns:
@@ -72,17 +90,19 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
       ValueError: if it is damaged.
       EngineError: if the storage failed.
     """
-    path = storage.join(directory, file)
-    with storage.faults("read", path):
-        try:
-            document = json.loads(storage.read_bytes(path))
-        except FileNotFoundError:
-            return None
-        except RecursionError as error:
-            raise ValueError(str(error)) from error
-    if not isinstance(document, Mapping):
-        raise ValueError(f"{file} is no object")
-    return document if dataset.is_about(document, fingerprint) else None
+    for name in stored_names(file):
+        path = storage.join(directory, name)
+        with storage.faults("read", path):
+            try:
+                document = json.loads(storage.read_bytes(path))
+            except FileNotFoundError:
+                continue
+            except RecursionError as error:
+                raise ValueError(str(error)) from error
+        if not isinstance(document, Mapping):
+            raise ValueError(f"{name} is not a JSON object")
+        return document if dataset.is_about(document, fingerprint) else None
+    return None
 
 
 def write_text(directory: str, name: str, text: str) -> None:

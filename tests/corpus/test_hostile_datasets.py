@@ -91,7 +91,7 @@ def files_below(root: Path) -> list[str]:
 
 def validated(dataset: Path, *options: object) -> tuple[dict[str, Any], Ran]:
     done = ran("validate", "--dataset", dataset, *options)
-    report: dict[str, Any] = json.loads((dataset / "validation.json").read_text())
+    report: dict[str, Any] = json.loads((dataset / "findings.json").read_text())
     assert done.code == (0 if report["sound"] else 1), done.said
     return report, done
 

@@ -116,9 +116,9 @@ def test_the_bytes_are_those_of_the_in_process_runner(
     assert run("convert", "--input", PHOTOS, "--output", output, *SETTINGS, *engine) == (0, "")
     assert len(shard_hashes(output)) == 5
     assert_same(output, sound_dataset)
-    (output / "validation.json").unlink()
+    (output / "findings.json").unlink()
     assert run("validate", "--dataset", output, *engine) == (0, "")
-    report = json.loads((output / "validation.json").read_text())
+    report = json.loads((output / "findings.json").read_text())
     assert (report["mode"], report["sound"], report["records"]) == ("full", True, 61)
 
 
@@ -130,7 +130,7 @@ def test_unsound_data_is_found(engine: list[str], sound_dataset: Path, tmp_path:
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
     assert run("validate", "--dataset", dataset, *engine)[0] == 1
-    counts = json.loads((dataset / "validation.json").read_text())["counts"]
+    counts = json.loads((dataset / "findings.json").read_text())["counts"]
     assert {"DATA_CRC", "SHARD_CHECKSUM"} <= set(counts)
 
 
@@ -143,7 +143,7 @@ def test_a_look_at_all_and_what_follows_are_those_of_the_in_process_runner(
         assert run("validate", "--dataset", dataset, *options, *way) == (0, "")
     for name in ("statistics.json", "stats.pb"):
         assert (here / name).read_bytes() == (there / name).read_bytes()
-    reports = [json.loads((dataset / "validation.json").read_text()) for dataset in (here, there)]
+    reports = [json.loads((dataset / "findings.json").read_text()) for dataset in (here, there)]
     assert reports[0]["counts"] and reports[0] == {**reports[1], "dataset": str(here)}
     shard = there / "train-00001-of-00003.tfrecord"
     shard.write_bytes(shard.read_bytes()[:-100])

@@ -325,9 +325,7 @@ def test_archives(source: Path, tmp_path: Path, pack: Callable[[Path, Path], Pat
     convert(input=str(packed), output=str(tmp_path / "out"), resize=32)
     before = sorted(path for path in tmp_path.rglob("*") if "validation" not in path.name)
     assert compare(tmp_path / "out", packed) == []
-    after = sorted(
-        path for path in tmp_path.rglob("*") if path.name not in ("validation.json", "report.html")
-    )
+    after = sorted(path for path in tmp_path.rglob("*") if path.name not in ("findings.json", "report.html"))
     assert after == before, "what was unpacked is gone again"
     next((source / "birds").iterdir()).unlink()
     lost = {finding.code for finding in compare(tmp_path / "out", pack(source, packed))}

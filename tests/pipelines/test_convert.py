@@ -122,7 +122,7 @@ def test_the_directory_is_what_the_contract_says(sound_dataset: Path) -> None:
     shards = {s["file"] for split in document["splits"].values() for s in split["shards"]}
     ledgers = {f"_shards/{name.removesuffix('.tfrecord')}.jsonl.gz" for name in shards}
     side_files = {
-        "dataset.json", "labels.txt", "label_map.pbtxt", "quarantine.jsonl", "validation.json",
+        "dataset.json", "labels.txt", "label_map.pbtxt", "quarantine.jsonl", "findings.json",
         "run.json", "_shards", "_work", "_work/outcome.json", "_index", "croissant.json",
         "dataset_info.json", "features.json", "parse.py", "schema.pbtxt",
     }  # fmt: skip
@@ -282,7 +282,7 @@ def test_a_verification_in_full_decodes_what_was_written(
     convert_photos: Callable[..., ConvertResult],
 ) -> None:
     result = convert_photos(resize=32, verify="full")
-    report = json.loads((Path(result.path) / "validation.json").read_text())
+    report = json.loads((Path(result.path) / "findings.json").read_text())
     assert (report["mode"], report["sound"], report["records"]) == ("full", True, 61)
 
 

@@ -157,11 +157,11 @@ def test_what_was_measured_is_compared(
     assert all(text in out for text in ("scores.brightness.mean", "DARK", "10.0000%"))
     Path(new, "statistics.json").write_text('{"total": {"all": {"records": 61}}}')
     assert diff(old, new).drift.statistics["total.all.scores.brightness.mean"] == (100.0, None)
-    document = Path(old, "validation.json")
+    document = Path(old, "findings.json")
     document.write_text(json.dumps({"fingerprint": "of another build"}))
     assert diff(old, new).drift.quality["DARK"] == (None, 0.1)
     document.write_text("{")
-    with pytest.raises(UsageError, match=r"validation.json is damaged; run shardwright validate"):
+    with pytest.raises(UsageError, match=r"findings.json is damaged; run shardwright validate"):
         diff(old, new)
 
 

@@ -37,7 +37,7 @@ def test_expectations_decide_the_exit_code_and_stand_in_both_reports(dataset: Pa
     (suite,) = ElementTree.parse(junit).getroot()
     failed = {case.attrib["name"] for case in suite if case.find("failure") is not None}
     assert failed == {"min_images", "min_images_per_split"}
-    report = json.loads((dataset / "validation.json").read_text())
+    report = json.loads((dataset / "findings.json").read_text())
     assert report["counts"] == {"EXPECTATION": 2}
     assert report["findings"][0]["message"] == "min_images: it has 61 images, less than 62"
     assert run(dataset, "--expect", str(expected), "--warn_on", "EXPECTATION") == 0
@@ -100,7 +100,7 @@ def test_nothing_is_read_where_nothing_can_be_written(
     monkeypatch.setattr("shardwright.pipelines.validate.run_pipeline", lambda *_: pytest.fail("it ran"))
     assert run(dataset) == 3
     said = capsys.readouterr().err
-    assert "validation.json" in said and "choose another place with --report" in said
+    assert "findings.json" in said and "choose another place with --report" in said
 
 
 def test_the_help_lists_every_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +115,7 @@ def test_commands_take_a_dataset_by_place_too_and_say_where_to_look(
 ) -> None:
     assert main(["validate", f"{dataset}/", "--fast", "--junit", str(tmp_path / "a.xml")]) == 0
     said = capsys.readouterr().out
-    assert f"{dataset}/report.html" in said and f"{dataset}/validation.json" in said and "a.xml" in said
+    assert f"{dataset}/report.html" in said and f"{dataset}/findings.json" in said and "a.xml" in said
     assert main(["salvage", str(dataset), "--fast", "--output", str(tmp_path / "saved")]) == 0
 
 

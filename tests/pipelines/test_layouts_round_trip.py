@@ -212,7 +212,7 @@ def test_round_trip(
         resize=f"{WIDTH}x{HEIGHT}", image_format=image_format, compression=compression, verify="full",
     )  # fmt: skip
     assert made.dataset.ledger["written"] == len(PICTURES)
-    assert json.loads((tmp_path / "out/validation.json").read_text())["findings"] == []
+    assert json.loads((tmp_path / "out/findings.json").read_text())["findings"] == []
     layout = LAYOUTS.get(name) or Layout("tensors", made.dataset.features)
     seen = set()
     for record in records_of(made):

@@ -81,7 +81,7 @@ def test_quality_of_kept_pictures(folder: Path, tmp_path: Path) -> None:
     assert names(report, "LOW_INFORMATION") == {"z dark.png"}
     assert "z grey.png" in names(report, "GRAYSCALE")
     assert {"TINY_CLASS"} <= set(report.counts) and "NEAR_DUPLICATE" not in report.counts
-    stored = json.loads((tmp_path / "a" / "validation.json").read_text())
+    stored = json.loads((tmp_path / "a" / "findings.json").read_text())
     severities = {one["code"]: one["severity"] for one in stored["findings"]}
     assert severities["SPLIT_LEAKAGE"] == severities["LABEL_CONFLICT"] == "warning"
     assert severities["EXACT_DUPLICATE"] == severities["DARK"] == severities["TINY_CLASS"] == "note"

@@ -86,10 +86,10 @@ class Place:
         fresh = self.folder / "fresh"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
-        validate(made.path, mode=mode, report=fresh / "validation.json")
+        validate(made.path, mode=mode, report=fresh / "findings.json")
         documents = []
         for directory in (Path(made.path), fresh):
-            document = json.loads((directory / "validation.json").read_text())
+            document = json.loads((directory / "findings.json").read_text())
             assert document.pop("dataset")
             documents.append(document)
         assert documents[0] == documents[1]
@@ -209,9 +209,9 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
     assert len(place.watched.shards) == 1 and not place.watched.decoded
     version = max((place.folder / "out" / "versions").iterdir())
     assert not (version / "_checks").exists()
-    found = json.loads((version / "validation.json").read_text())
+    found = json.loads((version / "findings.json").read_text())
     # A record says what its source was, so that a validation finds the same.
-    said = validate(version, mode="fast", report=place.folder / "validation.json", fail_on="SPLIT_LEAKAGE")
+    said = validate(version, mode="fast", report=place.folder / "findings.json", fail_on="SPLIT_LEAKAGE")
     assert [item.as_json() for item in said.findings] == [
         {name: value for name, value in item.items() if name != "severity"} for item in found["findings"]
     ]
@@ -244,15 +244,15 @@ def test_a_damaged_ledger_refuses(place: Place, monkeypatch: pytest.MonkeyPatch)
 def test_gates_decide_how_deep_is_looked(place: Place, said: str, asked: str, mode: str) -> None:
     job = place.job(f"input: x\noutput: y\ngates: {{{asked}}}\n")
     made = place.rebuild(said, job)
-    assert json.loads((Path(made.path) / "validation.json").read_text())["mode"] == mode
+    assert json.loads((Path(made.path) / "findings.json").read_text())["mode"] == mode
     assert (place.watched.decoded > 0) == (mode != "fast")
 
 
 def test_a_conversion_can_look_at_its_pictures(tmp_path: Path, convert_photos: Callable[..., Any]) -> None:
     made = Path(convert_photos(resize=24, verify="quality", splits="train=0.8,test=0.2", shards=2).path)
-    document = json.loads((made / "validation.json").read_text())
+    document = json.loads((made / "findings.json").read_text())
     assert document["mode"] == "quality"
-    said = validate(made, mode="quality", report=tmp_path / "validation.json")
+    said = validate(made, mode="quality", report=tmp_path / "findings.json")
     assert said.counts == document["counts"]
     for name in ("statistics.json", "stats.pb"):
         assert (made / name).read_bytes() == (tmp_path / name).read_bytes()

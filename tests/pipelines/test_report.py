@@ -45,7 +45,7 @@ def test_what_was_never_validated_says_so(
 ) -> None:
     directory = tmp_path / "dataset"
     shutil.copytree(sound_dataset, directory)
-    (directory / "validation.json").unlink()  # of the conversion's own verification
+    (directory / "findings.json").unlink()  # of the conversion's own verification
     assert main(["report", "--dataset", str(directory)]) == 0
     assert "not validated yet" in capsys.readouterr().out
     assert "Not validated" in (directory / "report.html").read_text()

@@ -41,7 +41,7 @@ def test_a_sound_dataset_has_no_findings(dataset: Path) -> None:
     for mode in ("fast", "full"):
         report = validate(str(dataset), mode=mode)
         assert (report.sound, report.counts, report.records) == (True, {}, 61)
-    stored = json.loads((dataset / "validation.json").read_text())
+    stored = json.loads((dataset / "findings.json").read_text())
     assert stored["sound"] and stored["findings"] == []
 
 

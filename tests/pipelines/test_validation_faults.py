@@ -34,7 +34,7 @@ from shardwright.transforms.storage import local
 Capture = pytest.CaptureFixture[str]
 LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
 INDEX = "_index/train-00001-of-00003.idx"
-REPORTS = ("validation.json", "statistics.json", "stats.pb")
+REPORTS = ("findings.json", "statistics.json", "stats.pb")
 PAGE = "report.html"
 
 
@@ -136,10 +136,10 @@ def test_a_dataset_that_is_replaced_meanwhile_is_not_judged(
         return real(path)
 
     monkeypatch.setattr(local, "open_local", replace)
-    of_the_other = (other / "validation.json").read_bytes()
+    of_the_other = (other / "findings.json").read_bytes()
     sentence = sentence_of(run(capfd, "validate", "--dataset", copy), 3)
     assert sentence.startswith(f"{copy}/dataset.json changed") and sentence.endswith("nothing writes there.")
-    assert (copy / "validation.json").read_bytes() == of_the_other
+    assert (copy / "findings.json").read_bytes() == of_the_other
     assert run(capfd, "validate", "--dataset", copy).code == 0
 
 
@@ -148,7 +148,7 @@ def test_a_report_that_cannot_be_written_leaves_the_one_before(copy: Path, tmp_p
     argv = ("validate", "--dataset", copy)
     done = run_forked(tmp_path / "log", *argv, before=partial(limit_file_size, 250))
     sentence = sentence_of(done, 3)
-    assert sentence.startswith(f"Cannot write the report to {copy}/validation.json")
+    assert sentence.startswith(f"Cannot write the report to {copy}/findings.json")
     assert "choose another place with --report" in sentence
     assert reports_of(copy) == before and not leftovers(copy)
 
@@ -165,7 +165,7 @@ def test_a_killed_validation_leaves_the_reports_before(capfd: Capture, copy: Pat
     assert reports_of(copy, (*REPORTS, PAGE)) == before
     assert leftovers(copy), "it was killed before it wrote"
     assert run(capfd, *argv).code == 0  # what it left is no finding
-    report = json.loads((copy / "validation.json").read_text())
+    report = json.loads((copy / "findings.json").read_text())
     assert report["sound"] and not report["errors"] and not report["warnings"]
 
 
@@ -175,13 +175,13 @@ def test_two_validations_at_once_write_the_report_of_one(copy: Path, tmp_path: P
     alone = {}
     for option in codes:
         assert run_forked(tmp_path / "alone", "validate", "--dataset", copy, option).code == codes[option]
-        alone[option] = (copy / "validation.json").read_bytes()
+        alone[option] = (copy / "findings.json").read_bytes()
     assert alone["--fast"] != alone["--quality"]
     statistics = reports_of(copy, REPORTS[1:])
     logs = {option: tmp_path / option for option in alone}
     running = {option: start(log, "validate", "--dataset", copy, option) for option, log in logs.items()}
     assert {option: wait(process, logs[option]).code for option, process in running.items()} == codes
-    assert (copy / "validation.json").read_bytes() in alone.values()
+    assert (copy / "findings.json").read_bytes() in alone.values()
     assert reports_of(copy, REPORTS[1:]) == statistics and not leftovers(copy)
 
 
@@ -233,7 +233,7 @@ def test_the_reports_are_the_same_in_whatever_order_shards_come(
 def test_a_command_answers_with_its_own_report(
     capfd: Capture, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, others = results._page, copy / "validation.json"
+    real, others = results._page, copy / "findings.json"
 
     def page(*args: Any) -> str:  # another validation ends while the page is drawn
         report = json.loads(others.read_text()) | {"sound": False, "errors": 7, "counts": {"UNDECODABLE": 7}}

@@ -51,11 +51,11 @@ def test_validate_and_report(capfd: Capture, out: Path, datasets: list[Path]) ->
     assert run(capfd, "validate", out, "--against", datasets[1].parent / "in8").code == 0
     assert run(capfd, "validate", f"{out}@{V1}", "--previous", f"{out}@{V2}").code == 0
     found = {
-        version: json.loads((out / "versions" / version / "validation.json").read_text())
+        version: json.loads((out / "versions" / version / "findings.json").read_text())
         for version in (V1, V2)
     }
     assert found[V1]["dataset"] == f"{out}@{V1}" and found[V2]["dataset"] == f"{out}@{V2}"
-    assert not (out / "validation.json").exists()
+    assert not (out / "findings.json").exists()
     made = report(out, previous=f"{out}@{V1}")
     assert made.path == f"{out}/versions/{V2}/report.html"
     assert f"{out}@{V1}" in Path(made.path).read_text()
@@ -103,7 +103,7 @@ def test_the_version_is_chosen_once(out: Path, monkeypatch: pytest.MonkeyPatch) 
 
     run_pipeline = module.run_pipeline
     for version in (V1, V2):
-        (out / "versions" / version / "validation.json").unlink(missing_ok=True)
+        (out / "versions" / version / "findings.json").unlink(missing_ok=True)
 
     def moved_meanwhile(*arguments: Any) -> Any:
         point_to(out, V1)
@@ -112,7 +112,7 @@ def test_the_version_is_chosen_once(out: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "run_pipeline", moved_meanwhile)
     found = module.validate(out)
     assert found.dataset == f"{out}@{V2}"
-    assert not (out / "versions" / V1 / "validation.json").exists()
+    assert not (out / "versions" / V1 / "findings.json").exists()
 
 
 def test_nothing_writes_over_versions(

@@ -24,7 +24,7 @@ def test_a_compressed_archive_and_a_folder(bucket: Bucket, photos: Path, tmp_pat
         before = bucket.names()
         report = validate(dataset, against=source)
         assert report.counts == {}
-        results = {f"out-{name}/{file}" for file in ("validation.json", "report.html")}
+        results = {f"out-{name}/{file}" for file in ("findings.json", "report.html")}
         assert set(bucket.names()) - results == set(before) - results, "what was unpacked is gone again"
     bucket.delete("folder/birds/owl.jpg")
     bucket.put("folder/birds/dove.png", bucket.get("folder/birds/canary.png"))

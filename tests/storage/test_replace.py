@@ -93,7 +93,7 @@ def test_overwriting_leaves_nothing_of_the_old(
     convert(input=f"{shared.url}/small", output=output, shards=2, overwrite=True, compression="gzip")
     names = bucket.names("out/")
     assert {name for name in names if "/" not in name and name not in ("quarantine.jsonl", "run.json")} == {
-        "dataset.json", "validation.json", *bucket.document("out")["sidecars"],
+        "dataset.json", "findings.json", *bucket.document("out")["sidecars"],
         "train-00000-of-00002.tfrecord.gz", "train-00001-of-00002.tfrecord.gz",
     }  # fmt: skip
     assert not [name for name in names if name.startswith("_index/")]
@@ -144,7 +144,7 @@ def test_resuming_takes_over_what_is_done(
     monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.2)
 
     def rule(request: Request) -> Fault | None:
-        return Fault("drop") if request.name.endswith("validation.json") else None
+        return Fault("drop") if request.name.endswith("findings.json") else None
 
     argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
     with proxy.watch(rule):

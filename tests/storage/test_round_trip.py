@@ -75,7 +75,7 @@ def test_validate_and_inspect(converted: Bucket, sound_dataset: Path, tmp_path: 
     dataset = f"{converted.url}/out"
     report = validate(dataset)
     assert report.sound and report.fingerprint == document(sound_dataset)["fingerprint"]
-    assert json.loads(converted.get("out/validation.json"))["mode"] == "full"
+    assert json.loads(converted.get("out/findings.json"))["mode"] == "full"
     sheet = f"{converted.url}/sheets/sheet.png"
     found = inspect(dataset, contact_sheet=sheet, thumbnails=9)
     local = inspect(str(sound_dataset), contact_sheet=str(tmp_path / "sheet.png"), thumbnails=9)

@@ -16,7 +16,7 @@ from storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 
 Capture = pytest.CaptureFixture[str]
 SHARD = "out/train-00001-of-00002.tfrecord"
-WRITTEN = ("validation.json", "statistics.json", "stats.pb")
+WRITTEN = ("findings.json", "statistics.json", "stats.pb")
 BEFORE = b'{"the report": "before"}'
 
 
@@ -24,7 +24,7 @@ BEFORE = b'{"the report": "before"}'
 def stored(bucket: Bucket, small_local: Path) -> Bucket:
     """The small dataset in a bucket, with a report of a validation before."""
     bucket.put_tree(small_local, "out/")
-    bucket.put("out/validation.json", BEFORE)
+    bucket.put("out/findings.json", BEFORE)
     return bucket
 
 
@@ -74,7 +74,7 @@ def test_a_shard_that_is_cut_off_on_its_way_is_fetched_to_its_end(stored: Bucket
         ("media", SHARD),
         ("media", "out/_shards/train-00001-of-00002.jsonl.gz"),
         ("media", "out/_index/train-00001-of-00002.idx"),
-        ("upload", "out/validation.json"),
+        ("upload", "out/findings.json"),
     ],
 )
 def test_a_storage_that_fails_is_no_finding(
@@ -88,7 +88,7 @@ def test_a_storage_that_fails_is_no_finding(
     assert sentence.startswith("Cannot ") and f"{stored.url}/{name}".rstrip("/") in sentence
     said = {503: "answers with 503", 403: "permission denied", 0: "does not answer"}
     assert said[int(fault.value)] in sentence and "--resume" not in sentence
-    assert stored.get("out/validation.json") == BEFORE
+    assert stored.get("out/findings.json") == BEFORE
 
 
 def test_a_shard_that_vanishes_is_missing(stored: Bucket, proxy: Proxy) -> None:
@@ -115,5 +115,5 @@ def test_a_dataset_that_is_replaced_meanwhile_is_not_judged(
         f"{stored.url}/out/dataset.json changed while the job was reading its input; "
         "run again when nothing writes there."
     )
-    of_the_other = (other / "validation.json").read_bytes()
-    assert stored.get("out/validation.json") == (of_the_other if replaced else BEFORE)
+    of_the_other = (other / "findings.json").read_bytes()
+    assert stored.get("out/findings.json") == (of_the_other if replaced else BEFORE)

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.schemas.dataset import DATASET_JSON, STATISTICS_JSON, STATS_PB, Dataset, pretty_json
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    FINDINGS_JSON,
+    STATISTICS_JSON,
+    STATS_PB,
+    Dataset,
+    pretty_json,
+)
 from shardwright.schemas.drift import Described, Previous, drift_between
 from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
@@ -16,7 +23,7 @@ from shardwright.schemas.statistics import Statistics, statistics_text
 from shardwright.transforms import storage
 from shardwright.transforms.checks.expect import unmet_findings
 from shardwright.transforms.checks.shard import ShardCheck
-from shardwright.transforms.dataset_files import read_dataset
+from shardwright.transforms.dataset_files import read_dataset, remove_old_findings
 from shardwright.transforms.images.looks import SCORES
 from shardwright.transforms.report.gather import as_time, gather, gather_files
 from shardwright.transforms.report.render import render
@@ -29,7 +36,7 @@ class ResultFiles:
     """Where a validation writes; an empty path is not written.
 
     Attributes:
-      report: `validation.json`.
+      report: `findings.json`.
       statistics: `statistics.json`.
       stats: the same as TensorFlow Data Validation reads it, `stats.pb`.
       page: `report.html`.
@@ -118,7 +125,7 @@ class Results:
 def write_results(
     files: ResultFiles, results: Results, gates: Gates, expectations: Expectations
 ) -> ValidationReport:
-    """Writes the results of a validation; `validation.json` last but the page, which draws what it says.
+    """Writes the results of a validation; `findings.json` last but the page, which draws what it says.
 
     Args:
       files: where to.
@@ -146,6 +153,8 @@ def write_results(
         write_result(files.junit, junit_xml(report, expectations.names), "--junit")
     text = pretty_json(report.as_json()).encode()
     write_result(files.report, text, "--report")
+    if results.directory and files.report == storage.join(results.directory, FINDINGS_JSON):
+        remove_old_findings(results.directory)
     if files.page:
         write_result(files.page, _page(results, report, measured, files.page).encode(), "--html")
     if files.answer:

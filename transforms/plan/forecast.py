@@ -16,6 +16,7 @@ from shardwright.schemas.labels import order_labels
 from shardwright.schemas.layouts import Fill, Layout, Needs
 from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.side_files import check_split_names
 from shardwright.transforms.plan.assign import group_of, shard_order, split_bounds, split_of
 from shardwright.transforms.plan.estimate import (
     SAMPLE_CANDIDATES,
@@ -230,6 +231,10 @@ def make_forecast(
     shards: dict[str, int] = {}
     estimates: dict[str, int] = {}
     splits = _split_names(summary, settings, carried)
+    try:
+        check_split_names(splits)
+    except ValueError as error:
+        raise UsageError(f"The {error}; rename it in the source.") from None
     if explicit_shards:
         _check_shards_named(splits, settings)
     for split in splits:

@@ -126,7 +126,7 @@ def gate_version(
 def result_files(directory: str, looked: bool) -> ResultFiles:
     """Returns where the results of a version's validation go; its page is drawn when all else is known."""
     return ResultFiles(
-        report=storage.join(directory, files.VALIDATION_JSON),
+        report=storage.join(directory, files.FINDINGS_JSON),
         statistics=storage.join(directory, files.STATISTICS_JSON) if looked else "",
         stats=storage.join(directory, files.STATS_PB) if looked else "",
     )
@@ -136,7 +136,7 @@ def _described(output: str, version: str, made: Dataset) -> Described:
     """Returns a version with what was measured in it; what is damaged of that is no reason to stop."""
     directory = version_path(output, version)
     found: list[Mapping[str, Any] | None] = []
-    for file in (files.VALIDATION_JSON, files.STATISTICS_JSON):
+    for file in (files.FINDINGS_JSON, files.STATISTICS_JSON):
         try:
             found.append(read_measured(directory, file, made.fingerprint))
         except ValueError:

@@ -89,7 +89,7 @@ def read_validation(
     when: str,
     left_out: list[str],
 ) -> Validation | None:
-    """Reads what a `validation.json` says; codes of later versions are shown like any other.
+    """Reads what a `findings.json` says; codes of later versions are shown like any other.
 
     Args:
       document: its content; None if there is none.
@@ -103,7 +103,7 @@ def read_validation(
     try:
         return Validation(_checked(document, fingerprint, when), paths)
     except (KeyError, TypeError, ValueError, AttributeError):
-        left_out.append("validation.json is damaged or of another version; validate again to write it anew.")
+        left_out.append("findings.json is damaged or of another version; validate again to write it anew.")
         return None
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from shardwright.schemas import __version__
 from shardwright.schemas.dataset import (
     DATASET_JSON,
+    FINDINGS_JSON,
     REPORT_HTML,
     STATISTICS_JSON,
-    VALIDATION_JSON,
     Dataset,
     is_about,
 )
@@ -31,7 +31,7 @@ from shardwright.schemas.version import (
 )
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract, contract_of_plan, infer_contract
-from shardwright.transforms.dataset_files import dataset_name
+from shardwright.transforms.dataset_files import dataset_name, stored_names
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.sample import read_lazily
 from shardwright.transforms.report.data import (
@@ -74,7 +74,7 @@ def gather(
 
     Args:
       directory: of the dataset.
-      validation: what `validation.json` is about to hold; None to read it.
+      validation: what `findings.json` is about to hold; None to read it.
       statistics: what `statistics.json` is about to hold; None to read it.
       drift: what `diff` found compared with the previous dataset; None to read the `diff.json` of a version.
       record: what `version.json` is about to hold; None to read it, where the directory is a version's.
@@ -135,9 +135,9 @@ def _gather(
     drawn: str,
 ) -> ReportData:
     left_out: list[str] = []
-    when = drawn if validation is not None else _written(storage.join(directory, VALIDATION_JSON))
+    when = drawn if validation is not None else _written(directory, FINDINGS_JSON)
     if validation is None:
-        validation = _stored(directory, VALIDATION_JSON, left_out)
+        validation = _stored(directory, FINDINGS_JSON, left_out)
     if statistics is None:
         statistics = _stored(directory, STATISTICS_JSON, left_out)
         if statistics is not None and not is_about(statistics, dataset.fingerprint):
@@ -239,9 +239,9 @@ def _foreign_samples(files: Sequence[str]) -> tuple[tuple[Sample, ...], tuple[Fa
 
 def _stored(directory: str, name: str, left_out: list[str]) -> Document | None:
     """Reads a JSON document of a dataset, if it is there."""
-    path = storage.join(directory, name)
     try:
-        if not storage.exists(path):
+        path = _path_of(directory, name)
+        if not path:
             return None
         if storage.size_of(path) > _MAX_DOCUMENT:
             left_out.append(f"{name} is too large for this page.")
@@ -255,12 +255,18 @@ def _stored(directory: str, name: str, left_out: list[str]) -> Document | None:
     return value
 
 
-def _written(path: str) -> str:
-    """Returns when a local file was written; empty where no storage says it."""
-    if storage.is_remote(path):
+def _path_of(directory: str, name: str) -> str:
+    """Returns the path of a file of a dataset, perhaps an old one; empty if it is missing."""
+    paths = (storage.join(directory, stored) for stored in stored_names(name))
+    return next((path for path in paths if storage.exists(path)), "")
+
+
+def _written(directory: str, name: str) -> str:
+    """Returns when a local file was written; empty if it is missing or the storage does not say it."""
+    if storage.is_remote(directory):
         return ""
     try:
-        return as_time(os.path.getmtime(path))
+        return as_time(os.path.getmtime(_path_of(directory, name)))
     except OSError:
         return ""
 

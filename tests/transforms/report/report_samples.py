@@ -61,7 +61,7 @@ def noisy_thumbnail(number: int) -> Thumbnail:
 def validation_of(
     per_code: int, codes: tuple[FindingCode, ...], key: str = "a/key.jpg", message: str = "it is wrong"
 ) -> dict[str, Any]:
-    """What a `validation.json` with so many findings of each code holds."""
+    """What a `findings.json` with so many findings of each code holds."""
 
     def severity(code: FindingCode) -> str:
         return "note" if code in NOTES else "warning" if code in WARNINGS else "error"

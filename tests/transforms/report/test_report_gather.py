@@ -132,7 +132,7 @@ def test_findings_bring_their_pictures_along(copied: Path) -> None:
         "errors": 0, "warnings": 0, "notes": 4, "findings": findings,
         "counts": {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1, "OF_A_LATER_VERSION": 1},
     }  # fmt: skip
-    (copied / "validation.json").write_text(json.dumps(validation))
+    (copied / "findings.json").write_text(json.dumps(validation))
     checked = gather(str(copied)).checked
     assert checked is not None and checked.current
     assert [finding.other_key for finding in checked.pairs] == [written[1]["key"]]
@@ -147,7 +147,7 @@ def test_findings_bring_their_pictures_along(copied: Path) -> None:
 def test_a_validation_of_another_build_is_not_taken_for_this_one(copied: Path) -> None:
     validation = {"mode": "full", "sound": True, "fingerprint": "0" * 64, "records": 1, "errors": 0,
                   "warnings": 0, "findings": [], "counts": {}}  # fmt: skip
-    (copied / "validation.json").write_text(json.dumps(validation))
+    (copied / "findings.json").write_text(json.dumps(validation))
     page = render(gather(str(copied)))
     assert "Changed since it was validated" in page and "✓ Sound" not in page
 
@@ -163,11 +163,11 @@ def test_statistics_of_another_build_are_not_shown(copied: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"counts": 3}', "nul", "[" * 100_000, '{"a": "\\ud800"}'])
 def test_documents_that_cannot_be_read_are_named_and_the_page_goes_on(copied: Path, text: str) -> None:
-    (copied / "validation.json").write_text(text)
+    (copied / "findings.json").write_text(text)
     (copied / "statistics.json").write_text("[1]")
     data = gather(str(copied))
     assert data.checked is None
-    assert any(sentence.startswith("validation.json") for sentence in data.left_out)
+    assert any(sentence.startswith("findings.json") for sentence in data.left_out)
     assert any(sentence.startswith("statistics.json") for sentence in data.left_out)
     assert "What this page lacks" in render(data)
 

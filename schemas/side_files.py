@@ -1,0 +1,60 @@
+"""The files of a dataset that are not shards, and the split names that do not clash with them.
+
+Readers choose the shards of a split by patterns such as `train*`. So at the top level of a dataset directory
+only shards have names that begin with the name of a split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    FINDINGS_JSON,
+    INDEX_DIR,
+    QUARANTINE_JSONL,
+    REPORT_HTML,
+    RUN_JSON,
+    SHARDS_DIR,
+    STATISTICS_JSON,
+    STATS_PB,
+    WORK_DIR,
+)
+from shardwright.schemas.lost import LOST_JSONL
+from shardwright.schemas.sidecars import SIDECARS
+from shardwright.schemas.version import CHECKS_DIR, DIFF_JSON, PINNED_JSON, VERSION_JSON
+
+#: Everything that Shardwright writes at the top level of a dataset directory besides the shards.
+SIDE_FILES: tuple[str, ...] = tuple(
+    sorted(
+        (
+            *(DATASET_JSON, FINDINGS_JSON, LOST_JSONL, QUARANTINE_JSONL, REPORT_HTML, RUN_JSON),
+            *(STATISTICS_JSON, STATS_PB, DIFF_JSON, PINNED_JSON, VERSION_JSON),
+            *(CHECKS_DIR, INDEX_DIR, SHARDS_DIR, WORK_DIR),
+            *SIDECARS,
+        )
+    )
+)
+
+
+def clash_of(split: str) -> str:
+    """Returns the first side file whose name begins with the name of a split; empty if there is none.
+
+    >>> clash_of("train"), clash_of("label")
+    ('', 'label_map.pbtxt')
+    """
+    return next((file for file in SIDE_FILES if file.startswith(split)), "")
+
+
+def check_split_names(splits: Iterable[str]) -> None:
+    """Checks that no side file begins with the name of a split.
+
+    Raises:
+      ValueError: if one does, saying which.
+    """
+    for split in splits:
+        if file := clash_of(split):
+            raise ValueError(
+                f"split {split!r} needs another name, because the pattern {split}* that selects its shards "
+                f"would also match {file}"
+            )

@@ -1,0 +1,97 @@
+"""The files beside the shards do not get in the way of readers that choose shards by a pattern."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+import tensorflow as tf
+from apache_beam.testing.util import assert_that, equal_to
+from hostile import run
+
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.side_files import SIDE_FILES
+from shardwright.transforms.dataset_files import read_measured
+from shardwright.transforms.report.gather import gather
+
+Capture = pytest.CaptureFixture[str]
+
+
+def counts_of(dataset: Path) -> dict[str, int]:
+    """Returns the records of each split that dataset.json names."""
+    splits = json.loads((dataset / "dataset.json").read_text())["splits"]
+    return {name: split["records"] for name, split in splits.items()}
+
+
+@pytest.fixture
+def copied(sound_dataset: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sound_dataset, tmp_path / "copied"))
+
+
+def test_patterns_that_begin_with_a_split_find_only_its_shards(copied: Path) -> None:
+    validate(copied, mode="quality")  # writes every other file
+    others = {path.name for path in copied.iterdir() if not path.name.endswith(".tfrecord")}
+    assert others <= set(SIDE_FILES)
+    for prefix, split in (
+        ("train", "train"),
+        ("validation", "validation"),
+        ("val", "validation"),
+        ("test", "test"),
+    ):
+        files = tf.io.gfile.glob(f"{copied}/{prefix}*")
+        assert sum(1 for _ in tf.data.TFRecordDataset(files)) == counts_of(copied)[split]
+
+
+def test_tfx_reads_the_patterns_that_the_documents_name(sound_dataset: Path) -> None:
+    # ImportExampleGen joins input_base and pattern, and gives the result to Beam's ReadFromTFRecord.
+    for split, records in counts_of(sound_dataset).items():
+        with beam.Pipeline() as pipeline:
+            read = pipeline | beam.io.ReadFromTFRecord(file_pattern=f"{sound_dataset}/{split}-*")
+            assert_that(read | beam.combiners.Count.Globally(), equal_to([records]))
+
+
+def renamed(dataset: Path) -> Path:
+    """Gives the findings of a dataset the name that version 0.1 gave them."""
+    return (dataset / "findings.json").rename(dataset / "validation.json")
+
+
+def test_findings_under_their_old_name_are_read(copied: Path) -> None:
+    made = Dataset.from_bytes((copied / "dataset.json").read_bytes(), "dataset.json")
+    validate(copied, mode="fast")
+    old = renamed(copied)
+    found = read_measured(str(copied), "findings.json", made.fingerprint)
+    assert found is not None and found["mode"] == "fast"
+    checked = gather(str(copied)).checked
+    assert checked is not None and checked.current and checked.when
+    old.unlink()
+    assert read_measured(str(copied), "findings.json", made.fingerprint) is None
+    assert gather(str(copied)).checked is None
+
+
+def test_a_new_validation_replaces_the_file_with_the_old_name(copied: Path) -> None:
+    old = renamed(copied)
+    validate(copied, mode="fast", report=copied.parent / "elsewhere.json")
+    assert old.exists()
+    validate(copied, mode="fast")
+    assert not old.exists() and (copied / "findings.json").exists()
+    old.write_text('{"of": "somebody else"}')
+    validate(copied, mode="fast")
+    assert old.read_text() == '{"of": "somebody else"}'
+
+
+def test_splits_of_a_source_that_clash_are_refused_before_anything_is_written(
+    tmp_path: Path, photos: Path, capfd: Capture
+) -> None:
+    table = tmp_path / "rows.csv"
+    first, second = sorted(photos.rglob("*.jpg"))[:2]
+    table.write_text(f"path,label,split\n{first},a,train\n{second},a,data\n")
+    output = tmp_path / "out"
+    done = run(capfd, "convert", f"--input={table}", f"--output={output}")
+    assert done.code == 2
+    assert "split 'data' needs another name" in done.err
+    assert done.err.endswith("would also match dataset.json; rename it in the source.\n")
+    assert not output.exists()
