@@ -145,7 +145,7 @@ def test_what_was_measured_is_compared(
     def measured(dataset: Path, name: str, dark: int, mean: float) -> str:
         validation = {"mode": "quality", "counts": {"DARK": dark} if dark else {}}
         statistics = {"total": {"all": {"scores": {"brightness": {"mean": mean}}}}}
-        return str(validated(dataset, tmp_path / name, validation=validation, statistics=statistics))
+        return str(validated(dataset, tmp_path / name, findings=validation, statistics=statistics))
 
     old, new = measured(sound_dataset, "a", 0, 100.0), measured(edited, "b", 6, 80.0)
     found = diff(old, new, {"max_rise": {"DARK": 0.05}, "max_statistics_change": {"brightness.mean": 0.1}})
