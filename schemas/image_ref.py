@@ -93,6 +93,11 @@ class ImageRef(NamedTuple):
         return f"{self.size}:{self.version}"
 
 
+def is_image(ref: ImageRef) -> bool:
+    """Whether a reference is to an image, even if a faulty one, and not to a file of another kind."""
+    return ref.is_candidate or ref.outcome == Outcome.QUARANTINED
+
+
 def encode_refs(refs: Iterable[ImageRef]) -> EncodedRefs:
     """Packs references for a stage boundary (20 to 40 bytes each, if they are many).
 

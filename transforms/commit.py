@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.schemas import dataset
-from shardwright.schemas.codes import ExitCode, Outcome
+from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason
 from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
@@ -262,10 +263,16 @@ def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) 
             f"{count} {reason}" for reason, count in books.reasons["quarantined"].most_common(_SHOWN)
         )
         too_many = f", more than --max_bad_fraction {job.settings.max_bad_fraction:g} allows"
-        advice = ", or allow more and run again with --resume" if written else " and run again with --resume"
+        convert = books.reasons["quarantined"][QuarantineReason.UNSUPPORTED_FORMAT]
+        advice = f"convert (to JPEG or PNG), {'fix' if written else 'or fix'}" if convert else "fix"
+        if written:
+            enough = math.ceil(books.bad_fraction * 1000) / 1000
+            advice += f" or remove them, or allow more with --max_bad_fraction {enough:g},"
+        else:
+            advice += " them"
         return (
             f"{bad} of {bad + written} images are bad ({reasons}){too_many if written else ''}: nothing "
-            f"was published. Look at {printable(quarantine)}; mend or remove them{advice}."
+            f"was published. Look at {printable(quarantine)}; {advice} and run again with --resume."
         )
     return None
 

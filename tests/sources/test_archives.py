@@ -159,7 +159,7 @@ def test_what_is_no_image(tmp_path: Path) -> None:
         "ant/inner.zip": "nested_archive",
         "ant/inner.7z": "nested_archive",
         "ant/inner_without_extension": "nested_archive",
-        "ant/drawing.svg": "unsupported_kind",
+        "ant/drawing.svg": "UNSUPPORTED_FORMAT",
         "ant/broken.png": "NOT_AN_IMAGE",
         "ant/.hidden.png": "dotfile",
         "__MACOSX/ant/._1.png": "dotfile",

@@ -209,3 +209,12 @@ def test_whatever_records_hold_each_gives_one_reference(layout: str, tmp_path: P
     for ref in refs:
         if ref.is_candidate and decode_place(ref.place).method == "stored":
             assert ref.size == len(read_image(ref, 1 << 20))
+
+
+def test_records_of_pictures_that_are_not_read(tmp_path: Path) -> None:
+    heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
+    data = [JPEGS[0], heic, JPEGS[1]]
+    records = [{"image/encoded": item, "image/class/label": i % 2} for i, item in enumerate(data)]
+    made = converted(write(tmp_path / "a.tfrecord", records), tmp_path / "out", max_bad_fraction=1)
+    (entry,) = (entry for entry in ledger_entries(made) if entry["outcome"] != "written")
+    assert (entry["outcome"], entry["reason"]) == ("quarantined", "UNSUPPORTED_FORMAT")

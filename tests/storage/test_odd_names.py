@@ -22,12 +22,18 @@ ODD = (
     "bee/" + "x" * 240 + ".png", "bee/deep/er/still.png", "bee/...png", "x y/1.png", "[c]/1.png",
 )  # fmt: skip
 
+#: The beginning of a photo as telephones store it.
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
+
 
 def test_odd_names(bucket: Bucket, tmp_path: Path) -> None:
     files = {name: picture(number) for number, name in enumerate(ODD)}
     files |= {
         "bee/image-without-suffix": picture(100),
         "bee/text-without-suffix": b"hello",
+        "bee/photo.heic": HEIC,
+        "bee/photo": HEIC,
+        "bee/renamed.heic": picture(104, "JPEG"),
         "bee/notes.txt": b"hello",
         "bee/.hidden.png": picture(101),
         ".folder/1.png": picture(102),
@@ -43,14 +49,16 @@ def test_odd_names(bucket: Bucket, tmp_path: Path) -> None:
         path.write_bytes(data)
     for placeholder in ("in/", "in/ant/", "in/bee/deep/"):
         bucket.put(placeholder, b"")
-    remote = convert(input=f"{bucket.url}/in", output=f"{bucket.url}/out", shards=2, max_bad_fraction=0.2)
-    convert(input=str(tmp_path / "in"), output=str(tmp_path / "local"), shards=2, max_bad_fraction=0.2)
+    remote = convert(input=f"{bucket.url}/in", output=f"{bucket.url}/out", shards=2, max_bad_fraction=0.3)
+    convert(input=str(tmp_path / "in"), output=str(tmp_path / "local"), shards=2, max_bad_fraction=0.3)
     fetched = bucket.fetch("out", tmp_path / "fetched")
     assert outcomes(fetched) == outcomes(tmp_path / "local")
     assert remote.dataset.fingerprint == document(tmp_path / "local")["fingerprint"]
     assert outcomes(fetched)["top.png"] == "UNKNOWN_LABEL"
     assert outcomes(fetched)["bee/empty.png"] == "EMPTY_FILE"
+    assert outcomes(fetched)["bee/photo.heic"] == outcomes(fetched)["bee/photo"] == "UNSUPPORTED_FORMAT"
     assert outcomes(fetched)["bee/image-without-suffix"] == "written"
+    assert outcomes(fetched)["bee/renamed.heic"] == "written"
     assert outcomes(fetched)["bee/text-without-suffix"] == "not_an_image"
 
 

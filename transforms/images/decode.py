@@ -18,8 +18,11 @@ from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
     SUPPORTED_KINDS,
+    WITHOUT_SIGNATURE,
     claims_to_be_image,
+    is_image_name,
     kind_of,
+    unsupported_kind_by_name,
 )
 
 #: EXIF orientation (TIFF 6.0, tag 274) -> what brings the stored pixels upright.
@@ -113,25 +116,39 @@ def check_kind(head: bytes, name: str) -> str:
       name: its name, for what it claims to be.
 
     Raises:
-      ImageFault: if it claims to be an image and is none that can be decoded.
-      NotACandidate: if it does not even claim so.
+      ImageFault: if it is an image by content or by name, and cannot be decoded.
+      NotACandidate: if it is neither.
     """
     kind = kind_of(head)
+    named = unsupported_kind_by_name(name)
+    if kind == "tiff" and named == "camera_raw":
+        kind = named  # what a TIFF decoder finds there is a small preview
     if kind in SUPPORTED_KINDS:
         return kind
-    if not claims_to_be_image(name):
-        raise NotACandidate(FilterReason.UNSUPPORTED_KIND if kind else FilterReason.NOT_AN_IMAGE)
-    if not head:
-        raise ImageFault(QuarantineReason.EMPTY_FILE, Stage.READ, "the file has no bytes")
     if kind:
+        advice = "whatever its name says; " if claims_to_be_image(name) else "a format that is not read; "
         raise ImageFault(
             QuarantineReason.UNSUPPORTED_FORMAT,
             Stage.DECODE,
-            f"it is {kind}, whatever its name says; convert it to JPEG or PNG",
+            f"it is {kind}, {advice}convert it to JPEG or PNG",
         )
-    raise ImageFault(
-        QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are those of no known image format"
-    )
+    if not is_image_name(name):
+        raise NotACandidate(FilterReason.NOT_AN_IMAGE)
+    if head and named in WITHOUT_SIGNATURE:
+        raise ImageFault(
+            QuarantineReason.UNSUPPORTED_FORMAT,
+            Stage.DECODE,
+            f"its name says {named}, a format that is not read; convert it to JPEG or PNG",
+        )
+    raise no_image(head)
+
+
+def no_image(data: bytes) -> ImageFault:
+    """Returns the fault of bytes that are called an image and are not one."""
+    if not data:
+        return ImageFault(QuarantineReason.EMPTY_FILE, Stage.READ, "the file has no bytes")
+    message = "its bytes are those of no known image format"
+    return ImageFault(QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, message)
 
 
 def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:

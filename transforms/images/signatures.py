@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 #: Bytes that `kind_of` wants to see.
 HEAD_BYTES = 512
@@ -19,30 +20,60 @@ SUPPORTED_KINDS = {
     "ppm": "PPM",
 }
 
-_IMAGE_EXTENSIONS = frozenset(
-    [
-        "jpg",
-        "jpeg",
-        "jpe",
-        "jfif",
-        "mpo",
-        "png",
-        "apng",
-        "webp",
-        "gif",
-        "bmp",
-        "dib",
-        "tif",
-        "tiff",
-        "avif",
-        "ppm",
-        "pgm",
-        "pbm",
-        "pnm",
-    ]
+#: Extensions of the kinds that are decoded.
+_EXTENSIONS = frozenset(
+    """jpg jpeg jpe jfif mpo png apng webp gif bmp dib tif tiff avif ppm pgm pbm pnm""".split()  # noqa: SIM905
 )
 
+#: Extensions of the camera raw formats. Many of these are TIFFs whose pixels only raw converters read,
+#: and whose first picture is a small preview.
+_CAMERA_RAW = """3fr arw bay cr2 cr3 crw dcr dng erf fff iiq k25 kdc mef mos mrw nef nrw orf pef raf rw2 rwl
+    sr2 srf srw x3f"""
+#: Kinds of images that are recognised and not decoded, with the extensions that say so. An extension that
+#: other kinds of files have too (`.raw`, `.hdr`, `.pcd`, `.rgb`) is missing on purpose: there the
+#: content decides.
+UNSUPPORTED_KINDS = {
+    "camera_raw": frozenset(_CAMERA_RAW.split()),
+    "heif": frozenset(("heic", "heif", "heics", "heifs", "hif", "avci")),
+    "jpeg_xl": frozenset(("jxl",)),
+    "jpeg2000": frozenset(("jp2", "j2k", "jpf", "jpx", "jpm", "j2c", "jpc", "jph")),
+    "jpeg_xr": frozenset(("jxr", "wdp", "hdp")),
+    "jpeg_ls": frozenset(("jls",)),
+    "psd": frozenset(("psd", "psb")),
+    "xcf": frozenset(("xcf",)),
+    "svg": frozenset(("svg", "svgz")),
+    "eps": frozenset(("eps", "epsf")),
+    "wmf": frozenset(("wmf", "emf")),
+    "ico": frozenset(("ico",)),
+    "cur": frozenset(("cur",)),
+    "icns": frozenset(("icns",)),
+    "tga": frozenset(("tga", "vda", "icb")),
+    "pcx": frozenset(("pcx", "dcx")),
+    "dds": frozenset(("dds",)),
+    "qoi": frozenset(("qoi",)),
+    "bpg": frozenset(("bpg",)),
+    "flif": frozenset(("flif",)),
+    "farbfeld": frozenset(),
+    "mng": frozenset(("mng", "jng")),
+    "pam": frozenset(("pam",)),
+    "pfm": frozenset(("pfm",)),
+    "openexr": frozenset(("exr",)),
+    "radiance": frozenset(),
+    "fits": frozenset(("fits", "fts")),
+    "dicom": frozenset(("dcm", "dicom")),
+    "sgi": frozenset(("sgi",)),
+    "sun_raster": frozenset(),
+    "xbm": frozenset(("xbm",)),
+    "xpm": frozenset(("xpm",)),
+}
+#: Kinds that have no signature, or none that all of their files show: there the name alone says what it is.
+WITHOUT_SIGNATURE = frozenset(("camera_raw", "tga", "pcx", "svg", "wmf", "dicom"))
+_KIND_OF_EXTENSION = {
+    extension: kind for kind, extensions in UNSUPPORTED_KINDS.items() for extension in extensions
+}
+
 _PREFIXES = (
+    (b"\xff\xd8\xff\xf7", "jpeg_ls"),
     (b"\xff\xd8\xff", "jpeg"),
     (b"\x89PNG\r\n\x1a\n", "png"),
     (b"GIF87a", "gif"),
@@ -51,42 +82,61 @@ _PREFIXES = (
     (b"MM\0*", "tiff"),
     (b"II+\0", "tiff"),
     (b"MM\0+", "tiff"),
+    (b"IIU\0", "camera_raw"),
+    (b"IIRO", "camera_raw"),
+    (b"IIRS", "camera_raw"),
+    (b"MMOR", "camera_raw"),
+    (b"FUJIFILMCCD-RAW", "camera_raw"),
+    (b"FOVb", "camera_raw"),
+    (b"\0MRM", "camera_raw"),
+    (b"II\xbc", "jpeg_xr"),
     (b"8BPS", "psd"),
-    (b"%!PS", "eps"),
     (b"\xc5\xd0\xd3\xc6", "eps"),
     (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
     (b"\xff\x4f\xff\x51", "jpeg2000"),
     (b"\xff\x0a", "jpeg_xl"),
     (b"\0\0\0\x0cJXL \r\n\x87\n", "jpeg_xl"),
-    (b"\0\0\1\0", "ico"),
-    (b"\0\0\2\0", "cur"),
     (b"icns", "icns"),
     (b"DDS ", "dds"),
     (b"qoif", "qoi"),
+    (b"BPG\xfb", "bpg"),
+    (b"\x8aMNG\r\n\x1a\n", "mng"),
+    (b"\x8bJNG\r\n\x1a\n", "mng"),
     (b"v/1\x01", "openexr"),
+    (b"#?RADIANCE", "radiance"),
+    (b"#?RGBE", "radiance"),
     (b"SIMPLE  =", "fits"),
-    (b"\x01\xda", "sgi"),
     (b"/* XPM */", "xpm"),
     (b"gimp xcf", "xcf"),
     (b"\x59\xa6\x6a\x95", "sun_raster"),
     (b"farbfeld", "farbfeld"),
     (b"FLIF", "flif"),
+    (b"\xd7\xcd\xc6\x9a", "wmf"),
+    (b"P7\n", "pam"),
 )
-_HEIF_BRANDS = frozenset((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"))
+_HEIF_BRANDS = frozenset((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1", b"avci"))
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|!--|!DOCTYPE\s+svg|svg)")
 _SVG = re.compile(rb"<svg[\s>]")
 _PNM = re.compile(rb"P[1-6](?:[ \t\r\n]|#)[\d\s#]")
+_PFM = re.compile(rb"P[Ff]\r?\n\d+\s")
 _XBM = re.compile(rb"\s*(?:/\*.*?\*/\s*)?#define\s+\S+_width\s+\d", re.DOTALL)
+_EPS = re.compile(rb"%!PS-Adobe-[^\r\n]*EPSF")
+#: Tag 50706, `DNGVersion`: what makes a TIFF a digital negative (DNG specification 1.7, chapter 4).
+_DNG_VERSION = 50706
+_TIFF_ENTRY_BYTES = 12
+#: Two or three dimensions, or one, big endian.
+_SGI_SIDES = (b"\0\1", b"\0\2", b"\0\3")
+_BITS_OF_ICONS = frozenset((0, 1, 4, 8, 16, 24, 32))
 
 
 def kind_of(head: bytes) -> str | None:
-    """Returns the kind of image that a file's first bytes announce, or None if it is none.
+    """Returns the kind of image that a file's first bytes announce, or None if they announce none.
 
     Sources: the formats' own specifications, as the `file` database and Pillow's `accept` use them.
     """
     for prefix, kind in _PREFIXES:
         if head.startswith(prefix):
-            return kind
+            return "camera_raw" if kind == "tiff" and _is_raw_tiff(head) else kind
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "webp"
     if head[:2] == b"BM" and len(head) >= 18 and head[14] in (12, 16, 40, 52, 56, 64, 108, 124):
@@ -95,15 +145,82 @@ def kind_of(head: bytes) -> str | None:
         brands = {head[8:12], *(head[i : i + 4] for i in range(16, min(head[3], len(head)), 4))}
         if brands & {b"avif", b"avis"}:
             return "avif"
+        if head[8:12] == b"crx ":
+            return "camera_raw"
         return "heif" if brands & _HEIF_BRANDS else None
+    if head[:3] == b"\0\0\1" or head[:3] == b"\0\0\2":
+        return _icon_kind(head)
+    return _kind_of_text(head) or _kind_further_on(head)
+
+
+def _is_raw_tiff(head: bytes) -> bool:
+    """Whether a TIFF is a camera's raw file, as far as its first bytes tell."""
+    if head[8:10] == b"CR":  # Canon's CR2
+        return True
+    order: Literal["little", "big"] = "little" if head[:2] == b"II" else "big"
+    first = int.from_bytes(head[4:8], order)
+    entries = head[first + 2 : first + 2 + _TIFF_ENTRY_BYTES * int.from_bytes(head[first : first + 2], order)]
+    tags = (int.from_bytes(entries[i : i + 2], order) for i in range(0, len(entries) - 1, _TIFF_ENTRY_BYTES))
+    return _DNG_VERSION in tags
+
+
+def _icon_kind(head: bytes) -> str | None:
+    """Tells icons and cursors from other files, such as Targa pictures, that begin with the same bytes."""
+    entries, reserved = int.from_bytes(head[4:6], "little"), head[9:10]
+    if head[3:4] != b"\0" or not 0 < entries < 256 or reserved != b"\0":
+        return None
+    if head[2] == 2:
+        return "cur"
+    planes, bits = (int.from_bytes(head[i : i + 2], "little") for i in (10, 12))
+    return "ico" if planes <= 1 and bits in _BITS_OF_ICONS else None
+
+
+def _kind_of_text(head: bytes) -> str | None:
+    """Returns the kind of a format whose header is text."""
     if _PNM.match(head):
         return "ppm"
+    if _PFM.match(head):
+        return "pfm"
+    if _EPS.match(head):
+        return "eps"
     if _XML.match(head) and _SVG.search(head):
         return "svg"
     return "xbm" if _XBM.match(head) else None
 
 
+def _kind_further_on(head: bytes) -> str | None:
+    """Returns the kind of a format whose signature does not stand at the beginning or is short."""
+    if head[128:132] == b"DICM":
+        return "dicom"
+    if head[:4] == b"\1\0\0\0" and head[40:44] == b" EMF":
+        return "wmf"
+    if head[:2] == b"II" and head[6:14] == b"HEAPCCDR":  # Canon's CRW
+        return "camera_raw"
+    if head[:2] == b"\x01\xda" and head[2:3] in b"\0\1" and head[3:4] in b"\1\2" and head[4:6] in _SGI_SIDES:
+        return "sgi"
+    return None
+
+
 def claims_to_be_image(name: str) -> bool:
     """Whether a file's extension is that of a supported kind of image."""
+    return _extension(name) in _EXTENSIONS
+
+
+def unsupported_kind_by_name(name: str) -> str | None:
+    """Returns the kind of image that a file's extension speaks of if it is one that is not decoded.
+
+    >>> unsupported_kind_by_name("IMG_0001.HEIC"), unsupported_kind_by_name("a.jpg")
+    ('heif', None)
+    """
+    return _KIND_OF_EXTENSION.get(_extension(name))
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file's extension is that of an image of any kind, decoded or not."""
+    extension = _extension(name)
+    return extension in _EXTENSIONS or extension in _KIND_OF_EXTENSION
+
+
+def _extension(name: str) -> str:
     stem, _, extension = name.rpartition(".")
-    return bool(stem) and extension.lower() in _IMAGE_EXTENSIONS
+    return extension.lower() if stem else ""

@@ -32,7 +32,11 @@ from shardwright.transforms.shards.convert import ShardRecipe
 Order = tuple[int, str]
 
 _EXAMPLES = 3
-_WORTH_A_WARNING = 20
+#: Faults of a file itself, found when it was listed. Its class exists all the same, so that the ids of
+#: classes do not depend on whether their images can be read.
+_FAULTS_OF_FILES = frozenset(
+    (QuarantineReason.EMPTY_FILE, QuarantineReason.NOT_AN_IMAGE, QuarantineReason.UNSUPPORTED_FORMAT)
+)
 
 
 class Placement:
@@ -65,7 +69,7 @@ class RefSummary:
       outcomes: files decided before reading, per (outcome, reason); copies under one reason.
       candidates: images to convert per split.
       source_bytes: bytes of their sources per split.
-      classes: images to convert per split and class name.
+      classes: images to convert per split and class name; 0 for a class of bad images only.
       named: images whose split the source names.
       drawn: images whose split is chosen by their hash.
       sample: (hash, key) order and reference of the candidates with the lowest hashes.
@@ -106,6 +110,8 @@ class RefSummary:
             if ref.outcome == Outcome.QUARANTINED:
                 shown = (f"{ref.location}: {ref.message}",)
                 self.examples[ref.reason] = _first_few(self.examples.get(ref.reason, ()), shown)
+                if ref.reason in _FAULTS_OF_FILES and not settings.limit:
+                    self.classes.setdefault(split, Counter()).update(dict.fromkeys(ref.labels, 0))
                 if settings.limit:
                     self.bad.append(shard_order(settings.seed, ref.key))
             return
@@ -380,10 +386,4 @@ def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[s
     for reason, shown in sorted(summary.examples.items()):
         count = summary.outcomes[Outcome.QUARANTINED, reason]
         warnings.append(f"{count} entries of the input are left out as {reason}, such as {'; '.join(shown)}.")
-    unsupported = summary.outcomes[Outcome.FILTERED, "unsupported_kind"]
-    if unsupported >= _WORTH_A_WARNING:
-        warnings.append(
-            f"{unsupported} files are images of kinds that are not read (HEIC, SVG, PSD, ...); "
-            "convert them to JPEG or PNG to have them in the dataset."
-        )
     return warnings

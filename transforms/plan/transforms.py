@@ -20,6 +20,7 @@ from shardwright.schemas.image_ref import (
     ImageRef,
     decode_refs,
     encode_refs,
+    is_image,
     printable,
 )
 from shardwright.schemas.labels import ClassId, merge_class_ids, merge_class_texts
@@ -232,11 +233,6 @@ class _SortInHand(beam.DoFn):
         self._weight = 0
 
 
-def _is_image(ref: ImageRef) -> bool:
-    """Whether a reference is one of an image, be it a bad one."""
-    return ref.is_candidate or ref.outcome == Outcome.QUARANTINED
-
-
 class _AssignShard(_SortInHand):
     """Sorts references by shard."""
 
@@ -250,7 +246,7 @@ class _AssignShard(_SortInHand):
             order = shard_order(self._settings.seed, ref.key)
             # Faster than _replace, of which this would otherwise be a tenth of the whole planning.
             ref = ImageRef._make((*ref[:_SPLIT], split, *ref[_SPLIT + 1 :]))
-            if forecast.limit_cut is not None and order > forecast.limit_cut and _is_image(ref):
+            if forecast.limit_cut is not None and order > forecast.limit_cut and is_image(ref):
                 ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT, message="")
             # What has no key of its own is booked under one number.
             self._put((split, shard_of(order[0], forecast.plan.shards.get(split, 1))), ref)

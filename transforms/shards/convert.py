@@ -15,6 +15,7 @@ from shardwright.schemas.ledger import Entry
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.annotate import annotate, read_mask
 from shardwright.transforms.images.convert import convert_image
+from shardwright.transforms.images.decode import no_image
 from shardwright.transforms.images.read import check_sha256, read_image
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.records.build import build_example, check_labels
@@ -167,6 +168,9 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
         try:
             image = convert_image(read.data, ref.key, recipe.settings, reserve)
             annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
+        except NotACandidate:
+            # Its source calls it an image: a row of a manifest, an annotation, a record.
+            raise no_image(read.data) from None
         except MemoryError:
             raise _memory_fault(ref, budget) from None
         example = build_example(
@@ -186,8 +190,6 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             mask_sha256=read.mask_sha256,
         )
         return Converted(entry, source_bytes=len(read.data))
-    except NotACandidate as filtered:
-        return Converted(_left_out(ref, Outcome.FILTERED, filtered.reason), source_bytes=len(read.data))
     entry = Entry(
         key=ref.key,
         outcome=Outcome.WRITTEN,

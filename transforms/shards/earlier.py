@@ -261,7 +261,13 @@ def overlapping(place: ShardPlace, shards: int) -> range:
 
 
 def can_stay(entry: Entry) -> bool:
-    """Whether an outcome follows from the source's bytes: what could not be read may be readable now."""
+    """Whether an outcome can be copied to an image that is to be converted.
+
+    What could not be read may be readable now. What earlier versions filtered when they read it, such as
+    images of kinds that are not decoded, is looked at again.
+    """
+    if entry.outcome == Outcome.FILTERED:
+        return False
     if entry.reason == QuarantineReason.BAD_ANNOTATION:
         return entry.stage != Stage.READ  # an image that is missing, or a mask
     return entry.reason != QuarantineReason.UNREADABLE

@@ -16,7 +16,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import ALL_FOLDERS, LAST_FOLDER
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
-from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image
+from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image, is_image_name
 from shardwright.transforms.shards.pool import merge_streams
 from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.source import Context, Input, Part, Source
@@ -191,19 +191,25 @@ def _reference(
 
 
 def _absent(ref: ImageRef) -> ImageRef:
-    if not claims_to_be_image(ref.key):
+    if not is_image_name(ref.key):
         return ref.filtered(FilterReason.NOT_AN_IMAGE)
     return ref.quarantined(QuarantineReason.UNREADABLE, "the symbolic link points nowhere")
 
 
 def _look_into(ref: ImageRef) -> ImageRef:
-    """Looks into a file that does not claim to be an image; returns it filtered if it is none."""
+    """Looks into a file whose name promises no image that can be read, and returns what it turns out to be.
+
+    Something else is filtered; an image of a kind that is not read is quarantined.
+    """
     try:
         check_kind(storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b"", ref.key)
     except NotACandidate as filtered:
         return ref.filtered(filtered.reason)
-    except (OSError, ImageFault):
-        return ref.filtered(FilterReason.NOT_AN_IMAGE)
+    except ImageFault as fault:
+        return ref.quarantined(fault.reason, fault.message)
+    except OSError:
+        # Whoever reads an image tells a storage that is away from a file that may not be read.
+        return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
     return ref
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import islice
 
 from shardwright.transforms import storage
-from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.images.signatures import is_image_name
 
 HEAD_BYTES = 1 << 16
 #: Names of a folder that are looked at.
@@ -77,7 +77,7 @@ class Glimpse:
             if not waiting:
                 break
             folder = waiting.popleft()
-            images = sum(claims_to_be_image(name) and not name.startswith(".") for name in folder.files)
+            images = sum(is_image_name(name) and not name.startswith(".") for name in folder.files)
             found += images
             if not images:
                 waiting += folder._shown_folders()

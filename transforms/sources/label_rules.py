@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, is_image
 from shardwright.schemas.labels import lines_of
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
@@ -40,14 +40,14 @@ class LabelRules:
 
     def apply(self, ref: ImageRef) -> ImageRef:
         """Returns a reference with its new names; filtered if it had some and has none left."""
-        if not ref.is_candidate:
+        if not is_image(ref):
             return ref
         if self._changes_names and ref.label:
             names = self._names(ref.labels)
             if not names:
                 return ref.filtered(FilterReason.LABEL_NOT_KEPT)
             ref = ref._replace(label=LABEL_SEPARATOR.join(names), annotations=self._annotations(ref))
-        if self.class_needed and not ref.label:
+        if self.class_needed and ref.is_candidate and not ref.label:
             return ref.quarantined(QuarantineReason.UNKNOWN_LABEL, ref.message or "nothing says its class")
         return ref
 

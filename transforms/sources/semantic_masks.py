@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -86,11 +86,14 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
             continue
         path = ref.key.removeprefix(part.item.prefix)
         ref = ref._replace(label="", split=place(path, splits)[0])
-        if not ref.is_candidate:
+        if not is_image(ref):
             yield ref
             continue
         stem = stem_of(path)
         used.add(stem)
+        if not ref.is_candidate:
+            yield ref
+            continue
         mask = masks.get(stem)
         if mask is None:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_MASK)

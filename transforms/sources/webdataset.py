@@ -13,13 +13,13 @@ from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra, finite_or_text
 from shardwright.schemas.errors import ImageFault, UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, is_image, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.place import decode_place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.parts import read_part
-from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.archives import why_filtered
 from shardwright.transforms.sources.archives.files import (
     NOTHING,
@@ -99,8 +99,7 @@ def _shows_samples(members: Iterator[Member | Damage]) -> bool:
             fields.setdefault(sample, set()).add(name)
     flat = (names for sample, names in fields.items() if "/" not in sample)
     return any(
-        names.intersection(_SAYING) and any(claims_to_be_image(f"x.{name}") for name in names)
-        for names in flat
+        names.intersection(_SAYING) and any(is_image_name(f"x.{name}") for name in names) for names in flat
     )
 
 
@@ -153,7 +152,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
         for ref in list_class_folders(part.item):
             if not is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
                 ref = ref._replace(label="", split="")
-                yield ref.filtered(FilterReason.NOT_AN_IMAGE) if ref.is_candidate else ref
+                yield ref.filtered(FilterReason.NOT_LISTED) if is_image(ref) else ref  # of no sample
         return
     with open_archive(part, archive, context) as opened:
         if isinstance(opened, Damage):
@@ -184,7 +183,7 @@ def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[Im
             yield ref
         elif reason := why_filtered(member_key(member.name)):
             yield ref.filtered(reason)
-        elif claims_to_be_image(member.name):
+        elif is_image_name(member.name):
             sample.images.append(ref)
         else:
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)

@@ -18,7 +18,14 @@ from PIL import Image, ImageCms
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.transforms.images.decode import open_image
 from shardwright.transforms.images.metadata import strip_metadata
-from shardwright.transforms.images.signatures import SUPPORTED_KINDS, claims_to_be_image, kind_of
+from shardwright.transforms.images.signatures import (
+    SUPPORTED_KINDS,
+    UNSUPPORTED_KINDS,
+    WITHOUT_SIGNATURE,
+    claims_to_be_image,
+    is_image_name,
+    kind_of,
+)
 
 # what Pillow says about broken metadata
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -112,10 +119,71 @@ def test_a_page_that_calls_itself_a_picture_is_no_image() -> None:
 def test_a_kind_that_is_not_read_is_named(head: bytes, kind: str) -> None:
     data = head + bytes(500)
     assert kind_of(data) == kind
-    assert _reason(data, "photo.jpg") == "UNSUPPORTED_FORMAT"
-    with pytest.raises(NotACandidate) as filtered:
-        pictures.convert(data, f"photo.{kind}")
-    assert filtered.value.reason == "unsupported_kind"
+    for name in ("photo.jpg", f"photo.{kind}", "photo", "notes.txt"):
+        assert _reason(data, name) == "UNSUPPORTED_FORMAT"
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"\0\0\0\x14ftypcrx \0\0\0\1crx isom", "camera_raw"),
+        (b"II*\0\x10\0\0\0CR\2\0", "camera_raw"),
+        (b"IIU\0\x18\0\0\0", "camera_raw"),
+        (b"FUJIFILMCCD-RAW 0201", "camera_raw"),
+        (b"II\x1a\0\0\0HEAPCCDR", "camera_raw"),
+        (b"II*\0\x08\0\0\0" + struct.pack("<HHHIIHHII", 2, 254, 4, 1, 1, 50706, 1, 4, 1), "camera_raw"),
+        (b"MM\0*\0\0\0\x08" + struct.pack(">HHHIIHHII", 2, 254, 4, 1, 1, 50706, 1, 4, 1), "camera_raw"),
+        (b"\xff\xd8\xff\xf7\0\x0b", "jpeg_ls"),
+        (b"II\xbc\1", "jpeg_xr"),
+        (b"PF\n16 16\n-1.0\n", "pfm"),
+        (b"P7\nWIDTH 16\n", "pam"),
+        (b"#?RADIANCE\nFORMAT=", "radiance"),
+        (b"\x01\xda\0\1\0\3", "sgi"),
+        (bytes(128) + b"DICM", "dicom"),
+        (b"\1\0\0\0" + bytes(36) + b" EMF", "wmf"),
+        (b"\0\0\2\0\1\0\x20\x20\0\0", "cur"),
+    ],
+)
+def test_more_kinds_that_are_not_read(head: bytes, kind: str) -> None:
+    assert kind_of(head + bytes(200)) == kind
+    assert _reason(head + bytes(200), "a.bin") == "UNSUPPORTED_FORMAT"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\0\0\2\0" + bytes(8) + b"\x10\0\x10\0\x18\0",  # Targa, which begins like a cursor
+        b"\0\0\1\xba!",  # MPEG
+        b"\x01\xda\7\7",
+        b"%!PS-Adobe-3.0\n%%Title: a letter\n",
+        b"II*\0",
+        b"MM\0*" + bytes(4),
+    ],
+)
+def test_what_only_begins_like_such_a_kind(head: bytes) -> None:
+    assert kind_of(head) in (None, "tiff") and kind_of(head + bytes(500)) in (None, "tiff")
+
+
+def test_images_by_their_names() -> None:
+    for name in ("a.tga", "a.PCX", "a.nef", "b/a.CR2", "a.svgz"):
+        assert is_image_name(name) and not claims_to_be_image(name)
+        assert _reason(b"\x0a\5\1\10 whatever", name) == "UNSUPPORTED_FORMAT"
+    for name in ("a.heic", "a.psd", "a.jxl"):
+        assert is_image_name(name) and not claims_to_be_image(name)
+        assert _reason(b"<html>404</html>", name) == "NOT_AN_IMAGE"
+        assert _reason(b"", name) == "EMPTY_FILE"
+    for name in ("a.raw", "a.hdr", "a.pcd", "a.mp4", "a.pdf", "heic", ".heic", "a.txt", ""):
+        assert not is_image_name(name)
+    known = [extension for extensions in UNSUPPORTED_KINDS.values() for extension in extensions]
+    assert len(set(known)) == len(known) and not any(claims_to_be_image(f"a.{name}") for name in known)
+    assert set(UNSUPPORTED_KINDS) >= WITHOUT_SIGNATURE and not set(UNSUPPORTED_KINDS) & set(SUPPORTED_KINDS)
+
+
+def test_a_camera_raw_file_is_not_taken_for_its_preview() -> None:
+    preview = pictures.file_of(RGB, "TIFF")
+    assert pictures.convert(preview, "a.tif")
+    assert _reason(preview, "a.NEF") == "UNSUPPORTED_FORMAT"
+    assert np.array_equal(pictures.to_png(PNG, "a.nef"), np.asarray(RGB))  # the content decides
 
 
 def test_a_tiff_whose_pixels_would_be_memory_that_nobody_wrote() -> None:

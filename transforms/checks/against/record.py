@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
-from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.labels import UNLABELLED
@@ -18,6 +18,7 @@ from shardwright.schemas.layouts import FeatureSpec, Fill
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms.checks.contract import Problem
 from shardwright.transforms.images.decode import load, open_image
+from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
 from shardwright.transforms.records.encodings import WrongValue, plain_feature
 from shardwright.transforms.shards.convert import Converted, ReadImage
 from shardwright.transforms.sources.image_files import MISSING
@@ -255,10 +256,10 @@ def _alike(one: bytes, other: bytes) -> bool:
 
 
 def _pixels(data: bytes) -> np.ndarray | None:
+    if kind_of(data[:HEAD_BYTES]) not in SUPPORTED_KINDS:
+        return np.frombuffer(data, np.uint8)  # bare pixels
     try:
         return np.asarray(load(open_image(data, "", _MAX_PIXELS), _MAX_PIXELS).convert("RGB"))
-    except NotACandidate:
-        return np.frombuffer(data, np.uint8)  # bare pixels
     except ImageFault:
         return None
 

@@ -16,7 +16,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.parts import read_part_head
-from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image
+from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image, is_image_name
 from shardwright.transforms.sources.archives.files import (
     NOTHING,
     OpenArchive,
@@ -68,7 +68,7 @@ def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
         return True
     if (
         _extension(glimpse.name) in _NOT_FOR_US
-        or claims_to_be_image(glimpse.name)
+        or is_image_name(glimpse.name)
         or not is_archive_head(glimpse.head)
     ):
         return False
@@ -177,11 +177,14 @@ def _look_into(ref: ImageRef) -> ImageRef:
         head = read_part_head(ref.uri, decode_place(ref.place), HEAD_BYTES)
         if is_archive_head(head):
             return ref.filtered(FilterReason.NESTED_ARCHIVE)
+    except ImageFault:
+        return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
+    try:
         check_kind(head, ref.key)
     except NotACandidate as filtered:
         return ref.filtered(filtered.reason)
-    except ImageFault:
-        return ref.filtered(FilterReason.NOT_AN_IMAGE)
+    except ImageFault as fault:
+        return ref.quarantined(fault.reason, fault.message)
     return ref
 
 

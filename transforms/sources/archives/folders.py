@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.class_folders import SPLIT_FOLDERS, place, splits_among
 
 #: Folders side by side that are remembered: more cannot all be splits, nor one around all.
@@ -34,7 +34,7 @@ class MemberFolders:
         *folders, name = path.split("/")
         if is_folder and name:
             folders.append(name)
-        if not is_folder and claims_to_be_image(name):
+        if not is_folder and is_image_name(name):
             known = self._least_depth if self._least_depth >= 0 else len(folders)
             self._least_depth = min(known, len(folders))
             self._most_depth = max(self._most_depth, len(folders))

@@ -17,7 +17,7 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
-from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.class_folders import could_be_splits
 from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
 from shardwright.transforms.sources.manifest import columns
@@ -87,7 +87,7 @@ def _metadata_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
 
 def _metadata_beside_images(glimpse: Glimpse, inner: str) -> list[str]:
     folder = Glimpse(storage.join(glimpse.path, inner), is_file=False) if inner else glimpse
-    if not any(claims_to_be_image(name) for name in folder.files):
+    if not any(is_image_name(name) for name in folder.files):
         return []
     # A folder's look does not show all of its files.
     there = (name for name in _METADATA if storage.exists(storage.join(folder.path, name)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
-from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.glimpse import HEAD_BYTES
 from shardwright.transforms.sources.manifest.lines import count_lines, csv_cells, row_pattern
 
@@ -120,7 +120,7 @@ def kind_by_look(head: bytes) -> str:
 def looks_like_path(text: str) -> bool:
     """Whether a cell looks like the path of an image."""
     text = text.strip()
-    return claims_to_be_image(text) or bool(_STORED.match(text))
+    return is_image_name(text) or bool(_STORED.match(text))
 
 
 def is_listing(head: bytes) -> bool:

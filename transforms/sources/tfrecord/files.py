@@ -17,7 +17,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
-from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.records.framing import HEADER_BYTES, compression_of, masked_crc32c
 from shardwright.transforms.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.transforms.sources.glimpse import Glimpse, is_pattern
@@ -114,7 +114,7 @@ def accepts(glimpse: Glimpse) -> bool:
         folder = folders.pop(0)
         looked += 1
         likely = [name for name in folder.files if _LIKELY.search(name) and not name.startswith(".")]
-        pictures = sum(map(claims_to_be_image, folder.files))
+        pictures = sum(map(is_image_name, folder.files))
         if len(likely) < pictures:
             return False
         for name in likely[:3]:
@@ -217,7 +217,7 @@ def _left_out(path: str, relative: str) -> str | None:
         return None
     if _CERTAIN.search(name):
         return ""
-    if claims_to_be_image(name):
+    if is_image_name(name):
         return FilterReason.UNSUPPORTED_KIND
     head = storage.read_head(path, 4096)
     if holds_records(name, head) or (not head and _LIKELY.search(name)):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, printable
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -165,12 +165,14 @@ def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iter
     for ref in _images(place, prefix):
         stem = stem_of(ref.key.removeprefix(prefix))
         ref = ref._replace(label="", split=place.split or lists.splits.get(stem, ""))
-        if not ref.is_candidate:
+        if not is_image(ref):
             yield ref
             continue
         seen.add(stem)
         if wanted and stem not in wanted:
             yield ref.filtered(FilterReason.NOT_LISTED)
+        elif not ref.is_candidate:
+            yield ref
         elif stem in lists.twice:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, lists.twice[stem])
         elif stem not in sides:
