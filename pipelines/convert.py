@@ -53,7 +53,7 @@ class ConvertResult:
     Attributes:
       path: the dataset directory.
       dataset: its `dataset.json`.
-      outcome: what `_work/outcome.json` says of the run.
+      outcome: what `_work/outcome.json` says of the run; `findings` in it counts what the verification found.
       run: what `run.json` says of it.
       metrics: what the runner counted (`schemas/metrics.py`), as far as it tells.
     """
@@ -63,6 +63,11 @@ class ConvertResult:
     outcome: Mapping[str, Any]
     run: Mapping[str, Any]
     metrics: Mapping[str, Any]
+
+    @property
+    def findings(self) -> Mapping[str, int]:
+        """Number of findings of each code, such as `LABEL_CONFLICT`."""
+        return dict(self.outcome["findings"])
 
 
 def software_versions() -> dict[str, str]:
@@ -85,8 +90,9 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     """
     import apache_beam as beam
 
+    from shardwright.transforms.checks.compare_ledgers import CompareLedgers
     from shardwright.transforms.checks.contract import contract_of_plan
-    from shardwright.transforms.checks.shard import DEPTHS, ShardTask, shard_task
+    from shardwright.transforms.checks.shard import DEPTHS, Depth, ShardTask, shard_task
     from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.commit import CommitDataset
     from shardwright.transforms.shards.write import WritePlannedShards
@@ -106,7 +112,8 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
         )  # ShardResult
     )
     checks = findings = statistics = None
-    if settings.verify != "none":
+    depth = DEPTHS.get(settings.verify)
+    if depth is not None:
         layout = settings.record_layout
         contract = forecast | "NameContract" >> beam.Map(
             lambda forecast: contract_of_plan(layout.features, layout.first_label, forecast.plan)
@@ -120,8 +127,12 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
                     job.directory, result.split, result.shard, result.num_shards, result.as_shard()
                 )
             ).with_output_types(ShardTask)
-            | "VerifyShards" >> ValidateShards(contract, DEPTHS[settings.verify])
+            | "VerifyShards" >> ValidateShards(contract, depth)
         )  # ShardCheck, FindingSummary, Statistics
+    if depth is None or depth is Depth.FRAMES:  # a deeper check compares the records
+        compare = CompareLedgers(job.directory, beam.pvalue.AsSingleton(forecast))
+        equal = results | "CompareLedgers" >> compare  # FindingSummary
+        findings = equal if findings is None else (findings, equal) | "AllFindings" >> beam.Flatten()
     commit = CommitDataset(job, forecast, checks, findings, statistics)
     return results | "CommitDataset" >> commit  # outcome
 

@@ -109,6 +109,7 @@ class FindingCode(StrEnum):
     LEDGER_MISMATCH = "LEDGER_MISMATCH"
     SIDECAR_MISMATCH = "SIDECAR_MISMATCH"
     EMPTY_SPLIT = "EMPTY_SPLIT"
+    LABEL_CONFLICT = "LABEL_CONFLICT"
     # Compared with the source that the dataset was made from.
     SOURCE_MISSING = "SOURCE_MISSING"
     RECORD_MISSING = "RECORD_MISSING"
@@ -116,7 +117,6 @@ class FindingCode(StrEnum):
     SOURCE_LABEL = "SOURCE_LABEL"
     KEPT_BYTES = "KEPT_BYTES"
     # What the pictures and classes are like.
-    LABEL_CONFLICT = "LABEL_CONFLICT"
     EXACT_DUPLICATE = "EXACT_DUPLICATE"
     NEAR_DUPLICATE = "NEAR_DUPLICATE"
     DARK = "DARK"
@@ -142,10 +142,12 @@ OF_SOURCE = frozenset(
         FindingCode.KEPT_BYTES,
     }
 )
+#: Findings that the ledgers prove as far as they are about equal bytes. `--quality` finds them, too, in
+#: pictures that have the same pixels or look the same.
+OF_EQUAL_PICTURES = frozenset({FindingCode.SPLIT_LEAKAGE, FindingCode.LABEL_CONFLICT})
 #: Findings about what pictures and classes are like: only sought with `--quality`.
 QUALITY = frozenset(
     {
-        FindingCode.LABEL_CONFLICT,
         FindingCode.EXACT_DUPLICATE,
         FindingCode.NEAR_DUPLICATE,
         FindingCode.DARK,
@@ -167,6 +169,7 @@ OF_FILES = frozenset(
         FindingCode.DATA_CRC,
         FindingCode.DUPLICATE_KEY,
         FindingCode.SPLIT_LEAKAGE,
+        FindingCode.LABEL_CONFLICT,
         FindingCode.SHARD_MISSING,
         FindingCode.SHARD_UNEXPECTED,
         FindingCode.SHARD_CHECKSUM,
@@ -178,6 +181,6 @@ OF_FILES = frozenset(
     }
 )
 #: Findings that are warnings unless a gate names them.
-WARNINGS = frozenset({FindingCode.SPLIT_LEAKAGE, FindingCode.EMPTY_SPLIT, FindingCode.LABEL_CONFLICT})
+WARNINGS = OF_EQUAL_PICTURES | {FindingCode.EMPTY_SPLIT}
 #: Findings that are notes unless a gate names them: real pictures are never all of a kind.
-NOTES = QUALITY - WARNINGS
+NOTES = QUALITY

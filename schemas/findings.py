@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import NOTES, WARNINGS, FindingCode, Severity
+from shardwright.schemas.image_ref import printable
 
 FORMAT_VERSION = 1
 #: Findings stored one by one; beyond it a code is only counted.
@@ -151,6 +152,21 @@ class ValidationReport:
     def sound(self) -> bool:
         """Whether nothing speaks against the dataset."""
         return not self.errors
+
+    def lines(self, severity: Severity) -> list[str]:
+        """Returns a line for each code of a severity: how many findings there are, and the first of them."""
+        return [
+            self.line(FindingCode(code))
+            for code in self.counts
+            if self.gates.severity(FindingCode(code)) is severity
+        ]
+
+    def line(self, code: FindingCode) -> str:
+        """Returns how many findings of a code there are, and what the first of them says."""
+        first = next(finding for finding in self.findings if finding.code is code)
+        where = f" in {first.shard}" if first.shard else ""
+        key = f" ({first.key})" if first.key else ""
+        return printable(f"{self.counts[code.value]:,} {code}, the first{where}{key}: {first.message}")
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as `findings.json` stores it."""

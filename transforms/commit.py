@@ -13,7 +13,7 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.schemas import dataset
-from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason
+from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason, Severity
 from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
@@ -164,7 +164,7 @@ def commit(
         for shard in results:
             books.add(shard)
             boxes.update(shard.boxes)
-        outcome = {
+        outcome: dict[str, Any] = {
             "run": job.started,
             "exit_code": int(ExitCode.DONE),
             "message": "",
@@ -174,6 +174,7 @@ def commit(
             "animated": sum(shard.animated for shard in results),
             "kept": sum(shard.kept for shard in results),
             "boxes": dict(boxes),
+            "findings": {},
             "warnings": [
                 *forecast.warnings,
                 *_box_warnings(boxes, results),
@@ -202,6 +203,8 @@ def commit(
         write_text(job.directory, dataset.FINDINGS_JSON, pretty_json(report.as_json()))
         if job.settings.resume:
             remove_old_findings(job.directory)
+        outcome["findings"] = report.counts
+        outcome["warnings"] += report.lines(Severity.WARNING)
         refusal = _refusal(job, books, report, quarantine)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
@@ -319,7 +322,7 @@ class CommitDataset(beam.PTransform):
       job: what to commit.
       forecast: of one Forecast.
       checks: what reading back showed, of ShardCheck; None when nothing was verified.
-      findings: what is wrong, of FindingSummary; None likewise.
+      findings: what is wrong, of FindingSummary; None where nothing was looked for.
       statistics: of the shards, of Statistics; None where no picture was looked at.
     """
 
@@ -342,8 +345,9 @@ class CommitDataset(beam.PTransform):
         """Applies the transform."""
         checks: Any = []
         findings: Any = None
-        if self._checks is not None and self._findings is not None:
+        if self._checks is not None:
             checks = beam.pvalue.AsList(self._checks)
+        if self._findings is not None:
             findings = beam.pvalue.AsSingleton(
                 self._findings
                 | "SummariseFindings"

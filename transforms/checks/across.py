@@ -1,4 +1,4 @@
-"""Checks records against each other: doubled keys, and one source picture in two splits."""
+"""Checks records against each other: doubled keys, and equal source bytes in two splits or two classes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from shardwright.schemas.codes import FindingCode, Outcome
-from shardwright.schemas.findings import Finding
+from shardwright.schemas.findings import Finding, Where
 from shardwright.transforms.buckets import bucket_of, pack_rows, unpack_rows
+from shardwright.transforms.checks.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
 from shardwright.transforms.checks.ledger import ledger_lines
 from shardwright.transforms.checks.shard import Row
 
@@ -29,7 +30,7 @@ def bucket_rows(
     for row in rows:
         if keys and row.key is not None:
             packed["key", bucket_of(row.key, buckets)].append(row)
-        if row.source is not None and row.split:
+        if row.source is not None and (row.split or row.label):
             packed["source", bucket_of(row.source, buckets)].append(row)
     for bucket, found in packed.items():
         yield bucket, pack_rows(found)
@@ -48,31 +49,45 @@ def rows_of_ledger(data: bytes, split: str, file: str) -> Iterator[Row]:
     """
     written = (line for line in ledger_lines(data) if line.get("outcome") == Outcome.WRITTEN)
     for number, line in enumerate(written):
-        yield Row(line["key"], line.get("sha256"), split, file, number, line["offset"])
+        label = line.get("label", "")
+        yield Row(line["key"], line.get("sha256"), split, file, number, line["offset"], label)
 
 
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:
-    """Yields the findings of one bucket: rows with the same key, or the same source in two splits."""
+    """Yields the findings of one bucket: rows with one key, or one source in two splits or two classes."""
     (what, _), packs = bucket
     groups: defaultdict[str | None, list[Row]] = defaultdict(list)
     for pack in packs:
         for row in map(Row._make, unpack_rows(pack)):
             groups[row.key if what == "key" else row.source].append(row)
     for rows in groups.values():
-        if len(rows) < 2:
-            continue
-        rows.sort(key=lambda row: (row.file, row.number))
-        first = rows[0]
-        for row in rows[1:]:
-            place = f"record {first.number} of {first.file}"
-            if what == "key":
-                yield Finding(
-                    FindingCode.DUPLICATE_KEY, f"its key is also that of {place}",
-                    row.file, row.number, row.offset, row.key,
-                )  # fmt: skip
-            elif row.split != first.split:
-                yield Finding(
-                    FindingCode.SPLIT_LEAKAGE,
-                    f"its source picture is also that of {place}, in split {first.split!r}",
-                    row.file, row.number, row.offset, row.key,
-                )  # fmt: skip
+        if len(rows) > 1:
+            rows.sort(key=lambda row: (row.file, row.number))
+            yield from _same_key(rows) if what == "key" else _same_source(rows)
+
+
+def _same_key(rows: list[Row]) -> Iterator[Finding]:
+    first = rows[0]
+    for row in rows[1:]:
+        message = f"its key is also the key of record {first.number} of {first.file}"
+        yield _finding(FindingCode.DUPLICATE_KEY, message, row, first)
+
+
+def _same_source(rows: list[Row]) -> Iterator[Finding]:
+    """Yields findings of records with one source; one in another split and another class has one of each."""
+    equals = EqualPictures[Row]()
+    for row in rows:
+        equals.add(row)
+    equals.settle()
+    for row in rows:
+        for code, other in (
+            (FindingCode.SPLIT_LEAKAGE, equals.in_other_split(row)),
+            (FindingCode.LABEL_CONFLICT, equals.in_other_class(row)),
+        ):
+            if other is not None:
+                yield _finding(code, describe_pair(SAME_SOURCE, row, other), row, other)
+
+
+def _finding(code: FindingCode, message: str, row: Row, other: Row) -> Finding:
+    there = Where(other.file, other.number, other.offset, other.key)
+    return Finding(code, message, row.file, row.number, row.offset, row.key, there)

@@ -2,9 +2,10 @@
 
 Pictures that may be the same meet in a bucket: those of one source, those with equal pixels, and those
 with an equal band of their perceptual hash. There the later one of a pair, by place, is linked to the
-earlier. A picture can be linked several times, and the links of each meet again: of them the gravest
-becomes its finding. So of n equal pictures n - 1 are found, each with the first as the other. However many
-they are, a worker holds one of those that are equal, and passes links on by the thousand.
+earlier. A picture can be linked several times, and the links of each meet again. One that is in another
+split than an earlier one, and one that has other classes, becomes a finding for each of the two. Otherwise
+the gravest link becomes the finding. Of pictures that are equal a worker holds one for each split and for
+each set of classes, and it passes links on by the thousand.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ import numpy.typing as npt
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.pictures import Looks, Picture
+from shardwright.transforms.checks.equal_pictures import (
+    SAME_SOURCE,
+    EqualPictures,
+    describe_pair,
+    in_conflict,
+)
 from shardwright.transforms.checks.near_duplicates import Rank, alike, bands_of
 
 #: What is shuffled has one of these as key, and packed rows as value.
@@ -68,6 +75,11 @@ class PictureRow(NamedTuple):
     digest: bytes
     hash: bytes = b""
     patch: bytes = b""
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The classes of the picture."""
+        return frozenset(self.labels)
 
 
 class Link(NamedTuple):
@@ -175,14 +187,19 @@ def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Itera
 
 
 def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
-    """Yields the links of equal pictures to the first of them."""
-    first: dict[bytes, PictureRow] = {}
+    """Yields links of equal pictures to the first in another split or class, else to the first of all."""
+    groups: defaultdict[bytes, EqualPictures[PictureRow]] = defaultdict(EqualPictures)
     for shared, row in _rows(packs):
-        if shared not in first or _place(row) < _place(first[shared]):
-            first[shared] = row
+        groups[shared].add(row)
+    for equals in groups.values():
+        equals.settle()
     for shared, row in _rows(packs):
-        if _place(row) != _place(first[shared]):
-            yield _link(row, first[shared], likeness)
+        equals = groups[shared]
+        graver = [equals.in_other_split(row), equals.in_other_class(row)]
+        others = dict.fromkeys(other for other in graver if other is not None)
+        for other in others or [equals.first()]:
+            if _place(row) != _place(other):
+                yield _link(row, other, likeness)
 
 
 def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
@@ -207,16 +224,32 @@ def _rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, PictureRow]]:
 
 
 def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
-    """Yields one finding for each picture that is linked to an earlier one."""
-    gravest: dict[tuple[str, int], Link] = {}
+    """Yields the findings of each picture that is linked to an earlier one."""
+    gravest: defaultdict[tuple[str, int], dict[FindingCode, Link]] = defaultdict(dict)
     for packed in bucket[1]:
         for item in unpack(packed):
             link = Link(*item)
-            known = gravest.get((link.file, link.number))
-            if known is None or link.order() < known.order():
-                gravest[link.file, link.number] = link
-    for link in gravest.values():
-        yield _finding(link)
+            found = gravest[link.file, link.number]
+            for code in _codes_of(link):
+                known = found.get(code)
+                if known is None or link.order() < known.order():
+                    found[code] = link
+    for found in gravest.values():
+        grave = [code for code in _CODES[:2] if code in found]
+        for code in grave or [min(found, key=_CODES.index)]:
+            yield _finding(code, found[code])
+
+
+def _codes_of(link: Link) -> Iterator[FindingCode]:
+    """Yields what a link proves, the gravest first."""
+    gravest = _CODES[link.gravity]
+    yield gravest
+    if gravest is FindingCode.SPLIT_LEAKAGE and in_conflict(*_classes_of(link)):
+        yield FindingCode.LABEL_CONFLICT
+
+
+def _classes_of(link: Link) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(link.labels), frozenset(link.other_labels)
 
 
 def _place(row: PictureRow) -> tuple[str, int]:
@@ -258,7 +291,7 @@ def _numbered(values: Sequence[Any]) -> npt.NDArray[Any]:
 def _link(row: PictureRow, other: PictureRow, likeness: Likeness, apart: int = 0) -> Link:
     if row.split != other.split:
         code = FindingCode.SPLIT_LEAKAGE
-    elif _conflict(row.labels, other.labels):
+    elif in_conflict(row.classes, other.classes):
         code = FindingCode.LABEL_CONFLICT
     else:
         code = FindingCode.NEAR_DUPLICATE if likeness is Likeness.LOOKS else FindingCode.EXACT_DUPLICATE
@@ -268,29 +301,15 @@ def _link(row: PictureRow, other: PictureRow, likeness: Likeness, apart: int = 0
     )  # fmt: skip
 
 
-def _conflict(labels: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether both pictures have classes, and not the same."""
-    return bool(labels) and bool(others) and set(labels) != set(others)
-
-
-def _finding(link: Link) -> Finding:
-    there = f"record {link.other_number} of {link.other_file}"
+def _finding(code: FindingCode, link: Link) -> Finding:
+    row = PictureRow(link.file, link.number, link.offset, link.key, link.split, link.labels, b"")
+    there = link.other_file, link.other_number, link.other_offset, link.other_key
     match link.likeness:
         case Likeness.SOURCE:
-            message = f"its source picture is also that of {there}"
+            likeness = SAME_SOURCE
         case Likeness.PIXELS:
-            message = f"its pixels are also those of {there}"
+            likeness = "it has the same pixels as {}"
         case _:
-            message = f"it looks like {there} ({link.bits_apart} of {_NEAR_BITS} bits differ)"
-    if link.split != link.other_split:
-        message += f", in split {link.other_split!r}"
-    if _conflict(link.labels, link.other_labels):
-        message += f", of class {_names(link.other_labels)}, not {_names(link.labels)}"
-    return Finding(
-        _CODES[link.gravity], message, link.file, link.number, link.offset, link.key,
-        Where(link.other_file, link.other_number, link.other_offset, link.other_key),
-    )  # fmt: skip
-
-
-def _names(labels: Sequence[str]) -> str:
-    return " and ".join(repr(label) for label in labels)
+            likeness = f"it looks like {{}} ({link.bits_apart} of {_NEAR_BITS} bits differ)"
+    message = describe_pair(likeness, row, PictureRow(*there, link.other_split, link.other_labels, b""))
+    return Finding(code, message, link.file, link.number, link.offset, link.key, Where(*there))

@@ -30,9 +30,13 @@ class LedgerCheck:
     Args:
       data: the ledger's file.
       sha256: of the shard, as `dataset.json` says it.
+
+    Attributes:
+      matched: the entry of the record that was compared last; None if the ledger has no entry that agrees.
     """
 
     def __init__(self, data: bytes, sha256: str) -> None:
+        self.matched: dict[str, Any] | None = None
         self._lines = ledger_lines(data)
         self._entry: dict[str, Any] | None = None
         self._fault = ""
@@ -46,6 +50,7 @@ class LedgerCheck:
     def compare(self, record: Record, result: CheckedRecord) -> str:
         """Returns in what a record, sound by itself, differs from its entry; empty if it does not."""
         offset = record.offset
+        self.matched = None
         entry = self._entry
         while entry is not None and entry["offset"] < offset:  # its record is lost, which is found elsewhere
             self._advance()
@@ -60,6 +65,7 @@ class LedgerCheck:
             true = len(record.data) + FRAME_BYTES
             return f"it has {true} bytes with its frame, the shard's ledger says {said}"
         if result.problems:  # which say more
+            self.matched = entry
             return ""
         key = entry["key"]
         if result.key is not None and result.key != key:
@@ -75,6 +81,7 @@ class LedgerCheck:
         if result.classes is not None and LABEL_SEPARATOR.join(result.classes) != label:
             shown = label.replace(LABEL_SEPARATOR, ", ")
             return f"its class is {', '.join(result.classes)!r}, the shard's ledger says {shown!r}"
+        self.matched = entry
         return ""
 
     def finish(self, sound: bool) -> Iterator[Problem]:
@@ -118,6 +125,7 @@ class LedgerCheck:
                     type(entry.get("offset")) is not int
                     or type(entry.get("key")) is not str
                     or type(entry.get("label", "")) is not str
+                    or type(entry.get("sha256", "")) is not str
                 ):
                     self._give_up("it is damaged (a record's place or name is missing)")
                     return

@@ -15,7 +15,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.feature_statistics import RecordStatistics
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import index_line
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
@@ -103,7 +103,17 @@ def shard_task(directory: str, split: str, number: int, num_shards: int, shard: 
 
 
 class Row(NamedTuple):
-    """A record's identity, for comparing records across shards."""
+    """What is compared of records across shards.
+
+    Attributes:
+      key: the image's key; None if the record does not say it.
+      source: sha256 of the source's bytes or, if nothing says that, of the stored image.
+      split: the split; empty if unknown.
+      file: the shard.
+      number: the record's number in its shard, from 0.
+      offset: byte offset of the record in the (uncompressed) shard.
+      label: class names as a ledger joins them; empty without a class.
+    """
 
     key: str | None
     source: str | None
@@ -111,6 +121,12 @@ class Row(NamedTuple):
     file: str
     number: int
     offset: int
+    label: str = ""
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The classes of the image."""
+        return frozenset(self.label.split(LABEL_SEPARATOR)) if self.label else frozenset()
 
 
 @dataclass
@@ -229,15 +245,22 @@ def _check_all(
             if difference:
                 differing += 1
                 find(FindingCode.LEDGER_MISMATCH, difference, record.number, record.offset, result.key)
-        rows.append(Row(result.key, result.source, split, name, record.number, record.offset))
+        source, label = _source_and_label(result, ledger)
+        rows.append(Row(result.key, source, split, name, record.number, record.offset, label))
         if digest:
             check.digests.append(b"" if result.problems else digest)
         if result.features is not None:
             check.features.add(result.features, specs)
         if result.picture is not None:
+            known = source if result.says_source or source != result.source else None
             check.pictures.append(
                 result.picture._replace(
-                    file=name, number=record.number, offset=record.offset, key=result.key, split=split
+                    file=name,
+                    number=record.number,
+                    offset=record.offset,
+                    key=result.key,
+                    split=split,
+                    source=known,
                 )
             )
     if ledger is not None:
@@ -245,6 +268,18 @@ def _check_all(
         damaged = any(finding.code in _DAMAGES for finding in check.findings)
         for code, message in ledger.finish(sound=whole and not damaged and not differing):
             find(code, message)
+
+
+def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tuple[str | None, str]:
+    """Returns the checksum of a record's source and its classes; the ledger says what the record does not."""
+    source = result.source
+    label = LABEL_SEPARATOR.join(result.classes or ())
+    if ledger is not None and ledger.matched is not None:
+        if not result.says_source:
+            source = ledger.matched.get("sha256") or source
+        if result.classes is None:
+            label = ledger.matched.get("label", "")
+    return source, label
 
 
 def record_digest(data: bytes) -> Digest:

@@ -38,7 +38,7 @@ from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.images.perceptual_hash import HASH_BYTES, PATCH_BYTES
 
 #: To be raised whenever a check finds something else than it did, or a picture's looks are others.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _LEVEL = 1
 _DIGEST_BYTES = 16
 #: Findings that say that the bytes which were read are not those of the shard.
@@ -107,7 +107,10 @@ def store_check(task: ShardTask, contract: Contract, depth: Depth, checked: Chec
         "sound": checked.sound,
         "counts": checked.findings.by_code(),
         "findings": [finding.as_json() for finding in checked.findings.by_place()],
-        "rows": [[*column] for column in zip(*((r.key, r.source, r.number, r.offset) for r in checked.rows))],
+        "rows": [
+            [*column]
+            for column in zip(*((r.key, r.source, r.number, r.offset, r.label) for r in checked.rows))
+        ],
         "digests": _packed(digest or bytes(_DIGEST_BYTES) for digest in checked.digests),
         **_pictures_json(checked.pictures),
         "statistics": None if checked.statistics is None else checked.statistics.state(),
@@ -249,8 +252,8 @@ def _sha256(path: str) -> str | None:
 
 
 def _rows(said: Mapping[str, Any], task: ShardTask) -> Iterator[Row]:
-    for key, source, number, offset in zip(*said["rows"], strict=True):
-        yield Row(key, source, task.split, task.file, number, offset)
+    for key, source, number, offset, label in zip(*said["rows"], strict=True):
+        yield Row(key, source, task.split, task.file, number, offset, label)
 
 
 def _summary(said: Mapping[str, Any]) -> FindingSummary:

@@ -146,15 +146,11 @@ def _described(output: str, version: str, made: Dataset) -> Described:
 
 def _refused_findings(report: ValidationReport) -> Iterator[GateRefusal]:
     """Yields what the validation found, a line for each code."""
-    for name, count in report.counts.items():
+    for name in report.counts:
         severity = report.gates.severity(FindingCode(name))
         if severity is Severity.NOTE:
             continue
-        example = next(finding for finding in report.findings if finding.code == name)
-        where = f" in {example.shard}" if example.shard else ""
-        yield GateRefusal(
-            "findings", name, severity, f"{count} {name}, the first{where}: {printable(example.message)}"
-        )
+        yield GateRefusal("findings", name, severity, report.line(FindingCode(name)))
 
 
 def _refused_drift(drift: Drift | None, gates: JobGates) -> Iterator[GateRefusal]:

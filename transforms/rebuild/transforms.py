@@ -14,6 +14,7 @@ from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.version import VersionRecord, check_file, version_path
 from shardwright.transforms import storage
+from shardwright.transforms.checks.compare_ledgers import CompareLedgers
 from shardwright.transforms.checks.contract import Contract, contract_of_plan
 from shardwright.transforms.checks.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task
 from shardwright.transforms.checks.summary import SummariseFindings
@@ -25,7 +26,6 @@ from shardwright.transforms.rebuild.begin import Begun
 from shardwright.transforms.rebuild.commit import commit_version
 from shardwright.transforms.rebuild.compare import Decision
 from shardwright.transforms.rebuild.gate import gate_version
-from shardwright.transforms.rebuild.leakage import CompareLedgers
 from shardwright.transforms.rebuild.lease import renew
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.shards.earlier import overlapping
@@ -92,9 +92,9 @@ class VerifyVersion(beam.PTransform):
             return contract_of_plan(layout.features, layout.first_label, forecast.plan)
 
         checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
+        compare = CompareLedgers(task.directory, beam.pvalue.AsSingleton(self._forecast))
         if verify == "none":
-            nothing = checks | "NoFindings" >> beam.FlatMap(lambda _: ()).with_output_types(FindingSummary)
-            return Verified(checks, nothing, None)
+            return Verified(checks, results | "CompareLedgers" >> compare, None)
         contracts = self._forecast | "NameContract" >> beam.Map(contract).with_output_types(
             Contract
         )  # Contract
@@ -110,9 +110,8 @@ class VerifyVersion(beam.PTransform):
         together = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
         findings = validated.findings
         if depth is Depth.FRAMES:
-            compare = CompareLedgers(task.directory, beam.pvalue.AsSingleton(self._forecast))
-            leaked = results | "CompareLedgers" >> compare  # FindingSummary
-            findings = (findings, leaked) | "AllFindings" >> beam.Flatten()  # FindingSummary
+            equal = results | "CompareLedgers" >> compare  # FindingSummary
+            findings = (findings, equal) | "AllFindings" >> beam.Flatten()  # FindingSummary
         return Verified(together, findings, validated.statistics)
 
 

@@ -40,7 +40,7 @@ MEANINGS: Mapping[str, str] = {
     "SOURCE_CHANGED": "the source is not what the record was made from",
     "SOURCE_LABEL": "the source says another class",
     "KEPT_BYTES": "bytes that should be the source's own are not",
-    "LABEL_CONFLICT": "pictures that look the same have different classes",
+    "LABEL_CONFLICT": "equal pictures, or pictures that look the same, have different classes",
     "EXACT_DUPLICATE": "two pictures are the same",
     "NEAR_DUPLICATE": "two pictures look nearly the same",
     "DARK": "a picture is very dark",

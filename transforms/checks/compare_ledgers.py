@@ -1,4 +1,4 @@
-"""Finds one source picture in two splits of a new version from its ledgers alone: no shard is read for it."""
+"""Finds equal source bytes in two splits or two classes from the ledgers alone: no shard is read for it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _ROWS = "rows"
 class CompareLedgers(beam.PTransform):
     """Compares the sources of all records. `PCollection[ShardResult] -> PCollection[FindingSummary]`.
 
-    In a single split there is nothing to find: that no key is there twice was checked when they were planned.
+    It does not look for doubled keys: those were found when the records were planned.
 
     Args:
-      directory: of the version.
-      forecast: side input.
+      directory: the directory that the shards were written to.
+      forecast: side input, the one Forecast.
     """
 
     def __init__(self, directory: str, forecast: Any) -> None:
@@ -42,12 +42,12 @@ class CompareLedgers(beam.PTransform):
         )
         found = results | "ReadLedger" >> read.with_outputs(_ROWS, main="damaged")
         # FindingSummary, ((what, bucket), rows)
-        leaked = (
+        equal = (
             found[_ROWS]
             | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [rows])
             | "CompareSources" >> beam.Map(_compare).with_output_types(FindingSummary)
         )  # FindingSummary
-        return (found.damaged, leaked) | "FindingsOfLedgers" >> beam.Flatten()  # FindingSummary
+        return (found.damaged, equal) | "FindingsOfLedgers" >> beam.Flatten()  # FindingSummary
 
 
 class _ReadLedger(beam.DoFn):
@@ -56,8 +56,8 @@ class _ReadLedger(beam.DoFn):
 
     def process(self, result: ShardResult, forecast: Forecast) -> Iterator[Any]:
         shards = forecast.plan.shards
-        if not result.file or len(shards) < 2:
-            return
+        if not result.file or (len(shards) < 2 and len(forecast.plan.labels) < 2):
+            return  # records that differ in neither split nor class
         ledger = ledger_file(result.split, result.shard, result.num_shards)
         path = storage.join(self._directory, ledger)
         with storage.faults("read", path):
