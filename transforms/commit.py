@@ -13,7 +13,7 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.schemas import dataset
-from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason, Severity
+from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
 from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
@@ -254,7 +254,11 @@ def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) 
     """Returns why nothing is published, in one sentence, or None."""
     bad, written = books.total(Outcome.QUARANTINED), books.total(Outcome.WRITTEN)
     if not report.sound:
-        counts = ", ".join(f"{count} {code}" for code, count in report.counts.items())
+        counts = ", ".join(
+            f"{count:,} {code}"
+            for code, count in report.counts.items()
+            if report.gates.severity(FindingCode(code)) is Severity.ERROR
+        )
         return (
             f"What was written does not verify ({counts}): see {printable(job.directory)}/findings.json; "
             "nothing was published. Check the disk, then run again with --resume."
