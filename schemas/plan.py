@@ -119,6 +119,7 @@ class Forecast:
       sampled: images of the sample.
       sample_faults: quarantine reason -> count in the sample.
       limit_cut: (hash, key) of the last image taken under a limit, or None.
+      moved: per split, hash -> shard of the images that fill a shard that would be empty.
       class_names_given: whether labels outside the plan are faults.
       warnings: sentences for the user.
       split_class_counts: candidates per split and class name.
@@ -139,6 +140,7 @@ class Forecast:
     warnings: tuple[str, ...] = field(default=())
     split_class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     splits_from: SplitsFrom = SplitsFrom.HASH
+    moved: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def balance(self) -> SplitBalance:

@@ -9,6 +9,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 HASH_RANGE = 1 << 64
+#: Images per shard, on average, that rule out an empty shard: the chance of one among 99,999 shards is below
+#: 99,999 * exp(-64) = 2e-23.
+NEVER_EMPTY = 64
 
 
 def hash64(seed: int, purpose: str, text: str) -> int:
@@ -67,6 +70,43 @@ def shard_order(seed: int, key: str) -> tuple[int, str]:
     return hash64(seed, "shard", key), key
 
 
+def limit_order(seed: int, key: str) -> tuple[int, str]:
+    """Returns what `--limit` takes images by: (hash, key).
+
+    The hash is independent of that of the shards, so that the images taken are spread over all of them.
+    """
+    return hash64(seed, "limit", key), key
+
+
 def shard_of(value: int, num_shards: int) -> int:
     """Returns the shard of an image by its 64-bit hash; keeps the order of the hashes."""
     return value * num_shards >> 64
+
+
+def fill_empty_shards(hashes: Sequence[int], num_shards: int) -> dict[int, int]:
+    """Returns the images that go to another shard than `shard_of` says, so that no shard is empty.
+
+    The images are gone through in the order of their hashes. The first image after an empty shard moves down
+    into it. If its own shard is empty then, the next image moves down into that one, and so on. The last
+    images move up where the last shards are empty. So the order of the hashes is kept, only neighbors of an
+    empty shard change, and no image moves where no shard is empty.
+
+    Args:
+      hashes: of the images of a split, in any order.
+      num_shards: of the split.
+
+    Returns:
+      Hash -> number of its shard, for the images that move; nothing if there are fewer images than shards.
+    """
+    count = len(hashes)
+    if num_shards < 2 or not num_shards <= count < NEVER_EMPTY * num_shards:
+        return {}
+    ordered = sorted(hashes)
+    usual = [shard_of(value, num_shards) for value in ordered]
+    moved = {}
+    before = -1
+    for place, (value, shard) in enumerate(zip(ordered, usual, strict=True)):
+        before = max(min(shard, before + 1), num_shards - (count - place))
+        if before != shard:
+            moved[value] = before
+    return moved

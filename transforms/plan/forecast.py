@@ -17,7 +17,7 @@ from shardwright.schemas.layouts import Fill, Layout, Needs
 from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.side_files import check_split_names
-from shardwright.transforms.plan.assign import group_of, shard_order, split_bounds, split_of
+from shardwright.transforms.plan.assign import group_of, limit_order, shard_order, split_bounds, split_of
 from shardwright.transforms.plan.estimate import (
     SAMPLE_CANDIDATES,
     carried_count,
@@ -28,7 +28,7 @@ from shardwright.transforms.plan.estimate import (
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.shards.convert import ShardRecipe
 
-#: What the images of a split are ordered by: (hash, key).
+#: What images are ordered by: (hash, key). The hash is that of the shards, under a limit that of the limit.
 Order = tuple[int, str]
 
 _EXAMPLES = 3
@@ -113,7 +113,7 @@ class RefSummary:
                 if ref.reason in _FAULTS_OF_FILES and not settings.limit:
                     self.classes.setdefault(split, Counter()).update(dict.fromkeys(ref.labels, 0))
                 if settings.limit:
-                    self.bad.append(shard_order(settings.seed, ref.key))
+                    self.bad.append(limit_order(settings.seed, ref.key))
             return
         if placement.misses_group(ref):
             self.ungrouped += 1
@@ -122,7 +122,8 @@ class RefSummary:
             self.named += 1
         else:
             self.drawn += 1
-        order = shard_order(settings.seed, ref.key)
+        # Under a limit the sample is of images that are taken.
+        order = (limit_order if settings.limit else shard_order)(settings.seed, ref.key)
         if self.sample_cut is None or order <= self.sample_cut:
             self.sample.append((order, ref))
             if len(self.sample) > 2 * SAMPLE_CANDIDATES:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 import zlib
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -27,7 +29,13 @@ from shardwright.schemas.labels import ClassId, merge_class_ids, merge_class_tex
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.decode import limit_pixels
-from shardwright.transforms.plan.assign import shard_of, shard_order
+from shardwright.transforms.plan.assign import (
+    NEVER_EMPTY,
+    fill_empty_shards,
+    limit_order,
+    shard_of,
+    shard_order,
+)
 from shardwright.transforms.plan.forecast import Placement, RefSummary, make_forecast
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.sources.label_rules import LabelRules
@@ -194,7 +202,7 @@ class ForecastDataset(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        return (
+        forecast = (
             batches
             | "SummariseRefs"
             >> beam.CombineGlobally(_Summarise(self._settings)).with_output_types(RefSummary)  # RefSummary
@@ -207,6 +215,7 @@ class ForecastDataset(beam.PTransform):
                 self._found,
             ).with_output_types(Forecast)  # Forecast
         )
+        return forecast | "FillEmptyShards" >> FillEmptyShards(self._settings, batches)  # Forecast
 
 
 class _SortInHand(beam.DoFn):
@@ -233,6 +242,80 @@ class _SortInHand(beam.DoFn):
         self._weight = 0
 
 
+def _is_beyond(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> bool:
+    """Whether a limit leaves an image out, be it a bad one."""
+    if forecast.limit_cut is None or not is_image(ref):
+        return False
+    return limit_order(settings.seed, ref.key) > forecast.limit_cut
+
+
+class _HashesOfSparseSplits(beam.DoFn):
+    """Yields the hashes of the images of each split that is so small that a shard of it may be empty."""
+
+    def __init__(self, settings: ConvertSettings) -> None:
+        self._settings = settings
+        self._placement = Placement(settings)
+
+    def start_bundle(self) -> None:
+        self._hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
+
+    def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[str, bytes]]:
+        shards = forecast.plan.shards
+        sparse = {
+            split
+            for split, images in forecast.candidates.items()
+            if shards.get(split, 1) > 1 and images < NEVER_EMPTY * shards[split]
+        }
+        if not sparse:
+            return
+        for ref in decode_refs(batch):
+            split = self._placement.split(ref)
+            if split in sparse and ref.is_candidate and not _is_beyond(ref, self._settings, forecast):
+                self._hashes[split].append(shard_order(self._settings.seed, ref.key)[0])
+        yield from ()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for split, hashes in self._hashes.items():
+            yield in_global_window((split, hashes.tobytes()))
+
+
+def _fill(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Forecast:
+    """Returns a forecast that says which images fill the shards that would be empty."""
+    hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
+    for split, data in packed:
+        hashes[split].frombytes(data)
+    shards = forecast.plan.shards
+    moved = {split: fill_empty_shards(values, shards[split]) for split, values in hashes.items()}
+    return replace(forecast, moved={split: moves for split, moves in moved.items() if moves})
+
+
+class FillEmptyShards(beam.PTransform):
+    """Decides which images fill the shards that would be empty. `[Forecast] -> [Forecast]`.
+
+    A shard is a range of hashes, so it may be empty where a split has few images for its shards. That can be
+    told only when the number of shards is known, so the references are gone through a second time, and only
+    where a split has so few.
+
+    Args:
+      settings: checked settings.
+      batches: the references, packed.
+    """
+
+    def __init__(self, settings: ConvertSettings, batches: beam.PCollection) -> None:
+        super().__init__()
+        self._settings = settings
+        self._batches = batches
+
+    def expand(self, forecast: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        hashes = self._batches | "HashesOfSparseSplits" >> beam.ParDo(
+            _HashesOfSparseSplits(self._settings), beam.pvalue.AsSingleton(forecast)
+        ).with_output_types(tuple[str, bytes])  # (split, hashes)
+        return forecast | "Fill" >> beam.Map(_fill, beam.pvalue.AsIter(hashes)).with_output_types(
+            Forecast
+        )  # Forecast
+
+
 class _AssignShard(_SortInHand):
     """Sorts references by shard."""
 
@@ -243,13 +326,16 @@ class _AssignShard(_SortInHand):
     def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
         for ref in decode_refs(batch):
             split = self._placement.split(ref)
-            order = shard_order(self._settings.seed, ref.key)
+            value, _ = shard_order(self._settings.seed, ref.key)
             # Faster than _replace, of which this would otherwise be a tenth of the whole planning.
             ref = ImageRef._make((*ref[:_SPLIT], split, *ref[_SPLIT + 1 :]))
-            if forecast.limit_cut is not None and order > forecast.limit_cut and is_image(ref):
+            if _is_beyond(ref, self._settings, forecast):
                 ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT, message="")
             # What has no key of its own is booked under one number.
-            self._put((split, shard_of(order[0], forecast.plan.shards.get(split, 1))), ref)
+            shard = shard_of(value, forecast.plan.shards.get(split, 1))
+            if ref.is_candidate and split in forecast.moved:
+                shard = forecast.moved[split].get(value, shard)
+            self._put((split, shard), ref)
         yield from self._flush(at_least=_REFS_IN_HAND)
 
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from shardwright.transforms.plan.assign import (
     HASH_RANGE,
+    fill_empty_shards,
     group_of,
     hash64,
+    limit_order,
     shard_of,
     shard_order,
     split_bounds,
@@ -91,3 +93,52 @@ def test_groups() -> None:
     assert group_of("p1/a.jpg", re.compile(r"x")) is None
     assert group_of("p1/a.jpg", re.compile(r"p1/(b)?")) == "p1/", "a group that took no part"
     assert group_of("p1/a.jpg", re.compile(r"(p)(1)")) == "p"
+
+
+def test_a_limit_takes_images_of_all_shards() -> None:
+    taken = sorted(KEYS, key=lambda key: limit_order(0, key))[:600]
+    shards = Counter(shard_of(shard_order(0, key)[0], 4) for key in taken)
+    assert min(shards.values()) > 110 and set(shards) == {0, 1, 2, 3}
+
+
+def _placed(hashes: list[int], count: int) -> list[int]:
+    moved = fill_empty_shards(hashes, count)
+    return [moved.get(value, shard_of(value, count)) for value in sorted(hashes)]
+
+
+@given(st.lists(st.integers(0, HASH_RANGE - 1), min_size=1, max_size=60, unique=True), st.integers(1, 40))
+def test_no_shard_is_empty(hashes: list[int], count: int) -> None:
+    placed = _placed(hashes, count)
+    assert placed == sorted(placed)  # the order of the hashes is that of the shards
+    usual = [shard_of(value, count) for value in sorted(hashes)]
+    if len(hashes) < count or set(usual) == set(range(count)):
+        assert placed == usual
+    else:
+        assert set(placed) == set(range(count))
+    assert fill_empty_shards(hashes[::-1], count) == fill_empty_shards(hashes, count)
+
+
+def test_as_many_images_as_shards() -> None:
+    assert _placed([HASH_RANGE - 1 - i for i in range(8)], 8) == list(range(8))
+    assert _placed(list(range(8)), 8) == list(range(8))
+
+
+def test_only_the_neighbors_of_an_empty_shard_change() -> None:
+    eighth = HASH_RANGE // 8
+    hashes = [shard * eighth + i for shard in (0, 1, 2, 4, 5, 6, 7) for i in range(3)]
+    assert fill_empty_shards(hashes, 8) == {4 * eighth: 3}
+    hashes = [shard * eighth + i for shard in range(7) for i in range(3)]
+    assert fill_empty_shards(hashes, 8) == {6 * eighth + 2: 7}
+
+
+def test_a_growing_collection_moves_few_images() -> None:
+    hashes = [hash64(0, "shard", key) for key in KEYS[:240]]
+    before = dict(zip(sorted(hashes[:200]), _placed(hashes[:200], 100), strict=True))
+    after = dict(zip(sorted(hashes), _placed(hashes, 100), strict=True))
+    assert set(before.values()) == set(after.values()) == set(range(100))
+    assert sum(before[value] != after[value] for value in before) < 20
+
+
+def test_shards_of_many_images_are_never_repaired() -> None:
+    assert fill_empty_shards([0] * 128, 2) == {}
+    assert fill_empty_shards(list(range(127)), 2) == {126: 1}

@@ -11,7 +11,7 @@ import pytest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.plan import forecast
-from shardwright.transforms.plan.assign import shard_order
+from shardwright.transforms.plan.assign import limit_order, shard_order
 from shardwright.transforms.plan.estimate import SAMPLE_CANDIDATES, Sample
 from shardwright.transforms.plan.forecast import Placement, RefSummary
 
@@ -27,6 +27,7 @@ REFS = [
     for i in range(6 * SAMPLE_CANDIDATES)
 ]
 BAD = [ImageRef(f"rows.csv:{i}", "/in/rows.csv").quarantined("BAD_ROW") for i in range(500)]
+BY_LIMIT = sorted((ref for ref in REFS if ref.is_candidate), key=lambda ref: limit_order(0, ref.key))
 BY_ORDER = sorted((ref for ref in REFS if ref.is_candidate), key=lambda ref: shard_order(0, ref.key))
 
 
@@ -64,8 +65,8 @@ def test_a_limit_takes_the_lowest_hashes(limit: int, parts: int) -> None:
     settings = ConvertSettings(splits="train=0.8,test=0.2", limit=limit)
     summary = summarise(settings, seed=limit, parts=parts)
     cut = summary.finish(settings)
-    taken = BY_ORDER[:limit]
-    assert cut == (shard_order(0, taken[-1].key) if len(taken) == limit else None)
+    taken = BY_LIMIT[:limit]
+    assert cut == (limit_order(0, taken[-1].key) if len(taken) == limit else None)
     assert sum(summary.candidates.values()) == len(taken)
     assert sum(summary.source_bytes.values()) == sum(ref.size for ref in taken)
     assert [ref for _, ref in summary.sample] == taken[:SAMPLE_CANDIDATES]
@@ -82,6 +83,6 @@ def test_a_limit_leaves_out_the_bad_rows_beyond_it_too(
     with ThreadPoolExecutor(2) as executor:
         made = forecast.make_forecast(summary, settings, executor, {})
     cut = made.limit_cut
-    orders = [shard_order(0, ref.key) for ref in (*BAD, *BY_ORDER)]
+    orders = [limit_order(0, ref.key) for ref in (*BAD, *BY_ORDER)]
     assert made.filtered.get("limit", 0) == sum(cut is not None and order > cut for order in orders)
     assert sum(made.candidates.values()) == min(limit, len(BY_ORDER))

@@ -13,7 +13,7 @@ from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, en
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.plan import transforms
-from shardwright.transforms.plan.assign import shard_of, shard_order, split_bounds, split_of
+from shardwright.transforms.plan.assign import limit_order, shard_of, shard_order, split_bounds, split_of
 from shardwright.transforms.plan.transforms import BatchRefs, BucketKeys, ShardId, check_keys
 
 REFS = [
@@ -47,7 +47,7 @@ def test_every_reference_gets_to_the_shard_of_its_hash(
     monkeypatch: pytest.MonkeyPatch, in_hand: int, limit: int
 ) -> None:
     monkeypatch.setattr(transforms, "_REFS_IN_HAND", in_hand)
-    orders = sorted(shard_order(0, ref.key) for ref in REFS)
+    orders = sorted(limit_order(0, ref.key) for ref in REFS)
     cut = orders[limit - 1] if limit else None
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {}, limit_cut=cut)
     groups = sort(transforms._AssignShard(SETTINGS), batched(REFS), forecast)
@@ -57,7 +57,7 @@ def test_every_reference_gets_to_the_shard_of_its_hash(
     for ref in REFS:
         order = shard_order(0, ref.key)
         split = ref.split or split_of(0, ref.key, bounds)
-        beyond = cut is not None and order > cut
+        beyond = cut is not None and limit_order(0, ref.key) > cut
         placed = ref._replace(split=split)
         placed = placed._replace(outcome="filtered", reason="limit") if beyond else placed
         expected[(split, shard_of(order[0], SHARDS[split])), placed] += 1
@@ -98,3 +98,32 @@ def test_annotations_of_any_length_do_not_pile_up(monkeypatch: pytest.MonkeyPatc
     assign = transforms._AssignShard(SETTINGS)
     assign.start_bundle()
     assert sum(len(list(decode_refs(refs))) for _, refs in assign.process(batches[0], forecast)) == 3
+
+
+def test_images_fill_the_shards_that_would_be_empty() -> None:
+    refs = [ImageRef(f"{i}.jpg", f"/in/{i}.jpg", "c", size=1) for i in range(12)]
+    refs += [ImageRef(f"{i}.txt", f"/in/{i}.txt").filtered("not_an_image") for i in range(5)]
+    shards = {"train": 12}
+    plan = Plan(("c",), shards, {}, {})
+    settings = ConvertSettings()
+    forecast = Forecast(plan, {"train": 12}, {}, {}, 0, 0, {}, 0, {})
+    step = transforms._HashesOfSparseSplits(settings)
+    packed = []
+    for some in (refs[:4], refs[4:]):
+        step.start_bundle()
+        assert not [item for batch in batched(some) for item in step.process(batch, forecast)]
+        packed += [item.value for item in step.finish_bundle()]
+    filled = transforms._fill(forecast, packed)
+    usual = {ref.key: shard_of(shard_order(0, ref.key)[0], 12) for ref in refs}
+    assert len({usual[ref.key] for ref in refs[:12]}) < 12
+    groups = sort(transforms._AssignShard(settings), batched(refs), filled)
+    found = {ref.key: shard for (_, shard), packs in groups.items() for e in packs for ref in decode_refs(e)}
+    assert {found[ref.key] for ref in refs[:12]} == set(range(12))
+    assert all(found[ref.key] == usual[ref.key] for ref in refs[12:])
+
+
+def test_large_splits_are_not_gone_through_again() -> None:
+    forecast = Forecast(Plan(("c",), {"train": 5}, {}, {}), {"train": 5 * 64}, {}, {}, 0, 0, {}, 0, {})
+    step = transforms._HashesOfSparseSplits(ConvertSettings())
+    step.start_bundle()
+    assert not list(step.process(b"no references", forecast)) and not list(step.finish_bundle())

@@ -34,7 +34,7 @@ from shardwright.transforms.checks.against.rows import (
     record_data,
     rows_by_key,
 )
-from shardwright.transforms.plan.assign import shard_order
+from shardwright.transforms.plan.assign import limit_order, shard_order
 from shardwright.transforms.plan.forecast import Placement
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.shards.convert import ReadImage, ShardRecipe, convert_refs, read_ref
@@ -67,6 +67,20 @@ class Comparison:
     settings: ConvertSettings
     convert: bool = True
     same_machine: bool = True
+
+    @property
+    def images(self) -> dict[str, int]:
+        """The number of images in each split, bad ones too; nothing if a limit left some out.
+
+        With a limit it is not known which images fill shards that would be empty: they meet by their keys.
+        """
+        ledger = self.dataset.ledger
+        if ledger.get("reasons", {}).get(Outcome.FILTERED, {}).get(FilterReason.LIMIT):
+            return {}
+        return {
+            split: counts.get(Outcome.WRITTEN, 0) + counts.get(Outcome.QUARANTINED, 0)
+            for split, counts in ledger.get("splits", {}).items()
+        }
 
     def facts(self, versions: Mapping[str, str]) -> Facts:
         """Returns what records are compared by.
@@ -131,7 +145,7 @@ class _Shard:
         seed = self.comparison.settings.seed
         what = (Outcome.FILTERED, FilterReason.LIMIT)
         beyond = (key for key, entry in self.entries.items() if (entry.outcome, entry.reason) == what)
-        return min((shard_order(seed, key) for key in beyond), default=None)
+        return min((limit_order(seed, key) for key in beyond), default=None)
 
 
 def compare_shard(
@@ -220,7 +234,7 @@ def _is_missing(work: _Shard, ref: ImageRef, entry: Entry | None) -> bool:
     if ref.outcome in (Outcome.FILTERED, Outcome.DEDUPLICATED):
         return False
     cut = work.limit_cut
-    return cut is None or shard_order(work.comparison.settings.seed, ref.key) < cut
+    return cut is None or limit_order(work.comparison.settings.seed, ref.key) < cut
 
 
 def _truths(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Truth]:

@@ -18,7 +18,13 @@ from shardwright.transforms.checks.against.shard import Comparison, compare_shar
 from shardwright.transforms.dedupe import DedupeExact
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.images.encode import codec_versions
-from shardwright.transforms.plan.transforms import AssignShards, BatchRefs, ShardId, check_keys
+from shardwright.transforms.plan.transforms import (
+    AssignShards,
+    BatchRefs,
+    FillEmptyShards,
+    ShardId,
+    check_keys,
+)
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.shards.pool import converting_executor
 from shardwright.transforms.sources.label_rules import LabelRules
@@ -125,9 +131,10 @@ class CompareWithSource(beam.PTransform):
             # Of an image of a class that the dataset does not have nothing is a copy.
             fatal = plan.labels if settings.record_layout.needs is Needs.LABEL else ()
             batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
-        forecast = begin | "CarriedPlan" >> beam.Create(
-            [Forecast(plan, {}, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
+        carried = begin | "CarriedPlan" >> beam.Create(
+            [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
         )  # Forecast
+        forecast = carried | "FillEmptyShards" >> FillEmptyShards(settings, batches)  # Forecast
         compared = (
             batches
             | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
