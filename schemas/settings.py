@@ -24,6 +24,7 @@ COLORS = ("rgb", "gray", "keep")
 SOURCES: Mapping[str, str] = {
     "file_names": "a folder whose file names say the class, taken apart by --label_regex",
     "semantic_masks": "a folder of images whose masks lie in --mask_dir under the same names",
+    "box_table": "CSV with a row for each box, such as filename,width,height,class,xmin,ymin,xmax,ymax",
     "manifest": "CSV, TSV, JSON Lines or Parquet with a row for each image",
     "coco": "COCO's JSON of instances, captions or panoptic segments, or a folder with it",
     "open_images": "Open Images' CSV of boxes, or a folder with it",

@@ -20,6 +20,9 @@ from hostile import check_books, document
 from listing import put_photos
 from packing import PACKERS, tar_of, tree_members, zip_of
 from records import balanced
+from test_box_table import HEADER as BOX_HEADER
+from test_box_table import put as put_box_table
+from test_box_table import rows_of as box_rows_of
 from test_coco import coco_of
 from test_coco import save as save_coco
 from test_open_images import put_csv, rows_of
@@ -105,6 +108,11 @@ def _open_images(root: Path) -> Path:
     return put_csv(root / "boxes.csv", rows_of(photos))
 
 
+def _box_table(root: Path) -> Path:
+    photos = put_photos(root / "images", _NAMES)
+    return put_box_table(root / "train_labels.csv", BOX_HEADER, box_rows_of(photos)[::-1])
+
+
 def _semantic_masks(root: Path) -> Path:
     put_masks(root / "images", root / "masks", _NAMES)
     return root / "images"
@@ -142,6 +150,7 @@ _CASES = {
     "coco": Case(_coco, "coco", _DETECTION),
     "voc": Case(_voc, "voc", _DETECTION),
     "yolo": Case(_yolo, "yolo", _DETECTION),
+    "box_table": Case(_box_table, "box_table", _DETECTION),
     "open_images": Case(_open_images, "open_images", _DETECTION),
     "semantic_masks": Case(
         _semantic_masks,

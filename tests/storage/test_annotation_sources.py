@@ -9,6 +9,9 @@ import pytest
 from conftest import shard_hashes
 from hostile import outcomes
 from listing import put_photos
+from test_box_table import HEADER as BOX_HEADER
+from test_box_table import put as put_box_table
+from test_box_table import rows_of as box_rows_of
 from test_coco import coco_of, save
 from test_coco_panoptic import panoptic_of
 from test_open_images import put_csv, rows_of
@@ -61,6 +64,13 @@ def _open_images(root: Path) -> str:
     return "boxes.csv"
 
 
+def _box_tables(root: Path) -> str:
+    for split, names in SPLITS.items():
+        photos = put_photos(root / split, names)
+        put_box_table(root / split / "_annotations.csv", BOX_HEADER, ["bad", *box_rows_of(photos)[::-1]])
+    return ""
+
+
 def _masks(root: Path) -> str:
     put_mask_set(root / "images" / "train", root / "masks" / "train")
     put_mask_set(root / "images" / "test", root / "masks" / "test")
@@ -75,6 +85,7 @@ SETS = {
     "yolo": (_yolo, "detection"),
     "voc": (_voc, "detection"),
     "open_images": (_open_images, "detection"),
+    "box tables": (_box_tables, "detection"),
     "semantic_masks": (_masks, "segmentation"),
 }
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import math
-import os
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
-
-import numpy as np
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
@@ -26,17 +20,16 @@ from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     annotated,
     bad_entry,
-    below,
     check_folder,
     class_name,
-    find_root,
     folder_of,
     inner_path,
     join,
     key_of,
-    parent_of,
     split_token,
 )
+from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.row_runs import MOST_LINE_BYTES, RowRuns
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 
 _SIDES = ("XMin", "XMax", "YMin", "YMax")
@@ -44,8 +37,6 @@ _NEEDED = ("ImageID", "LabelName", *_SIDES)
 _FLAGS = ("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction")
 _FLAG_VALUES = {"1": True, "0": False, "-1": None, "": None}
 _SUFFIX = ".jpg"
-#: A longer line is no row.
-_MOST_LINE_BYTES = 1 << 16
 _MOST_FILES = 50
 _NAMES_TRIED = 5
 
@@ -68,27 +59,6 @@ class BoxFile(NamedTuple):
     key: str
     root: str
     split: str
-
-
-@dataclass
-class _Runs:
-    """The stretches of rows of the same image, as columns: most images have one."""
-
-    identity: array[int] = field(default_factory=lambda: array("Q"))  # a hash of the image's id
-    begin: array[int] = field(default_factory=lambda: array("q"))
-    length: array[int] = field(default_factory=lambda: array("q"))
-    line: array[int] = field(default_factory=lambda: array("q"))  # number of the first row's line
-
-    def groups(self) -> Iterator[list[int]]:
-        """Yields the numbers of the runs that belong together, in the order of the file."""
-        if not self.identity:
-            return
-        identity = np.frombuffer(self.identity, np.uint64)
-        order = np.argsort(identity, kind="stable")
-        ends = np.append(np.flatnonzero(np.diff(identity[order])) + 1, len(order))
-        begins = np.append(0, ends[:-1])
-        for number in np.argsort(order[begins]):
-            yield order[begins[number] : ends[number]].tolist()
 
 
 def _columns(head: bytes) -> list[str]:
@@ -137,21 +107,13 @@ def _root_of(path: str, settings: ConvertSettings) -> str:
     names = list(dict.fromkeys(row[place] + _SUFFIX for row in rows if len(row) > place))
     names = [name for name in names if inner_path(name)][:_NAMES_TRIED]
     token = split_token(path.rpartition("/")[2])
-    if settings.image_root:
-        named = settings.image_root.rstrip("/") or "/"
-        return find_root([join(named, token), named], names) or named if token else named
-    here = folder_of(path)
-    above = parent_of(here)
-    places = [here, join(here, "images"), join(above, "images"), join(above, "data")]
-    if token:
-        places += [join(folder, token) for folder in (here, above, join(here, "images"))]
-    found = find_root(places, names)
+    found = find_image_root(path, names, settings.image_root, token)
     if not found and names:
         raise UsageError(
             f"--input {printable(path)}: {printable(names[0])} lies neither beside it nor in images; say "
             "with --image_root where its images are."
         )
-    return found or here
+    return found or folder_of(path)
 
 
 def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
@@ -176,68 +138,41 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every image that a file names, and for every row that names none."""
     file = BoxFile(*json.loads(part.detail))
     names = _class_names(file.path)
-    prefix = part.item.prefix + key_of(_key_prefix(part, file, context.settings))
+    input_folder = "" if part.path == part.item.path else part.item.path
+    prefix = part.item.prefix + key_of(key_prefix(file.root, input_folder, context.settings.image_root))
     row_key = f"{part.item.prefix}{key_of(file.key)}:line "
     with storage.faults("read", file.path), storage.open_local(file.path) as opened:
-        columns = _columns(opened.readline(_MOST_LINE_BYTES))
+        columns = _columns(opened.readline(MOST_LINE_BYTES))
         if not columns:
             raise storage.changed(file.path)
-        runs = _Runs()
-        for line in _index(opened, columns, runs):
+        runs = RowRuns()
+        for line in runs.index(opened, _image_of(columns), first=2):
             yield bad_entry(f"{row_key}{line}", file.path, "it names no image", QuarantineReason.BAD_ROW)
         refs = (
             ref
             for group in runs.groups()
             for ref in _images(opened, columns, runs, group, file, prefix, names)
         )
-        states = FileStates(file.root, len(runs.identity))
+        states = FileStates(file.root, len(runs))
         yield from with_states(refs, states, file.root)
 
 
-def _key_prefix(part: Part, file: BoxFile, settings: ConvertSettings) -> str:
-    """Returns what the keys of a file's images begin with: their folder, if the input is one."""
-    if part.path == part.item.path:
-        return ""
-    inner = below(f"{file.root}/", part.item.path.rstrip("/"))
-    if inner is None and settings.image_root:
-        inner = below(f"{file.root}/", settings.image_root.rstrip("/"))
-    return f"{file.root.rpartition('/')[2]}/" if inner is None else inner
-
-
-def _index(file: IO[bytes], columns: Sequence[str], runs: _Runs) -> Iterator[int]:
-    """Notes where the rows of each image stand; yields the lines of those that name none."""
+def _image_of(columns: Sequence[str]) -> Callable[[bytes, int], str]:
+    """Returns what tells the image of a row; empty for a row that names none."""
     place = columns.index("ImageID")
-    position, number = file.tell(), 1
-    last = None
-    for line in iter(lambda: file.readline(_MOST_LINE_BYTES), b""):
-        number += 1
-        length = len(line)
-        while len(line) == _MOST_LINE_BYTES and not line.endswith(b"\n"):  # the rest of a monster
-            line = file.readline(_MOST_LINE_BYTES)
-            length += len(line)
+
+    def image_of(line: bytes, number: int) -> str:
         pieces = line.split(b",", place + 1)
-        named = pieces[place].strip() if len(pieces) > place and length < _MOST_LINE_BYTES else b""
-        position += length
-        if not line.strip():
-            last = None
-        elif not named or not inner_path(named.decode("utf-8", "surrogateescape")):
-            last = None
-            yield number
-        elif named == last:
-            runs.length[-1] += length
-        else:
-            last = named
-            digest = hashlib.blake2b(named, digest_size=8).digest()
-            runs.identity.append(int.from_bytes(digest, "big"))
-            runs.begin.append(position - length)
-            runs.length.append(length)
-            runs.line.append(number)
+        named = pieces[place].strip().decode("utf-8", "surrogateescape") if len(pieces) > place else ""
+        return named if inner_path(named) else ""
+
+    return image_of
 
 
 def _images(
     opened: IO[bytes],
     columns: Sequence[str],
-    runs: _Runs,
+    runs: RowRuns,
     group: Sequence[int],
     file: BoxFile,
     prefix: str,
@@ -246,11 +181,8 @@ def _images(
     """Yields the references of the images in runs of rows: of one, unless two ids have the same hash."""
     rows: dict[str, list[tuple[int, str]]] = {}
     place = columns.index("ImageID")
-    for number in group:
-        data = os.pread(opened.fileno(), runs.length[number], runs.begin[number])
-        for line, row in enumerate(data.removesuffix(b"\n").split(b"\n"), runs.line[number]):
-            text = row.decode("utf-8", "surrogateescape").rstrip("\r")
-            rows.setdefault(text.split(",", place + 1)[place].strip(), []).append((line, text))
+    for line, text in runs.rows(opened, group):
+        rows.setdefault(text.split(",", place + 1)[place].strip(), []).append((line, text))
     for image, found in rows.items():
         name = inner_path(image) + _SUFFIX
         message = f"line {found[0][0]} of {printable(file.key)}"

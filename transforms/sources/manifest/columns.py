@@ -24,7 +24,7 @@ ROLES = ("image", "label", "split", "group", "sha256")
 #: What the column of splits is called in the files of Vertex AI, and here in those without header.
 ML_USE = "ml_use"
 #: Names that columns usually have, the likeliest first; compared in lower case, `-` and blanks as `_`.
-_USUAL = {
+_USUAL: Mapping[str, tuple[str, ...]] = {
     "image": (
         "image", "image_path", "image_uri", "path", "file", "filename", "file_name", "filepath",
         "file_path", "uri", "image_file", "image_filename", "image_file_name", "image_filepath",
@@ -102,6 +102,11 @@ class Table:
         what = ("images", "classes", "splits", "groups", "checksums")
         taken = [f"{noun} in {name!r}" for noun, name in zip(what, self.names) if name]
         return f"a {kind} manifest{' with a header' if self.kind == CSV else ''}: {', '.join(taken)}"
+
+
+def usual_names(role: str) -> tuple[str, ...]:
+    """Returns the names that the column of a role usually has, the likeliest first."""
+    return _USUAL[role]
 
 
 def kind_of(name: str) -> str:

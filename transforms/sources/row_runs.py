@@ -1,0 +1,80 @@
+"""Groups the rows of a text file by image: rows of one image may be anywhere in the file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from collections.abc import Callable, Iterator
+from typing import IO
+
+import numpy as np
+
+#: A longer line is not a row.
+MOST_LINE_BYTES = 1 << 16
+
+
+class RowRuns:
+    """The stretches of rows of the same image, as columns: 32 bytes each, and most images have one."""
+
+    def __init__(self) -> None:
+        self._identity = array("Q")  # a hash of the image's name
+        self._begin = array("q")
+        self._length = array("q")
+        self._line = array("q")  # number of the first row's line
+
+    def __len__(self) -> int:
+        return len(self._identity)
+
+    def index(self, file: IO[bytes], image_of: Callable[[bytes, int], str], first: int) -> Iterator[int]:
+        """Notes where the rows of each image stand; yields the numbers of lines that name no image.
+
+        Args:
+          file: open at its first row.
+          image_of: returns the image of a line by the line and its number; empty if it names none.
+          first: the number of the first row's line.
+        """
+        position, last = file.tell(), ""
+        for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES), b""), first):
+            length = len(line)
+            while len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):  # the rest of a monster
+                line = file.readline(MOST_LINE_BYTES)
+                length += len(line)
+            position += length
+            if not line.strip():
+                last = ""
+                continue
+            image = image_of(line, number) if length < MOST_LINE_BYTES else ""
+            if not image:
+                yield number
+            elif image == last:
+                self._length[-1] += length
+            else:
+                name = image.encode("utf-8", "surrogateescape")
+                digest = hashlib.blake2b(name, digest_size=8).digest()
+                self._identity.append(int.from_bytes(digest, "big"))
+                self._begin.append(position - length)
+                self._length.append(length)
+                self._line.append(number)
+            last = image
+
+    def groups(self) -> Iterator[list[int]]:
+        """Yields the numbers of the runs that belong together, in the order of the file.
+
+        They are of one image, unless two names have the same hash.
+        """
+        if not self._identity:
+            return
+        identity = np.frombuffer(self._identity, np.uint64)
+        order = np.argsort(identity, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(identity[order])) + 1, len(order))
+        begins = np.append(0, ends[:-1])
+        for number in np.argsort(order[begins]):
+            yield order[begins[number] : ends[number]].tolist()
+
+    def rows(self, file: IO[bytes], group: list[int]) -> Iterator[tuple[int, str]]:
+        """Yields (number of the line, its text) of the rows in some runs."""
+        for run in group:
+            data = os.pread(file.fileno(), self._length[run], self._begin[run])
+            for line, row in enumerate(data.removesuffix(b"\n").split(b"\n"), self._line[run]):
+                yield line, row.decode("utf-8", "surrogateescape").rstrip("\r")
