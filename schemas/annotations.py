@@ -73,6 +73,8 @@ class Annotations:
       objects: in the order of the source; None where the source has none of that kind at all.
       relative: whether boxes and polygons are shares of width and height instead of pixels.
       size: width and height in pixels that the source says; None where it says none.
+      upright: whether boxes and polygons are drawn for the upright picture even where both pictures have the
+        same size; a size that is only that of the stored one says otherwise.
       captions: sentences that describe the image.
       semantic_mask: the file with the class id of every pixel; empty without one.
       panoptic_mask: COCO's PNG with the segment id of every pixel (R + 256 G + 65536 B); empty without one.
@@ -91,6 +93,7 @@ class Annotations:
     relative: bool = False
     size: tuple[int, int] | None = None
     captions: tuple[str, ...] = ()
+    upright: bool = False
     semantic_mask: str = ""
     panoptic_mask: str = ""
     segments: tuple[PanopticSegment, ...] = ()

@@ -18,14 +18,21 @@ from array_files import colours, digits
 from conftest import PHOTOS, shard_hashes
 from hostile import check_books, document
 from listing import put_photos
+from manifests import write_jsonl
 from packing import PACKERS, tar_of, tree_members, zip_of
 from records import balanced
 from test_box_table import HEADER as BOX_HEADER
 from test_box_table import put as put_box_table
 from test_box_table import rows_of as box_rows_of
+from test_cityscapes import put_city
 from test_coco import coco_of
 from test_coco import save as save_coco
+from test_cvat import put_set as put_cvat_set
+from test_kitti import put_kitti
+from test_labelme import put_labelme
+from test_objects_column import row_of
 from test_open_images import put_csv, rows_of
+from test_path_lists import put_imagenet
 from test_semantic_masks import put_set as put_masks
 from test_voc import put_voc
 from test_yolo import SPLITS as YOLO_SPLITS
@@ -113,6 +120,36 @@ def _box_table(root: Path) -> Path:
     return put_box_table(root / "train_labels.csv", BOX_HEADER, box_rows_of(photos)[::-1])
 
 
+def _cvat(root: Path) -> Path:
+    put_cvat_set(root, _NAMES)
+    return root
+
+
+def _labelme(root: Path) -> Path:
+    put_labelme(root, _NAMES)
+    return root
+
+
+def _kitti(root: Path) -> Path:
+    put_kitti(root / "training", _NAMES)
+    return root
+
+
+def _cityscapes(root: Path) -> Path:
+    put_city(root, "train", _NAMES)
+    return root
+
+
+def _objects(root: Path) -> Path:
+    write_jsonl(root / "metadata.jsonl", [row_of(photo) for photo in put_photos(root, _NAMES)])
+    return root
+
+
+def _path_lists(root: Path) -> Path:
+    put_imagenet(root)
+    return root
+
+
 def _semantic_masks(root: Path) -> Path:
     put_masks(root / "images", root / "masks", _NAMES)
     return root / "images"
@@ -150,6 +187,12 @@ _CASES = {
     "coco": Case(_coco, "coco", _DETECTION),
     "voc": Case(_voc, "voc", _DETECTION),
     "yolo": Case(_yolo, "yolo", _DETECTION),
+    "cvat": Case(_cvat, "cvat", _DETECTION),
+    "labelme": Case(_labelme, "labelme", _DETECTION),
+    "kitti": Case(_kitti, "kitti", _DETECTION),
+    "cityscapes": Case(_cityscapes, "cityscapes", _DETECTION),
+    "objects": Case(_objects, "manifest", _DETECTION),
+    "path lists": Case(_path_lists, "manifest", {}),
     "box_table": Case(_box_table, "box_table", _DETECTION),
     "open_images": Case(_open_images, "open_images", _DETECTION),
     "semantic_masks": Case(

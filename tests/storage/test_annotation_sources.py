@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,20 @@ import pytest
 from conftest import shard_hashes
 from hostile import outcomes
 from listing import put_photos
+from manifests import write_jsonl
 from test_box_table import HEADER as BOX_HEADER
 from test_box_table import put as put_box_table
 from test_box_table import rows_of as box_rows_of
+from test_cityscapes import put_city
 from test_coco import coco_of, save
 from test_coco_panoptic import panoptic_of
+from test_cvat import put_set as put_cvat_set
+from test_kitti import put_kitti
+from test_labelme import document, put_labelme
+from test_labelme import save as save_labelme
+from test_objects_column import row_of
 from test_open_images import put_csv, rows_of
+from test_path_lists import put_imagenet
 from test_semantic_masks import put_set as put_mask_set
 from test_voc import put_list, put_voc
 from test_yolo import SPLITS, YAML
@@ -71,6 +80,44 @@ def _box_tables(root: Path) -> str:
     return ""
 
 
+def _cvat(root: Path) -> str:
+    put_cvat_set(root)
+    (root / "images" / "apple.jpg").unlink()
+    return ""
+
+
+def _labelme(root: Path) -> str:
+    photos = put_labelme(root)
+    (root / "apple.json").write_text("{")
+    data = base64.b64encode((root / photos[0].name).read_bytes()).decode()
+    save_labelme(root / "eagle.json", document(photos[0], data=data))
+    (root / photos[0].name).unlink()
+    return ""
+
+
+def _kitti(root: Path) -> str:
+    put_kitti(root / "training")
+    (root / "training" / "label_2" / "apple.txt").write_text("Car")
+    (root / "training" / "label_2" / "gone.txt").write_text("")
+    return ""
+
+
+def _cityscapes(root: Path) -> str:
+    put_city(root, "train", SPLITS["train"])
+    put_city(root, "val", SPLITS["val"])
+    return ""
+
+
+def _objects(root: Path) -> str:
+    write_jsonl(root / "metadata.jsonl", [row_of(photo) for photo in put_photos(root)])
+    return ""
+
+
+def _path_lists(root: Path) -> str:
+    put_imagenet(root)
+    return ""
+
+
 def _masks(root: Path) -> str:
     put_mask_set(root / "images" / "train", root / "masks" / "train")
     put_mask_set(root / "images" / "test", root / "masks" / "test")
@@ -86,6 +133,12 @@ SETS = {
     "voc": (_voc, "detection"),
     "open_images": (_open_images, "detection"),
     "box tables": (_box_tables, "detection"),
+    "cvat": (_cvat, "detection"),
+    "labelme": (_labelme, "detection"),
+    "kitti": (_kitti, "detection"),
+    "cityscapes": (_cityscapes, "segmentation"),
+    "objects": (_objects, "detection"),
+    "path lists": (_path_lists, "classification"),
     "semantic_masks": (_masks, "segmentation"),
 }
 

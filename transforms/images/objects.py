@@ -132,9 +132,10 @@ def object_values(
       EngineError: if the storage failed while a mask was read.
     """
     wants_masks = Fill.OBJECT_MASK in settings.record_layout.by_fill()
-    upright = False
+    upright = said.upright
     if said.size and min(said.size) > 0 and not said.relative:
-        upright = is_upright(said.size, frame, "its annotations are for")
+        fits = upright and said.size == upright_size(frame)
+        upright = fits or is_upright(said.size, frame, "its annotations are for")
     task = _Task(ref, frame, said.relative, upright, settings, ids, wants_masks)
     objects = [found for i, item in enumerate(said.objects or ()) if (found := _object(i, item, task, tally))]
     tally.counts["written"] += len(objects)

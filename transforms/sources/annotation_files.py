@@ -25,15 +25,19 @@ class AnnotationFault(Exception):
     """An image's annotations cannot be used; the message says why."""
 
 
-def read_annotation_file(path: str) -> bytes | None:
+def read_annotation_file(path: str, most_bytes: int = MOST_BYTES) -> bytes | None:
     """Reads a file; None if there is none.
+
+    Args:
+      path: the file.
+      most_bytes: the size from which it is too large.
 
     Raises:
       AnnotationFault: if it cannot be read or is too large.
       EngineError: if the storage failed.
     """
     try:
-        data = storage.read_head(path, MOST_BYTES)
+        data = storage.read_head(path, most_bytes)
     except ValueError:  # a NUL
         return None
     except OSError as error:
@@ -43,8 +47,8 @@ def read_annotation_file(path: str) -> bytes | None:
             why = (error.strerror or str(error)).lower()
             raise AnnotationFault(f"its annotations cannot be read: {why}") from None
         raise storage.fault(error, "read", path) from error
-    if len(data) >= MOST_BYTES:
-        raise AnnotationFault("its annotations are 16 MB or more")
+    if len(data) >= most_bytes:
+        raise AnnotationFault(f"its annotations are {most_bytes >> 20} MB or more")
     return data
 
 

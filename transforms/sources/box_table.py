@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
@@ -397,7 +397,7 @@ def split(item: Input, context: Context) -> Iterator[Part]:
 
 def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every image that a file names, and for every row that names none."""
-    table = BoxTable(*(tuple(v) if isinstance(v, list) else v for v in json.loads(part.detail)))
+    table = _decode_table(part.detail)
     input_folder = "" if part.path == part.item.path else part.item.path
     prefix = part.item.prefix + key_of(key_prefix(table.root, input_folder, context.settings.image_root))
     shown = printable(table.key)
@@ -416,6 +416,11 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
         for ref in with_states(refs, FileStates(table.root, len(runs)), table.root):
             yield from reader.new_ids(ref)
             yield ref
+
+
+def _decode_table(text: str) -> BoxTable:
+    values: list[Any] = [tuple(item) if isinstance(item, list) else item for item in json.loads(text)]
+    return BoxTable(*values)
 
 
 def _skip_header(file: IO[bytes], table: BoxTable) -> int:
@@ -516,7 +521,7 @@ def _images(
         yield annotated(ref, Annotations(tuple(objects), relative=table.relative, size=size))
 
 
-def _check_one(what: str, found: Mapping[object, int]) -> None:
+def _check_one(what: str, found: Mapping[Any, int]) -> None:
     if len(found) > 1:
         first, second = list(found.values())[:2]
         raise _BadRow(f"its image has two {what}, in lines {first} and {second}")

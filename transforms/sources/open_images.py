@@ -173,7 +173,7 @@ def _images(
     opened: IO[bytes],
     columns: Sequence[str],
     runs: RowRuns,
-    group: Sequence[int],
+    group: list[int],
     file: BoxFile,
     prefix: str,
     names: Mapping[str, str],

@@ -79,7 +79,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     folder = part.item.path.rstrip("/") or "/"
     mask_folder = context.settings.mask_dir.rstrip("/") or "/"
     masks = find_masks(mask_folder)
-    splits = _splits(folder)
+    splits = split_folders_in(folder)
     used = set()
     for ref in list_class_folders(part.item):
         if _lies_in(ref.uri, mask_folder):
@@ -113,8 +113,8 @@ def _lies_in(path: str, folder: str) -> bool:
     return below(os.path.abspath(path), os.path.abspath(folder)) is not None
 
 
-def _splits(folder: str) -> tuple[str, ...]:
-    """Returns the folders at the top if all of them are named like splits."""
+def split_folders_in(folder: str) -> tuple[str, ...]:
+    """Returns the folders at the top of a folder if all of them are named like splits."""
     tops = Glimpse(folder, is_file=False).folders
     names = [name for name in tops if not name.startswith(".")]
     return tuple(sorted(names, key=SPLIT_FOLDERS.index)) if could_be_splits(names) else ()

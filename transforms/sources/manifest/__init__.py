@@ -1,4 +1,4 @@
-"""Manifests: CSV, JSON Lines and Parquet files with a row for each image.
+"""Manifests: CSV, JSON Lines and Parquet files with a row for each image, and lists of paths and classes.
 
 Rows are streamed, in stretches side by side; a row with a fault is an entry of the quarantine that
 says in which line it stands.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from shardwright.schemas.errors import UsageError
@@ -20,6 +20,8 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.class_folders import could_be_splits
 from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
+from shardwright.transforms.sources.image_files import inner_path, split_token
+from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
 from shardwright.transforms.sources.manifest import columns
 from shardwright.transforms.sources.manifest.columns import Table
 from shardwright.transforms.sources.manifest.lines import (
@@ -29,6 +31,7 @@ from shardwright.transforms.sources.manifest.lines import (
     csv_rows,
     find_row_starts,
     json_rows,
+    list_rows,
     read_steps,
     row_pattern,
 )
@@ -50,16 +53,52 @@ _FILES_TRIED = 10
 _METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), "file_name"
 #: Rows whose images are looked for before anything is read.
 _ROWS_TRIED = 50
+_LIST_SUFFIXES = ("txt", "lst", "list")
 
 
 def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
     if not glimpse.is_file:
-        return bool(_only_manifests(glimpse) or _metadata_in(glimpse, settings))
+        return bool(
+            _only_manifests(glimpse) or _metadata_in(glimpse, settings) or _lists_in(glimpse, settings)
+        )
     kind = columns.kind_of(glimpse.name)
     if not kind:
-        extension = glimpse.name.rpartition(".")[2].lower() if "." in glimpse.name else "txt"
-        return extension == "txt" and columns.is_listing(glimpse.head)
+        return _may_be_list(glimpse.name) and (
+            columns.is_listing(glimpse.head) or columns.is_path_list(glimpse.head)
+        )
     return kind != columns.CSV or not columns.is_open_images(glimpse.head)
+
+
+def _may_be_list(name: str) -> bool:
+    """Whether a file may be a list by its name: `train.txt`, `train.lst`, or without an extension."""
+    return "." not in name or name.rpartition(".")[2].lower() in _LIST_SUFFIXES
+
+
+def _lists_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
+    """Returns the lists of paths and classes in a folder, if their images are there."""
+    if settings.record_layout.needs is not Needs.LABEL:
+        return []
+    named = [
+        name for name in glimpse.files if "." in name and _may_be_list(name) and not name.startswith(".")
+    ]
+    names = [name for name in named[:_FILES_TRIED] if columns.is_path_list(glimpse.inside(name).head)]
+    return [name for name in names if _list_root(storage.join(glimpse.path, name), settings)]
+
+
+def _list_root(path: str, settings: ConvertSettings) -> str:
+    """Returns the folder where the paths of a list begin; empty if no usual one holds its images."""
+    with storage.faults("read", path):
+        lines = storage.read_head(path, HEAD_BYTES).decode("utf-8-sig", "surrogateescape").splitlines()
+    names = [columns.path_and_label(line)[0] for line in lines[:_ROWS_TRIED]]
+    names = [name for name in names if inner_path(name)]
+    return find_image_root(path, names, settings.image_root, split_token(path.rpartition("/")[2]))
+
+
+def _list_split(path: str, settings: ConvertSettings, beside: Sequence[str]) -> str:
+    """Returns the split that a list's name says; empty if no other list speaks of another one."""
+    others = settings.input
+    tokens = {split_token(name.rpartition("/")[2]) for name in (*others, *beside)}
+    return split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
 
 
 def _only_manifests(glimpse: Glimpse) -> list[str]:
@@ -77,7 +116,7 @@ def _metadata_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
 
     Files of these names without classes, or whose images are not there, are of another kind.
     """
-    names = _metadata_beside_images(glimpse, "")
+    names = _metadata_beside_images(glimpse, "") or _metadata_above_images(glimpse, settings)
     if not names and could_be_splits(glimpse.folders):
         splits = [folder for folder in glimpse.folders if not folder.startswith(".")]
         found = [_metadata_beside_images(glimpse, folder) for folder in splits]
@@ -94,6 +133,13 @@ def _metadata_beside_images(glimpse: Glimpse, inner: str) -> list[str]:
     return [f"{inner}/{name}" if inner else name for name in islice(there, 1)]
 
 
+def _metadata_above_images(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
+    """Returns the metadata of a folder whose images lie in folders, if it is of objects."""
+    if settings.record_layout.needs is not Needs.OBJECTS:
+        return []
+    return [name for name in glimpse.files if name in _METADATA][:1]
+
+
 def _goes_with_images(glimpse: Glimpse, name: str, settings: ConvertSettings) -> bool:
     file = storage.stat(storage.join(glimpse.path, name))
     try:
@@ -102,7 +148,11 @@ def _goes_with_images(glimpse: Glimpse, name: str, settings: ConvertSettings) ->
         return False
     if file is None or table is None or table.names[0] != (settings.image_column or _FILE_NAME):
         return False
-    return bool(table.names[1]) and not _missing(table, file, _root(settings, file.path), settings)
+    if settings.record_layout.needs is Needs.OBJECTS and not table.has_objects:
+        return False
+    return bool(table.names[1] or table.has_objects) and not _missing(
+        table, file, _root(settings, file.path), settings
+    )
 
 
 def _is_marker(name: str) -> bool:
@@ -116,13 +166,17 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
       UsageError: if it cannot be read as one, or lacks a column that is named or needed.
     """
     kind = columns.kind_of(file.path.rpartition("/")[2])
+    if not kind and _may_be_list(file.path.rpartition("/")[2]):
+        head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
+        kind = columns.LIST if not columns.is_listing(head) and columns.is_path_list(head) else ""
     if not kind:
         kind = columns.kind_by_look(storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version))
     if not file.size:
         raise UsageError(f"--input {printable(file.path)} is empty; add a row for each image.")
     if kind == columns.PARQUET:
         return parquet_table(file.path, file.size, file.version, settings)
-    make = columns.csv_table if kind == columns.CSV else columns.jsonl_table
+    makers = {columns.CSV: columns.csv_table, columns.LIST: columns.list_table}
+    make = makers.get(kind, columns.jsonl_table)
     for length in (HEAD_BYTES, _LONG_HEAD):
         head = storage.read_range(file.path, 0, length, file.size, file.version)
         whole = len(head) >= file.size
@@ -145,12 +199,26 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     if glimpse.is_file and not table.any_rows:
         raise UsageError(f"--input {printable(name)} has columns but no rows; add a row for each image.")
     needs_label = settings.record_layout.needs is Needs.LABEL and settings.unlabelled != "keep"
+    if settings.record_layout.needs is Needs.OBJECTS and not table.has_objects:
+        raise UsageError(
+            f"--layout {settings.record_layout.name}: {printable(name)} is read as manifest, which "
+            "says nothing of the kind (objects), for it has no column objects; choose --layout "
+            "classification, or another --source."
+        )
+    if needs_label and not table.names[1] and table.has_objects:
+        raise UsageError(
+            f"--layout {settings.record_layout.name}: the rows of {printable(name)} have objects and no "
+            "class; choose --layout detection."
+        )
     if needs_label and not table.names[1]:
         raise UsageError(
             f"--input {printable(name)}: none of its columns ({table.header}) has a usual name for classes; "
             "say with --label_column which one holds them, or take the images without with --unlabelled keep."
         )
-    described = table.describe() + _missing(table, file, _root(settings, name), settings)
+    root = _root_of(table, name, settings)
+    described = table.describe() + _missing(table, file, root, settings)
+    if table.kind == columns.LIST:
+        return _describe_lists(glimpse, name, root, described, settings)
     if glimpse.is_file:
         return described
     if _only_manifests(glimpse):
@@ -158,11 +226,22 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"a folder of images that {printable(file.path)} names, {described}"
 
 
+def _describe_lists(
+    glimpse: Glimpse, first: str, root: str, described: str, settings: ConvertSettings
+) -> str:
+    names = [glimpse.name] if glimpse.is_file else _only_manifests(glimpse) or _lists_in(glimpse, settings)
+    split = _list_split(first, settings, names)
+    shown = printable(", ".join(names))
+    where = f"images in {printable(root) or 'the working directory'}"
+    kind = "are splits" if len(names) > 1 else "is a split"
+    return f"{described}: {shown}{f' {kind} by name' if split else ''} ({where})"
+
+
 def _first_file(glimpse: Glimpse, settings: ConvertSettings) -> StoredObject:
     """Returns the manifest, or the first one in a folder that is not empty."""
     names = [glimpse.path]
     if not glimpse.is_file:
-        inside = _only_manifests(glimpse) or _metadata_in(glimpse, settings)
+        inside = _only_manifests(glimpse) or _metadata_in(glimpse, settings) or _lists_in(glimpse, settings)
         names = [storage.join(glimpse.path, name) for name in inside]
     found = None
     for name in names:
@@ -182,6 +261,12 @@ def _root(settings: ConvertSettings, path: str) -> str:
     if settings.image_root:
         return settings.image_root
     return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
+
+
+def _root_of(table: Table, path: str, settings: ConvertSettings) -> str:
+    """Returns the folder at which the paths of a manifest or a list begin."""
+    found = _list_root(path, settings) if table.kind == columns.LIST else ""
+    return found or _root(settings, path)
 
 
 def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSettings) -> str:
@@ -222,12 +307,14 @@ def _split(item: Input, context: Context) -> Iterator[Part]:
             if file is None:
                 raise storage.changed(path)
             if file.size:
-                yield from _split_file(item, file, name.rpartition("/")[0], context.settings)
+                yield from _split_file(item, file, name.rpartition("/")[0], names, context.settings)
 
 
 def _files_to_split(folder: str, settings: ConvertSettings) -> list[str]:
     glimpse = Glimpse(folder, is_file=False)
-    return _all_files(folder) if _only_manifests(glimpse) else _metadata_in(glimpse, settings)
+    if _only_manifests(glimpse):
+        return _all_files(folder)
+    return _metadata_in(glimpse, settings) or _lists_in(glimpse, settings)
 
 
 def _all_files(folder: str) -> list[str]:
@@ -239,10 +326,23 @@ def _all_files(folder: str) -> list[str]:
     return sorted(name for name in names if name and not _is_marker(name))
 
 
-def _split_file(item: Input, file: StoredObject, folder: str, settings: ConvertSettings) -> Iterator[Part]:
+def _split_file(
+    item: Input, file: StoredObject, folder: str, names: Sequence[str], settings: ConvertSettings
+) -> Iterator[Part]:
     table = load_table(file, settings)
+    root, split = _root_of(table, file.path, settings), folder
+    if table.kind == columns.LIST:
+        folder = key_prefix(root, file.path.rpartition("/")[0], settings.image_root).rstrip("/")
+        split = _list_split(file.path, settings, names)
     detail = json.dumps(
-        {"size": file.size, "version": file.version, "table": table.encode(), "folder": folder}
+        {
+            "size": file.size,
+            "version": file.version,
+            "table": table.encode(),
+            "folder": folder,
+            "split": split,
+            "root": root,
+        }
     )
     if table.kind == columns.PARQUET:
         for begin, end, number in parquet_parts(file.path, file.size, file.version):
@@ -265,6 +365,8 @@ def _rows(part: Part, table: Table, file: StoredObject, separator: str) -> Itera
         groups = (part.begin, part.end)
         return parquet_rows(file.path, file.size, file.version, groups, part.number, table.names)
     steps = read_steps(file.path, part.begin, part.end, file.size, file.version)
+    if table.kind == columns.LIST:
+        return list_rows(steps, part.number, columns.path_and_label, separator)
     if table.kind == columns.JSONL:
         return json_rows(steps, part.number, table.names)
     cells = csv_cells(steps, part.number, table.delimiter, table.skip_spaces)
@@ -277,16 +379,18 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
     detail = json.loads(part.detail)
     table = Table.decode(detail["table"])
     file = StoredObject(part.path, detail["size"], detail["version"])
-    folder = detail["folder"]  # that of a split
+    folder = detail["folder"]  # that of a split, or of the images of a list
+    is_list = table.kind == columns.LIST
     rows = Rows(
         settings=settings,
-        root=_root(settings, part.path),
-        prefix=f"{part.item.prefix}{folder}/" if folder else part.item.prefix,
+        root=detail["root"],
+        prefix=f"{part.item.prefix}{folder}/" if folder and not is_list else part.item.prefix,
         manifest=part.path,
         shown=part.path.rpartition("/")[2],
         unit="row" if table.kind == columns.PARQUET else "line",
-        folder_split=folder,
+        folder_split=detail["split"],
         ml_use=table.names[2].lower().endswith(columns.ML_USE),
+        key_folder=f"{folder}/" if folder and is_list else "",
     )
     with storage.faults("read", part.path):
         yield from rows.refs(_rows(part, table, file, settings.label_separator))
@@ -294,7 +398,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
 
 SOURCE = Source(
     name="manifest",
-    provides=frozenset({Needs.LABEL}),
+    provides=frozenset({Needs.LABEL, Needs.OBJECTS}),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

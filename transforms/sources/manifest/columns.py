@@ -10,17 +10,21 @@ from dataclasses import dataclass, fields
 
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.glimpse import HEAD_BYTES
 from shardwright.transforms.sources.manifest.lines import count_lines, csv_cells, row_pattern
 
-CSV, JSONL, PARQUET = "csv", "jsonl", "parquet"
+CSV, JSONL, PARQUET, LIST = "csv", "jsonl", "parquet", "list"
 KINDS = {
     ".csv": CSV, ".tsv": CSV, ".jsonl": JSONL, ".ndjson": JSONL, ".parquet": PARQUET, ".pq": PARQUET,
 }  # fmt: skip
 #: What a row says of an image, in the order in which rows yield it; extra columns follow.
 ROLES = ("image", "label", "split", "group", "sha256")
+#: The column of the objects of Hugging Face's imagefolder, and those of the picture's size.
+OBJECTS = "objects"
+OBJECT_COLUMNS = (OBJECTS, "width", "height")
 #: What the column of splits is called in the files of Vertex AI, and here in those without header.
 ML_USE = "ml_use"
 #: Names that columns usually have, the likeliest first; compared in lower case, `-` and blanks as `_`.
@@ -49,8 +53,11 @@ _DELIMITERS = ",\t;"
 _NAMES_SHOWN = 30
 _HEAD_ROWS = 200
 _LINES_SNIFFED = 20
+#: The share of the first lines of a list that have to look like a path and a class.
+_LIKE_A_LIST = 0.75
 _PARQUET = b"PAR1"
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_BOX = re.compile(r"-?[\d.]+(?:,-?[\d.]+){3,}")
 _STORED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
@@ -59,8 +66,9 @@ class Table:
     """How to read a manifest.
 
     Attributes:
-      kind: csv, jsonl or parquet.
-      names: of the columns that hold each of `ROLES`, then of the extra ones; empty for none.
+      kind: csv, jsonl, parquet or list (a path and a class on each line).
+      names: of the columns that hold each of `ROLES`, then of the extra ones, then of `OBJECT_COLUMNS` if the
+        layout is about objects; empty for none.
       positions: of these columns in a row of CSV, -1 for none.
       width: cells of a row of CSV; 0 where there is no header, and rows are `[split,]image[,label...]`.
       delimiter: of CSV.
@@ -69,6 +77,7 @@ class Table:
       number: of the line at which they begin.
       any_rows: whether there are any, as far as was seen.
       header: the names of all columns, for people.
+      has_objects: whether a column holds objects.
     """
 
     kind: str
@@ -81,6 +90,7 @@ class Table:
     number: int = 1
     any_rows: bool = True
     header: str = ""
+    has_objects: bool = False
 
     def encode(self) -> dict[str, object]:
         """Returns the table as JSON values."""
@@ -94,6 +104,8 @@ class Table:
 
     def describe(self) -> str:
         """Returns what the manifest is taken for, for people."""
+        if self.kind == LIST:
+            return "a list with a path and a class on each line"
         if self.kind == CSV and not self.width:
             return "a CSV manifest without a header: [split,] image, class"
         kind = {CSV: "CSV", JSONL: "JSON Lines", PARQUET: "Parquet"}[self.kind]
@@ -101,6 +113,7 @@ class Table:
             kind = "TSV"
         what = ("images", "classes", "splits", "groups", "checksums")
         taken = [f"{noun} in {name!r}" for noun, name in zip(what, self.names) if name]
+        taken += [f"objects in {OBJECTS!r}"] if self.has_objects else []
         return f"a {kind} manifest{' with a header' if self.kind == CSV else ''}: {', '.join(taken)}"
 
 
@@ -132,6 +145,35 @@ def is_listing(head: bytes) -> bool:
     """Whether the head of a file looks like rows of `[split,]image,label` without a header."""
     rows = head_rows(head, len(head) < HEAD_BYTES, ",", False)[:5]
     return bool(rows) and all(len(row) > 1 and _image_cell(row) is not None for row in rows)
+
+
+def is_path_list(head: bytes) -> bool:
+    """Whether the head of a file looks like lines with a path and a class, such as `a/b.jpg 3`."""
+    lines = head.decode("utf-8-sig", "surrogateescape").splitlines()
+    if len(head) >= HEAD_BYTES:
+        lines = lines[:-1]
+    lines = [line for line in lines if line.strip()][:_LINES_SNIFFED]
+    pieces = [path_and_label(line) for line in lines]
+    # Some trainers write the boxes of an image behind its path: 10,20,30,40,0
+    telling = [bool(looks_like_path(path) and label and not _BOX.match(label)) for path, label in pieces]
+    return bool(pieces) and telling[0] and sum(telling) >= _LIKE_A_LIST * len(telling)
+
+
+def path_and_label(line: str) -> tuple[str, str]:
+    """Returns the path and the class of a line; the path may hold blanks, and so may the name of a class.
+
+    >>> path_and_label("my cats/1.jpg great dane")
+    ('my cats/1.jpg', 'great dane')
+    """
+    line = line.strip()
+    if "\t" in line:
+        path, _, label = line.partition("\t")
+        return path.strip(), label.strip()
+    for match in reversed([*re.finditer(r"\s+", line)]):
+        if claims_to_be_image(line[: match.start()]):
+            return line[: match.start()], line[match.end() :]
+    path, _, label = line.rpartition(" ")
+    return (path.strip(), label) if _STORED.match(line) or label.isdigit() else (line, "")
 
 
 def is_open_images(head: bytes) -> bool:
@@ -247,6 +289,7 @@ def csv_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) ->
         number=1 + count_lines(head[:begin]),
         any_rows=len(rows) > 1 or not whole,
         header=names_shown(header),
+        has_objects=OBJECTS in header,
     )
 
 
@@ -288,7 +331,20 @@ def jsonl_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) 
         what = "none of its first lines is a JSON object" if head[mark:].strip() else "it holds no rows"
         raise UsageError(f"--input {shown}: {what}; JSON Lines have one object on each line.")
     chosen = choose_columns(shown, list(names), settings, names)
-    return Table(JSONL, chosen, begin=mark, header=names_shown(list(names)))
+    has_objects = any(name == OBJECTS or name.startswith(f"{OBJECTS}.") for name in names)
+    return Table(JSONL, chosen, begin=mark, header=names_shown(list(names)), has_objects=has_objects)
+
+
+def list_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) -> Table:
+    """Returns how to read a list with a path and a class on each line; see `csv_table`."""
+    check_text(printable(path), head)
+    for option, name in _named_columns(settings).items():
+        raise UsageError(
+            f"{option} {printable(name)}: {printable(path)} is a list of paths and classes, which has no "
+            "such column; leave that option out."
+        )
+    mark = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+    return Table(LIST, ("image", "label", *[""] * (len(ROLES) - 2)), begin=mark)
 
 
 def _values_in(value: dict[str, object], above: str = "", depth: int = 3) -> Iterable[tuple[str, object]]:
@@ -337,7 +393,14 @@ def choose_columns(
             f"--input {shown}: none of its columns ({has}) has a usual name for images; "
             "say with --image_column which one holds their paths."
         )
-    return (*chosen, *(column.name for column in settings.parsed_extra_columns))
+    extra = [column.name for column in settings.parsed_extra_columns]
+    about_objects: list[str] = []
+    if settings.record_layout.needs is Needs.OBJECTS:
+        size = [name if name in header else "" for name in OBJECT_COLUMNS[1:]]
+        about_objects = [OBJECTS, *(size if all(size) else ("", ""))]
+        if OBJECTS not in header and not any(name.startswith(f"{OBJECTS}.") for name in header):
+            about_objects[0] = ""
+    return (*chosen, *extra, *about_objects)
 
 
 def names_shown(header: Sequence[str]) -> str:

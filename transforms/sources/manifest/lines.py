@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
@@ -19,6 +19,8 @@ from shardwright.transforms import storage
 STEP = 4 << 20
 #: Longest line, and longest cell; an unclosed quote would otherwise take in the rest of the file.
 LONGEST = 16 << 20
+#: Several classes that are numbers.
+_NUMBERS = re.compile(r"\d+(?:\s+\d+)+\Z")
 #: Given to the CSV reader after the last line: where it comes back inside a cell, a quote was not closed.
 _END = "\0the lines end here\0"
 
@@ -201,6 +203,29 @@ def csv_rows(
         else:
             row.append("")
             yield number, pick(row)
+
+
+def list_rows(
+    steps: Iterable[bytes], number: int, take_apart: Callable[[str], tuple[str, str]], separator: str
+) -> Iterator[Row]:
+    """Yields the values of lines with a path and a class.
+
+    Args:
+      steps: the bytes of the lines.
+      number: of the first line.
+      take_apart: returns the path and the class of a line.
+      separator: between the classes of an image that may have several; empty for one class.
+    """
+    lines = Lines(steps)
+    for line, text in enumerate(lines):
+        if line in lines.too_long:
+            yield number + line, f"it is longer than {LONGEST >> 20} MiB"
+            continue
+        path, label = take_apart(text)
+        if not path:
+            continue
+        numbers = label.split() if _NUMBERS.match(label) and not separator else []
+        yield number + line, (path, numbers or label, "", "", "")
 
 
 def json_rows(steps: Iterable[bytes], number: int, names: Sequence[str]) -> Iterator[Row]:

@@ -11,7 +11,13 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.signatures import kind_of
-from shardwright.transforms.sources.manifest.columns import PARQUET, Table, choose_columns, names_shown
+from shardwright.transforms.sources.manifest.columns import (
+    OBJECTS,
+    PARQUET,
+    Table,
+    choose_columns,
+    names_shown,
+)
 from shardwright.transforms.sources.manifest.lines import Row
 from shardwright.transforms.storage.ranges import RangeReader
 
@@ -100,7 +106,13 @@ def parquet_table(path: str, size: int, version: str, settings: ConvertSettings)
         if types.is_binary(kind) or types.is_large_binary(kind):
             _check_no_pictures(shown, file, names[0])
         any_rows = file.metadata.num_rows > 0
-        return Table(PARQUET, names, any_rows=any_rows, header=names_shown(schema.names))
+        return Table(
+            PARQUET,
+            names,
+            any_rows=any_rows,
+            header=names_shown(schema.names),
+            has_objects=OBJECTS in schema.names,
+        )
 
 
 def _check_no_pictures(shown: str, file: Any, name: str) -> None:

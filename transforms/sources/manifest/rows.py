@@ -11,10 +11,14 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import MAX_OWN_ID, ClassId
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.image_files import annotated
 from shardwright.transforms.sources.manifest.columns import ROLES, SPLIT_WORDS
 from shardwright.transforms.sources.manifest.lines import Row
+from shardwright.transforms.sources.manifest.objects import objects_of
 from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, RowFault, state_of
 from shardwright.transforms.sources.split_names import split_name
 
@@ -43,6 +47,7 @@ class Rows:
       unit: what its rows are counted in: lines or rows.
       folder_split: the split of rows that say none.
       ml_use: whether splits have the names of Google's AutoML and Vertex AI.
+      key_folder: the folder with which keys begin, behind the prefix.
     """
 
     def __init__(
@@ -55,14 +60,16 @@ class Rows:
         unit: str,
         folder_split: str = "",
         ml_use: bool = False,
+        key_folder: str = "",
     ) -> None:
         self._root = ImageRoot(root)
-        self._prefix = prefix
+        self._prefix = prefix + key_folder
         self._manifest = manifest
         self._shown = f"{printable(shown)}, {unit} "
         self._own_key = prefix + key_from_bytes(shown.encode("utf-8", "surrogateescape"))
         self._separator = settings.label_separator
         self._extra = settings.parsed_extra_columns
+        self._about_objects = settings.record_layout.needs is Needs.OBJECTS
         self._folder_split = folder_split
         self._ml_uses = _ML_USES if ml_use else {}
         self._labels: dict[str, str] = {}
@@ -110,11 +117,30 @@ class Rows:
             except FileFault as fault:
                 missing = ImageRef(key, uri, label, split, group, sha256=sha256, extra=extra)
                 return missing.quarantined(QuarantineReason.UNREADABLE, f"{self._shown}{number}: {fault}")
-        lacks = "" if label else " has no class"
-        return ImageRef(
+        lacks = "" if label or self._about_objects else " has no class"
+        ref = ImageRef(
             key, uri, label, split, group, size, version, sha256,
             message=f"{self._shown}{number}{lacks}", extra=extra,
         )  # fmt: skip
+        if not self._about_objects:
+            return ref
+        try:
+            return self._with_objects(ref, *values[len(ROLES) + len(self._extra) :])
+        except AnnotationFault as fault:
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{self._shown}{number}: {fault}")
+
+    def _with_objects(self, ref: ImageRef, *said: Any) -> ImageRef:
+        """Returns a reference with what the columns of objects say."""
+        found = annotated(ref, objects_of(*said) if said else objects_of(None))
+        for name in found.labels:
+            self._note_id(name)
+        return found
+
+    def _note_id(self, name: str) -> None:
+        # 7.0 is no number of a class but a measurement that somebody made one.
+        if _NUMBER.match(name) and int(name) <= MAX_OWN_ID and int(name) not in self._ids:
+            self._ids.add(int(name))
+            self._new_ids.append(int(name))
 
     def _label(self, value: Any) -> str:
         """Returns the class names of a row, joined."""
@@ -134,10 +160,8 @@ class Rows:
         for name in names:
             if LABEL_SEPARATOR in name:
                 raise RowFault("its class holds the control character 0x1F")
-            # 7.0 is no number of a class but a measurement that somebody made one.
-            if _NUMBER.match(name) and int(name) <= MAX_OWN_ID and int(name) not in self._ids:
-                self._ids.add(int(name))
-                self._new_ids.append(int(name))
+            if not self._about_objects:
+                self._note_id(name)
         joined = LABEL_SEPARATOR.join(names)
         if type(value) is str and len(self._labels) < _REMEMBERED:
             self._labels[value] = joined

@@ -1,0 +1,142 @@
+"""Cityscapes: images in `leftImg8bit/SPLIT/CITY`, polygons and masks in `gtFine/SPLIT/CITY`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.glimpse import Glimpse, look_at
+from shardwright.transforms.sources.image_files import class_name, join, number
+from shardwright.transforms.sources.paired_files import Pairing, list_pairs, split_pairs
+from shardwright.transforms.sources.source import Context, Input, Part, Source
+
+_IMAGES = "leftImg8bit"
+#: Folders of annotations, the better first: coarse ones count where there are no fine ones.
+_ANNOTATIONS = ("gtFine", "gtCoarse")
+_POLYGONS, _CLASS_IDS = "polygons.json", "labelIds.png"
+#: The classes of `labelIds.png` in the order of their ids.
+CLASSES = (
+    "unlabeled", "ego vehicle", "rectification border", "out of roi", "static", "dynamic", "ground",
+    "road", "sidewalk", "parking", "rail track", "building", "wall", "fence", "guard rail", "bridge",
+    "tunnel", "pole", "polegroup", "traffic light", "traffic sign", "vegetation", "terrain", "sky",
+    "person", "rider", "car", "truck", "bus", "caravan", "trailer", "train", "motorcycle", "bicycle",
+)  # fmt: skip
+#: The classes whose objects are told apart; a polygon of any other is a part of the scenery.
+THINGS = frozenset(CLASSES[CLASSES.index("person") :])
+_GROUP = "group"
+_LEAST_CORNERS = 3
+
+
+def parse_polygons(data: bytes) -> Annotations:
+    """Returns the objects that a file of polygons lists; scenery such as the sky is left out.
+
+    Raises:
+      AnnotationFault: if it cannot be used.
+    """
+    try:
+        said = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
+        raise AnnotationFault(f"{where} is not JSON") from None
+    if not isinstance(said, dict) or not isinstance(said.get("objects"), list):
+        raise AnnotationFault("it has no list of objects")
+    size = _size(said)
+    objects = []
+    for place, item in enumerate(said["objects"]):
+        label = class_name(item.get("label")) if isinstance(item, dict) else ""
+        if not label:
+            raise AnnotationFault(f"object {place} has no label")
+        single = label.removesuffix(_GROUP)
+        if item.get("deleted") or single not in THINGS:
+            continue
+        corners = _corners(item.get("polygon"), place)
+        xs, ys = corners[::2], corners[1::2]
+        box = (min(xs), min(ys), max(xs), max(ys))
+        if size is not None:  # outlines may leave the picture by a few pixels
+            box = (max(box[0], 0), max(box[1], 0), min(box[2], size[0]), min(box[3], size[1]))
+        objects.append(ObjectAnnotation(single, box, crowd=single != label, segmentation=[corners]))
+    return Annotations(objects=tuple(objects), size=size)
+
+
+def _size(said: Mapping[str, Any]) -> tuple[int, int] | None:
+    width, height = (number(said.get(name)) or 0 for name in ("imgWidth", "imgHeight"))
+    return (int(width), int(height)) if width > 0 and height > 0 else None
+
+
+def _corners(polygon: Any, place: int) -> list[float]:
+    corners = []
+    for corner in polygon if isinstance(polygon, list) else []:
+        sides = [number(side) for side in corner] if isinstance(corner, list) and len(corner) == 2 else [None]
+        if None in sides:
+            raise AnnotationFault(f"a corner of object {place} is {corner!r} instead of two numbers")
+        corners += [float(side) for side in sides if side is not None]
+    if len(corners) < 2 * _LEAST_CORNERS:
+        raise AnnotationFault(f"the polygon of object {place} has fewer than three corners")
+    return corners
+
+
+def _find_pairings(glimpse: Glimpse, settings: ConvertSettings) -> list[Pairing]:
+    """Returns the images and annotations of each split, those without annotations too."""
+    if glimpse.is_file or _IMAGES not in glimpse.folders:
+        return []
+    root = glimpse.path.rstrip("/") or "/"
+    kinds = [name for name in _ANNOTATIONS if name in glimpse.folders]
+    splits = [name for name in glimpse.inside(_IMAGES).folders if not name.startswith(".")]
+    ending = _CLASS_IDS if settings.record_layout.needs is Needs.SEMANTIC else _POLYGONS
+    inner = {kind: set(glimpse.inside(kind).folders) for kind in kinds}
+    found = []
+    for split in splits:
+        images = join(join(root, _IMAGES), split)
+        kind = next((kind for kind in kinds if split in inner[kind]), "")
+        folder = join(join(root, kind), split) if kind else ""
+        found.append(Pairing(images, folder, f"_{kind}_{ending}", f"_{_IMAGES}", split.lower()))
+    labelled = [pairing for pairing in found if pairing.annotations]
+    if len(labelled) == 1:
+        found = [pairing._replace(split="") for pairing in found]
+    return found if labelled else []
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    pairings = _find_pairings(glimpse, settings)
+    if not pairings:
+        raise UsageError(
+            f"--input {printable(glimpse.path)} is not a Cityscapes dataset: name the folder with {_IMAGES}/ "
+            f"and {' or '.join(f'{name}/' for name in _ANNOTATIONS)}, in which the splits lie."
+        )
+    what = "class masks" if settings.record_layout.needs is Needs.SEMANTIC else "polygons of things"
+    return f"Cityscapes, {what} ({'; '.join(pairing.describe() for pairing in pairings)})"
+
+
+def split(item: Input, context: Context) -> Iterator[Part]:
+    """Yields the images of all splits, some thousand at a time."""
+    has_masks = context.settings.record_layout.needs is Needs.SEMANTIC
+    pairings = _find_pairings(look_at(item.path), context.settings)
+    yield from chain.from_iterable(split_pairs(item, pairing, has_masks=has_masks) for pairing in pairings)
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields the references of a part, with what their polygons say, and the ids of the classes of masks."""
+    has_masks = context.settings.record_layout.needs is Needs.SEMANTIC
+    if has_masks:
+        for place, name in enumerate(CLASSES):
+            yield ClassId(name, place)
+    yield from list_pairs(part, None if has_masks else parse_polygons)
+
+
+SOURCE = Source(
+    name="cityscapes",
+    provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
+    accepts=lambda glimpse, settings: bool(_find_pairings(glimpse, settings)),
+    describe=_describe,
+    list_part=list_part,
+    split=split,
+)

@@ -1,0 +1,427 @@
+"""CVAT's XML, "CVAT for images 1.1": one file with the shapes and tags of all images."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, NamedTuple
+from xml.parsers import expat
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.file_states import FileStates, with_states
+from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse, look_at
+from shardwright.transforms.sources.image_files import (
+    annotated,
+    bad_entry,
+    check_folder,
+    class_name,
+    find_root,
+    inner_path,
+    join,
+    key_of,
+    split_token,
+)
+from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.shapes import (
+    LEAST_CORNERS,
+    ellipse,
+    hull,
+    mask_of_runs,
+    mask_outline,
+    rotated_box,
+)
+from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.split_names import split_name
+
+_ROOT, _IMAGE, _TRACK, _TAG = "annotations", "image", "track", "tag"
+_SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
+#: Depth of an image, and of what stands in it.
+_IMAGE_DEPTH, _SHAPE_DEPTH = 2, 3
+_MOST_DEPTH = 64
+_STEP = 1 << 20
+_SUFFIX = ".xml"
+_MOST_FILES = 50
+_NAMES_TRIED = 5
+_FLAGS = {"0": False, "1": True}
+
+
+class _Shape(NamedTuple):
+    """An element of an image: its name, its line in the file and its attributes."""
+
+    kind: str
+    line: int
+    said: Mapping[str, str]
+
+
+@dataclass
+class CvatImage:
+    """What a file says of an image.
+
+    Attributes:
+      line: the line of its element.
+      said: the attributes of its element.
+      shapes: what is drawn in it, and its tags.
+    """
+
+    line: int
+    said: Mapping[str, str]
+    shapes: list[_Shape] = field(default_factory=list)
+
+
+class CvatReader:
+    """Reads a file piece by piece, so that no more than a few images are in memory."""
+
+    def __init__(self) -> None:
+        self._parser = expat.ParserCreate()
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.StartDoctypeDeclHandler = _refuse
+        self._parser.EntityDeclHandler = _refuse
+        self._depth = 0
+        self._image: CvatImage | None = None
+        self._found: list[CvatImage] = []
+        self.has_tracks = False
+
+    def _start(self, name: str, said: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth == 1 and name != _ROOT:
+            raise AnnotationFault(f"its XML begins with <{name}> instead of <{_ROOT}>")
+        if self._depth > _MOST_DEPTH:
+            raise AnnotationFault("its XML is nested too deeply")
+        line = self._parser.CurrentLineNumber
+        if self._depth == _IMAGE_DEPTH and name == _IMAGE:
+            self._image = CvatImage(line, said)
+        elif self._depth == _IMAGE_DEPTH and name == _TRACK:
+            self.has_tracks = True
+        elif self._image is not None and self._depth == _SHAPE_DEPTH and name in (*_SHAPES, _TAG):
+            self._image.shapes.append(_Shape(name, line, said))
+
+    def _end(self, name: str) -> None:
+        if self._depth == _IMAGE_DEPTH and self._image is not None:
+            self._found.append(self._image)
+            self._image = None
+        self._depth -= 1
+
+    def feed(self, data: bytes, is_last: bool) -> list[CvatImage]:
+        """Returns the images that end in a piece of the file.
+
+        Raises:
+          AnnotationFault: naming the line where the XML is broken.
+        """
+        try:
+            self._parser.Parse(data, is_last)
+        except expat.ExpatError as error:
+            what = expat.errors.messages[error.code]
+            raise AnnotationFault(f"its XML is broken in line {error.lineno}: {what}") from None
+        except (ValueError, LookupError) as error:  # an encoding that does not exist
+            raise AnnotationFault(f"its XML cannot be read: {error}") from None
+        found, self._found = self._found, []
+        return found
+
+
+def _refuse(*_: Any) -> None:
+    raise AnnotationFault("its XML declares a document type, which could make it grow without end")
+
+
+def objects_of(image: CvatImage) -> Annotations:
+    """Returns what the shapes of an image say.
+
+    Raises:
+      AnnotationFault: naming the line of the shape that cannot be used.
+    """
+    size = _size(image)
+    objects = []
+    for shape in image.shapes:
+        if shape.kind == _TAG:
+            continue
+        try:
+            box, outline = _drawn(shape, size)
+        except ValueError as error:
+            raise AnnotationFault(f"the {shape.kind} in line {shape.line}: {error}") from None
+        label = class_name(shape.said.get("label", ""))
+        occluded = _FLAGS.get(shape.said.get("occluded", ""))
+        objects.append(ObjectAnnotation(label, box, occluded=occluded, segmentation=outline))
+    return Annotations(objects=tuple(objects), size=size, upright=True)
+
+
+def _drawn(
+    shape: _Shape, size: tuple[int, int] | None
+) -> tuple[tuple[float, float, float, float] | None, Segmentation | None]:
+    """Returns the box and the outline of a shape; neither for one that encloses nothing.
+
+    Raises:
+      ValueError: saying what is wrong with it.
+    """
+    said = shape.said
+    if shape.kind == "box":
+        xmin, ymin, xmax, ymax = _numbers(said, ("xtl", "ytl", "xbr", "ybr"))
+        degrees = _number(said["rotation"], "rotation") if said.get("rotation") else 0.0
+        if not degrees:
+            return (xmin, ymin, xmax, ymax), None
+        corners = rotated_box((xmin, ymin, xmax, ymax), degrees)
+        return hull(corners), [corners]
+    if shape.kind == "polygon":
+        corners = _points(said.get("points", ""))
+        if len(corners) < 2 * LEAST_CORNERS:
+            raise ValueError(f"it has {len(corners) // 2} corners")
+        return hull(corners), [corners]
+    if shape.kind == "ellipse":
+        x, y, across, down = _numbers(said, ("cx", "cy", "rx", "ry"))
+        degrees = _number(said["rotation"], "rotation") if said.get("rotation") else 0.0
+        corners = ellipse(x, y, across, down, degrees)
+        return hull(corners), [corners]
+    if shape.kind == "mask":
+        left, top, width, height = (int(side) for side in _numbers(said, ("left", "top", "width", "height")))
+        if size is None:
+            raise ValueError("its image has no width and height")
+        runs = [int(run) for run in said.get("rle", "").split(",")]
+        mask = mask_of_runs(runs, width, height)
+        return (left, top, left + width, top + height), mask_outline(mask, left, top, size)
+    if shape.kind == "cuboid":
+        names = [f"{axis}{side}{face}" for face in "12" for side in ("tl", "bl", "tr", "br") for axis in "xy"]
+        return hull(_numbers(said, names)), None
+    return None, None
+
+
+def _numbers(said: Mapping[str, str], names: Sequence[str]) -> list[float]:
+    return [_number(said.get(name, ""), name) for name in names]
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {text!r}, which is not a number")
+    return value
+
+
+def _points(text: str) -> list[float]:
+    corners = []
+    for pair in filter(None, text.split(";")):
+        sides = pair.split(",")
+        if len(sides) != 2:
+            raise ValueError(f"its point {pair[:60]!r} is not a pair of numbers")
+        corners += [_number(side, "a side of a point") for side in sides]
+    return corners
+
+
+def _size(image: CvatImage) -> tuple[int, int] | None:
+    try:
+        width, height = (int(image.said.get(name, "0")) for name in ("width", "height"))
+    except ValueError:
+        raise AnnotationFault(f"the width or height in line {image.line} is not a number") from None
+    return (width, height) if width > 0 and height > 0 else None
+
+
+class CvatFile(NamedTuple):
+    """A file of CVAT's.
+
+    Attributes:
+      path: where it is.
+      key: its path relative to the input.
+      root: the folder where the names of images begin.
+      by_subset: whether an image lies in a folder that is named like its subset.
+      split: the split that its name or folder says; empty if it is the only one.
+    """
+
+    path: str
+    key: str
+    root: str
+    by_subset: bool
+    split: str
+
+
+def _name_of(image: CvatImage, by_subset: bool) -> str:
+    """Returns the path of an image below the root; empty if it cannot be one."""
+    name = inner_path(image.said.get("name", "").replace("\\", "/"))
+    subset = inner_path(image.said.get("subset", ""))
+    return f"{subset}/{name}" if name and by_subset and subset else name
+
+
+def _first_images(head: bytes) -> list[CvatImage]:
+    """Returns the images that end in the first bytes of a file."""
+    reader = CvatReader()
+    try:
+        return reader.feed(head, False)
+    except AnnotationFault:
+        return []
+
+
+def is_cvat(head: bytes) -> bool:
+    """Whether a file begins like CVAT's XML."""
+    begin = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return (
+        begin.startswith(b"<") and b"<annotations" in head[:4096] and (b"<image" in head or b"<meta" in head)
+    )
+
+
+def _files_in(glimpse: Glimpse) -> list[str]:
+    """Returns CVAT's files in a folder, or in its folders that are named like splits."""
+    if glimpse.is_file:
+        return [""] if glimpse.name.lower().endswith(_SUFFIX) and is_cvat(glimpse.head) else []
+    found = _xml_in(glimpse)
+    if not found:
+        names = [name for name in glimpse.folders if split_token(name) and not name.startswith(".")]
+        found = [f"{name}/{file}" for name in names[:_MOST_FILES] for file in _xml_in(glimpse.inside(name))]
+    return found
+
+
+def _xml_in(glimpse: Glimpse) -> list[str]:
+    names = [name for name in glimpse.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
+    heads = {
+        name: storage.read_head(storage.join(glimpse.path, name), HEAD_BYTES) for name in names[:_MOST_FILES]
+    }
+    return [name for name, head in heads.items() if is_cvat(head)]
+
+
+def _find_files(glimpse: Glimpse, settings: ConvertSettings) -> list[CvatFile]:
+    names = _files_in(glimpse)
+    if not names:
+        raise UsageError(
+            f"--input {printable(glimpse.path)} holds no XML of CVAT's; export the task as 'CVAT for images "
+            "1.1' and name annotations.xml or its folder."
+        )
+    tokens = {name: split_token(name.rpartition("/")[2]) or split_token(name) for name in names}
+    several = len(set(tokens.values()) - {""}) > 1
+    found = []
+    for name in names:
+        path = storage.join(glimpse.path, name) if name else glimpse.path
+        found.append(_file(path, name or glimpse.name, tokens[name] if several else "", settings))
+    return found
+
+
+def _file(path: str, key: str, split: str, settings: ConvertSettings) -> CvatFile:
+    with storage.faults("read", path):
+        head = storage.read_head(path, HEAD_BYTES)
+    images = _first_images(head)
+    shown = printable(path)
+    if b"<track" in head and b"<image" not in head:
+        raise UsageError(
+            f"--input {shown} is an export of 'CVAT for video'; export the task as 'CVAT for images 1.1'."
+        )
+    tagged = any(shape.kind == _TAG for image in images for shape in image.shapes)
+    if settings.record_layout.needs is Needs.LABEL and images and not tagged:
+        raise UsageError(
+            f"--layout {settings.record_layout.name}: the first images of {shown} have no tags, which would "
+            "be their classes; choose --layout detection."
+        )
+    for by_subset in (False, True):
+        named = dict.fromkeys(_name_of(image, by_subset) for image in images)
+        names = [name for name in named if name][:_NAMES_TRIED]
+        named_root = [settings.image_root.rstrip("/") or "/"] if settings.image_root else []
+        root = find_root(named_root, names) if named_root else find_image_root(path, names, "")
+        if root:
+            return CvatFile(path, key, root, by_subset, split)
+    if names and not settings.image_root:
+        raise UsageError(
+            f"--input {shown}: {printable(names[0])} lies neither beside it nor in images; say with "
+            "--image_root where its images are."
+        )
+    folder = path.rpartition("/")[0] or "."
+    return CvatFile(path, key, settings.image_root.rstrip("/") or folder, False, split)
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    if settings.image_root:
+        check_folder("--image_root", settings.image_root)
+    files = _find_files(glimpse, settings)
+    what = "tags" if settings.record_layout.needs is Needs.LABEL else "shapes"
+    places = (
+        f"{printable(file.key)} (images in {printable(file.root)}"
+        f"{f', split {file.split}' if file.split else ''})"
+        for file in files
+    )
+    return f"CVAT for images, {what}: {'; '.join(places)}"
+
+
+def split(item: Input, context: Context) -> Iterator[Part]:
+    """Yields the files of an input."""
+    for file in _find_files(look_at(item.path), context.settings):
+        yield Part(item, file.path, detail=json.dumps(file))
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+    """Yields a reference for every image that a file names."""
+    file = CvatFile(*json.loads(part.detail))
+    settings = context.settings
+    input_folder = "" if part.path == part.item.path else part.item.path
+    prefix = part.item.prefix + key_of(key_prefix(file.root, input_folder, settings.image_root))
+    row_key = f"{part.item.prefix}{key_of(file.key)}:line "
+    with storage.faults("read", file.path), storage.open_local(file.path) as opened:
+        refs = (_ref(image, file, prefix, row_key, settings) for image in _images(opened, file.path))
+        state = storage.stat(file.path)
+        count = max((state.size if state else 0) // 500, 1)
+        yield from with_states(refs, FileStates(file.root, count), file.root)
+
+
+def _images(opened: IO[bytes], path: str) -> Iterator[CvatImage]:
+    reader = CvatReader()
+    try:
+        while data := opened.read(_STEP):
+            yield from reader.feed(data, False)
+        yield from reader.feed(b"", True)
+    except AnnotationFault as fault:
+        raise UsageError(f"--input {printable(path)}: {fault}; export it again.") from None
+    if reader.has_tracks:
+        raise UsageError(
+            f"--input {printable(path)} has tracks of a video; export the task as 'CVAT for images 1.1'."
+        )
+
+
+def _ref(image: CvatImage, file: CvatFile, prefix: str, row_key: str, settings: ConvertSettings) -> ImageRef:
+    name = _name_of(image, file.by_subset)
+    message = f"line {image.line} of {printable(file.key)}"
+    if not name:
+        why = f"the name {image.said.get('name', '')!r} in line {image.line} is not that of a file"
+        return bad_entry(f"{row_key}{image.line}", file.path, why)
+    ref = ImageRef(prefix + key_of(name), join(file.root, name), split=file.split, message=message)
+    try:
+        if image.said.get("subset"):
+            ref = ref._replace(split=_split(image.said["subset"]))
+        if settings.record_layout.needs is Needs.LABEL:
+            return ref._replace(label=_label(image, settings))
+        return annotated(ref, objects_of(image))
+    except AnnotationFault as fault:
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{printable(file.key)}: {fault}")
+
+
+def _split(subset: str) -> str:
+    try:
+        found = split_name(subset)
+    except ValueError as error:
+        raise AnnotationFault(str(error)) from None
+    return "" if found == "default" else found  # what CVAT calls the images of no subset
+
+
+def _label(image: CvatImage, settings: ConvertSettings) -> str:
+    """Returns the class of an image: its tag, or its tags where an image may have several classes."""
+    tags = (class_name(shape.said.get("label", "")) for shape in image.shapes if shape.kind == _TAG)
+    names = list(dict.fromkeys(filter(None, tags)))
+    if len(names) > 1 and not settings.label_separator:
+        raise AnnotationFault(
+            f"the image in line {image.line} has several tags ({', '.join(names[:3])}); --label_separator "
+            "'|' lets an image have several classes"
+        )
+    return LABEL_SEPARATOR.join(names)
+
+
+SOURCE = Source(
+    name="cvat",
+    provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
+    accepts=lambda glimpse, settings: bool(_files_in(glimpse)),
+    describe=_describe,
+    list_part=list_part,
+    split=split,
+    names_images=True,
+)

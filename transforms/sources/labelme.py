@@ -1,0 +1,356 @@
+"""LabelMe: a JSON file for each image, beside it or in a folder of its own."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import math
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.place import BASE64, Place
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.sources.annotation_files import (
+    AnnotationFault,
+    read_annotation_file,
+    side_by_side,
+)
+from shardwright.transforms.sources.class_folders import list_class_folders, place
+from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
+from shardwright.transforms.sources.image_files import (
+    MISSING,
+    annotated,
+    bad_entry,
+    below,
+    check_folder,
+    class_name,
+    files_below,
+    join,
+    key_of,
+    number,
+)
+from shardwright.transforms.sources.paired_files import NO_FILE
+from shardwright.transforms.sources.semantic_masks import split_folders_in, stem_of
+from shardwright.transforms.sources.shapes import LEAST_CORNERS, Box, ellipse, hull, mask_outline
+from shardwright.transforms.sources.source import Context, Input, Part, Source
+
+_SUFFIX = ".json"
+#: The image may be embedded in the file.
+_MOST_BYTES = 256 << 20
+_FILES_TRIED = 3
+_FOLDERS_TRIED = 20
+_IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=_-]+)"')
+_POLYGONS = ("polygon", "oriented_rectangle", "rotation")
+
+
+class _Document(NamedTuple):
+    """What a file says.
+
+    Attributes:
+      path: of the file, relative to the input.
+      image: the path of its image as the file has it, with `/`.
+      embedded: the first byte and the length of the image's base64 in the file; (0, 0) without.
+      annotations: what it says of the image; None if it cannot be used.
+      fault: why not.
+    """
+
+    path: str
+    image: str
+    embedded: tuple[int, int]
+    annotations: Annotations | None
+    fault: str = ""
+
+
+def parse_labelme(said: Mapping[str, Any]) -> Annotations:
+    """Returns what a file says of its image.
+
+    Raises:
+      AnnotationFault: naming the shape that cannot be used.
+    """
+    sides = [number(said.get(name)) for name in ("imageWidth", "imageHeight")]
+    size = None
+    if sides[0] and sides[1] and min(sides[0], sides[1]) >= 1:
+        size = (int(sides[0]), int(sides[1]))
+    objects: list[ObjectAnnotation] = []
+    groups: dict[tuple[str, Any], int] = {}
+    for count, shape in enumerate(said["shapes"]):
+        try:
+            found = _object(shape, size)
+        except ValueError as error:
+            raise AnnotationFault(f"shape {count}: {error}") from None
+        group = shape.get("group_id")
+        key = (found.label, group)
+        if isinstance(group, int) and key in groups:
+            merged = _merged(objects[groups[key]], found)
+            if merged is not None:
+                objects[groups[key]] = merged
+                continue
+        groups.setdefault(key, len(objects))
+        objects.append(found)
+    return Annotations(objects=tuple(objects), size=size, upright=True)
+
+
+def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
+    """Returns the object of a shape; without a box if the shape encloses nothing, as points and lines.
+
+    Raises:
+      ValueError: saying what is wrong with it.
+    """
+    if not isinstance(shape, dict):
+        raise ValueError("it is not an object")
+    kind = shape.get("shape_type") or "polygon"
+    corners = _corners(shape.get("points"))
+    box: Box | None = None
+    outline: Segmentation | None = None
+    if kind == "rectangle":
+        if len(corners) not in (4, 8):
+            raise ValueError(f"a rectangle of {len(corners) // 2} points")
+        box = hull(corners)
+    elif kind in _POLYGONS:
+        if len(corners) < 2 * LEAST_CORNERS:
+            raise ValueError(f"a polygon of {len(corners) // 2} points")
+        box, outline = hull(corners), [corners]
+    elif kind == "circle":
+        if len(corners) != 4:
+            raise ValueError(f"a circle of {len(corners) // 2} points")
+        x, y, edge_x, edge_y = corners
+        radius = math.hypot(edge_x - x, edge_y - y)
+        box, outline = (x - radius, y - radius, x + radius, y + radius), [ellipse(x, y, radius, radius)]
+    elif kind == "mask":
+        box = hull(corners)
+        outline = _mask(shape.get("mask"), corners, size)
+    difficult = shape.get("difficult")
+    return ObjectAnnotation(
+        class_name(shape.get("label")),
+        box,
+        difficult=difficult if isinstance(difficult, bool) else None,
+        segmentation=outline,
+    )
+
+
+def _corners(points: Any) -> list[float]:
+    corners = []
+    for point in points if isinstance(points, list) else []:
+        sides = [number(side) for side in point] if isinstance(point, list) and len(point) == 2 else [None]
+        if None in sides:
+            raise ValueError(f"its point {str(point)[:60]} is not a pair of numbers")
+        corners += [float(side) for side in sides if side is not None]
+    if not corners:
+        raise ValueError("it has no points")
+    return corners
+
+
+def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segmentation:
+    if not isinstance(data, str) or size is None:
+        raise ValueError("its mask is missing, or the size of the image")
+    try:
+        with Image.open(io.BytesIO(base64.b64decode(data, validate=True)), formats=("PNG",)) as image:
+            if image.width > size[0] + 1 or image.height > size[1] + 1:
+                raise ValueError("its mask is larger than the image")
+            mask = np.asarray(image.convert("L"))
+    except (OSError, binascii.Error, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"its mask cannot be read: {error}") from None
+    return mask_outline(mask, round(corners[0]), round(corners[1]), size)
+
+
+def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotation | None:
+    """Returns two shapes of one group as one object; None if they are not of polygons both."""
+    outlines = [first.segmentation, second.segmentation]
+    polygons = [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
+    if first.box is None or second.box is None or not all(isinstance(item, list) for item in outlines):
+        return None
+    box = hull([*first.box, *second.box])
+    return ObjectAnnotation(first.label, box, difficult=first.difficult, segmentation=polygons)
+
+
+def is_labelme(head: bytes) -> bool:
+    """Whether a file begins like one of LabelMe's."""
+    if not head.lstrip().startswith(b"{") or b'"shapes"' not in head:
+        return False
+    return any(name in head for name in (b'"imagePath"', b'"imageData"', b'"flags"', b'"version"'))
+
+
+def _holds_labelme(glimpse: Glimpse) -> bool:
+    names = [name for name in glimpse.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
+    heads = (storage.read_head(storage.join(glimpse.path, name), HEAD_BYTES) for name in names[:_FILES_TRIED])
+    return any(map(is_labelme, heads))
+
+
+def _is_labelme_folder(glimpse: Glimpse) -> bool:
+    """Whether a folder, or one of those in it, holds LabelMe's files."""
+    if glimpse.is_file:
+        return False
+    names = [name for name in glimpse.folders if not name.startswith(".")][:_FOLDERS_TRIED]
+    return _holds_labelme(glimpse) or any(_holds_labelme(glimpse.inside(name)) for name in names)
+
+
+def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+    if settings.image_root:
+        check_folder("--image_root", settings.image_root)
+    if not _is_labelme_folder(glimpse):
+        raise UsageError(
+            f"--input {printable(glimpse.path)} is not a LabelMe dataset: name the folder with a JSON file "
+            "for each image."
+        )
+    where = f", images in {printable(settings.image_root)}" if settings.image_root else ""
+    splits = split_folders_in(glimpse.path)
+    shown = f", splits {', '.join(splits)}" if splits else ""
+    return f"LabelMe{where}{shown}"
+
+
+def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+    """Yields a reference for every image, and for every JSON file of LabelMe's without one."""
+    item, settings = part.item, context.settings
+    root = item.path.rstrip("/") or "/"
+    image_root = settings.image_root.rstrip("/") or root
+    splits = split_folders_in(image_root)
+    prefix = item.prefix + (key_of(below(f"{image_root}/", root) or "") if image_root != root else "")
+    documents = [
+        (path, state)
+        for path, state in files_below(root)
+        if path.lower().endswith(_SUFFIX) and not any(step.startswith(".") for step in path.split("/"))
+    ]
+    others: dict[str, ImageRef] = {}
+    images: dict[str, ImageRef] = {}
+    for ref in list_class_folders(Input(image_root, prefix)):
+        path = below(ref.uri, image_root) or ref.uri
+        ref = ref._replace(label="", split=place(ref.key.removeprefix(prefix), splits)[0])
+        if ref.is_candidate:
+            images[path] = ref
+        elif (
+            path.lower().endswith(_SUFFIX) and image_root == root and ref.reason == FilterReason.NOT_AN_IMAGE
+        ):
+            others[path] = ref
+        else:
+            yield ref
+    finder = _Finder(images, below(f"{root}/", image_root))
+    read = side_by_side(lambda entry: _read(join(root, entry[0]), entry[0]), documents, root)
+    states = dict(documents)
+    said: dict[str, _Document] = {}
+    for document in read:
+        if document is None:
+            continue
+        others.pop(document.path, None)
+        found = finder.find(document)
+        if found and found not in said:
+            said[found] = document
+        elif found:
+            key = item.prefix + key_of(document.path)
+            why = f"{printable(said[found].path)} is for its image too"
+            yield bad_entry(key, join(root, document.path), why)
+        else:
+            yield _without_file(document, item, root, states[document.path], splits)
+    yield from others.values()
+    for path, ref in images.items():
+        if path not in said:
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_FILE)
+        else:
+            yield _referred(ref, said[path])
+
+
+def _referred(ref: ImageRef, document: _Document) -> ImageRef:
+    if document.annotations is None:
+        message = f"{printable(document.path)}: {document.fault}"
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
+    return annotated(ref._replace(message=printable(document.path)), document.annotations)
+
+
+def _without_file(
+    document: _Document, item: Input, root: str, state: storage.StoredObject, splits: tuple[str, ...]
+) -> ImageRef:
+    """Returns the reference of the image that a file embeds; what stands for the file if it has none."""
+    path = join(root, document.path)
+    name = document.image.rpartition("/")[2]
+    begin, length = document.embedded
+    if not length or not name:
+        fault = document.fault or f"{MISSING}: {printable(document.image)}"
+        return bad_entry(item.prefix + key_of(document.path), path, fault)
+    folder = document.path.rpartition("/")[0]
+    inner = f"{folder}/{name}" if folder else name
+    bytes_at = Place("", begin, length, BASE64, state.size, state.version)
+    ref = ImageRef(
+        item.prefix + key_of(inner),
+        path,
+        split=place(inner, splits)[0],
+        version=state.version,
+        place=bytes_at.encode(),
+    )
+    return _referred(ref, document)
+
+
+class _Finder:
+    """Finds the images of files.
+
+    Args:
+      images: the references of images by their paths in the folder of the images.
+      inner: the path from the folder of the images to that of the files; None if it does not lie in it.
+    """
+
+    def __init__(self, images: Mapping[str, ImageRef], inner: str | None) -> None:
+        self._images = images
+        self._inner = inner
+        self._stems: dict[str, str] = {}
+        self._names: dict[str, str | None] = {}
+        for path in images:
+            self._stems.setdefault(stem_of(path), path)
+            name = path.rpartition("/")[2]
+            self._names[name] = None if name in self._names else path
+
+    def find(self, document: _Document) -> str:
+        """Returns the path of an image; empty if there is none.
+
+        It lies where the file says, or beside the file under the same name, or no other has its name.
+        """
+        if self._inner is not None:
+            folder = posixpath.dirname(posixpath.join(self._inner, document.path))
+            said = posixpath.normpath(posixpath.join(folder, document.image)) if document.image else ""
+            if said in self._images:
+                return said
+            beside = self._stems.get(stem_of(posixpath.join(self._inner, document.path)))
+            if beside:
+                return beside
+        return self._names.get(document.image.rpartition("/")[2]) or ""
+
+
+def _read(path: str, inner: str) -> _Document | None:
+    """Reads a file; None if it is not one of LabelMe's."""
+    try:
+        data = read_annotation_file(path, _MOST_BYTES)
+        said = json.loads(data or b"null")
+    except AnnotationFault as fault:
+        return _Document(inner, "", (0, 0), None, str(fault))
+    except (ValueError, RecursionError) as error:
+        where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
+        return _Document(inner, "", (0, 0), None, f"{where} is not JSON")
+    if not isinstance(said, dict) or not isinstance(said.get("shapes"), list):
+        return None
+    named = said.get("imagePath")
+    image = named.replace("\\", "/") if isinstance(named, str) else ""
+    match = _IMAGE_DATA.search(data or b"")
+    embedded = (match.start(1), len(match[1])) if match else (0, 0)
+    try:
+        return _Document(inner, image, embedded, parse_labelme(said))
+    except AnnotationFault as fault:
+        return _Document(inner, image, embedded, None, str(fault))
+
+
+SOURCE = Source(
+    name="labelme",
+    provides=frozenset({Needs.OBJECTS}),
+    accepts=lambda glimpse, settings: _is_labelme_folder(glimpse),
+    describe=_describe,
+    list_part=list_part,
+)

@@ -1,0 +1,123 @@
+"""The `objects` column of Hugging Face's imagefolder: boxes and categories of an image as lists."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.image_files import class_name, number
+
+_BOXES = ("bbox", "bboxes", "boxes")
+_CLASSES = (
+    "category", "categories", "label", "labels", "category_id", "category_ids", "class", "classes",
+    "class_name", "category_name", "name",
+)  # fmt: skip
+_OUTLINES = ("segmentation", "segmentations")
+_AREAS = ("area", "areas")
+_CROWDS = ("iscrowd", "is_crowd")
+
+
+def objects_of(said: Any, width: Any = None, height: Any = None) -> Annotations:
+    """Returns what the `objects` of a row say; boxes are x, y, width and height in pixels.
+
+    Args:
+      said: lists under `bbox` and `categories` or the like, a list with an object each, or either as text.
+      width: of the image, as far as the row says it.
+      height: likewise.
+
+    Raises:
+      AnnotationFault: saying what is wrong.
+    """
+    columns = _columns(_parsed(said))
+    boxes, classes = _first(columns, _BOXES), _first(columns, _CLASSES)
+    if boxes is None or classes is None:
+        missing = "bbox" if boxes is None else "categories"
+        raise AnnotationFault(f"its objects have no {missing}")
+    if len(boxes) != len(classes):
+        raise AnnotationFault(f"its objects have {len(boxes)} boxes and {len(classes)} categories")
+    rows = [_box(place, box) for place, box in enumerate(boxes)]
+    _check_pixels(rows)
+    outlines, areas, crowds = (_first(columns, names) or [] for names in (_OUTLINES, _AREAS, _CROWDS))
+    objects = []
+    for place, (left, top, across, down) in enumerate(rows):
+        outline, area, crowd = (
+            items[place] if place < len(items) else None for items in (outlines, areas, crowds)
+        )
+        objects.append(
+            ObjectAnnotation(
+                _label(classes[place]),
+                (left, top, left + across, top + down),
+                crowd=bool(crowd),
+                area=number(area),
+                segmentation=outline or None if isinstance(outline, list | Mapping) else None,
+            )
+        )
+    sides = [number(side) if not isinstance(side, str) else _whole(side) for side in (width, height)]
+    size = (int(sides[0]), int(sides[1])) if sides[0] and sides[1] and min(sides[0], sides[1]) >= 1 else None
+    return Annotations(objects=tuple(objects), size=size)
+
+
+def _whole(text: str) -> float | None:
+    return float(text) if text.strip().isdigit() else None
+
+
+def _parsed(said: Any) -> Any:
+    """Returns the objects of a CSV cell, which are JSON, or what Python prints."""
+    if isinstance(said, str) and said.strip():
+        try:
+            return json.loads(said)
+        except (ValueError, RecursionError):
+            pass
+        try:
+            return ast.literal_eval(said)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            raise AnnotationFault("its objects are not JSON") from None
+    return said
+
+
+def _columns(said: Any) -> Mapping[str, Sequence[Any]]:
+    """Returns name -> list of the values of all objects."""
+    if isinstance(said, Mapping):
+        return {name: values for name, values in said.items() if isinstance(values, list | tuple)}
+    if isinstance(said, list | tuple) and all(isinstance(item, Mapping) for item in said):
+        names = {name for item in said for name in item}
+        columns = {name: [item.get(name) for item in said] for name in names}
+        return columns if said else {_BOXES[0]: [], _CLASSES[0]: []}
+    raise AnnotationFault(
+        "it has no objects" if said in (None, "") else "its objects are neither lists nor a list"
+    )
+
+
+def _first(columns: Mapping[str, Sequence[Any]], names: Sequence[str]) -> Sequence[Any] | None:
+    return next((columns[name] for name in names if name in columns), None)
+
+
+def _box(place: int, box: Any) -> tuple[float, float, float, float]:
+    sides = [number(side) for side in box] if isinstance(box, list | tuple) else []
+    if len(sides) != 4 or None in sides:
+        raise AnnotationFault(f"the bbox of object {place} is {str(box)[:80]} instead of x, y, width, height")
+    left, top, across, down = (float(side) for side in sides if side is not None)
+    return left, top, across, down
+
+
+def _check_pixels(boxes: Sequence[Sequence[float]]) -> None:
+    """Checks that boxes are not shares of the picture.
+
+    Raises:
+      AnnotationFault: if they are: the format knows pixels only.
+    """
+    sides = [side for box in boxes for side in box]
+    if sides and all(0 <= side <= 1 for side in sides) and any(side != int(side) for side in sides):
+        raise AnnotationFault(
+            "its boxes are shares of the picture; bbox has to be x, y, width and height in pixels"
+        )
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return class_name(value)
+    return str(value)

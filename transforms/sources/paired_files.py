@@ -1,0 +1,148 @@
+"""Images with an annotation file each, in a folder of images and one of annotations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, printable
+from shardwright.transforms.sources.annotation_files import (
+    AnnotationFault,
+    read_annotation_file,
+    side_by_side,
+)
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.image_files import (
+    MISSING,
+    annotated,
+    bad_entry,
+    below,
+    files_below,
+    join,
+    key_of,
+)
+from shardwright.transforms.sources.semantic_masks import MaskFile, stem_of
+from shardwright.transforms.sources.source import Input, Part
+
+#: Files that a worker reads at a time.
+_PART_FILES = 2000
+NO_FILE = "there is no annotation file for it"
+
+
+class Pairing(NamedTuple):
+    """A folder of images, and one with an annotation file for each of them.
+
+    With the suffixes `_photo` and `_label.txt`, `images/a/1_photo.png` goes with `annotations/a/1_label.txt`.
+
+    Attributes:
+      images: the folder of the images.
+      annotations: the folder of the annotation files; empty if the images have none and are left out.
+      suffix: what the names of annotation files end with.
+      image_suffix: what the names of images end with, before the dot.
+      split: the split of the images; empty if nothing says it.
+    """
+
+    images: str
+    annotations: str
+    suffix: str
+    image_suffix: str = ""
+    split: str = ""
+
+    def describe(self) -> str:
+        """Returns where the images are and which split they are, for people."""
+        split = f", split {self.split}" if self.split else ""
+        left_out = "" if self.annotations else ", left out because they have no annotations"
+        return f"images in {printable(self.images)}{split}{left_out}"
+
+    def annotation_of(self, image: str) -> str:
+        """Returns the path of the annotation file of an image, both relative to their folders."""
+        return stem_of(image).removesuffix(self.image_suffix) + self.suffix
+
+
+def split_pairs(
+    item: Input, pairing: Pairing, splits: Mapping[str, str] | None = None, has_masks: bool = False
+) -> Iterator[Part]:
+    """Yields some thousand images at a time, with what is known of them before any annotations are read.
+
+    Args:
+      item: the input.
+      pairing: the folders.
+      splits: split by the path of an image without its suffix, if there are lists; others are left out.
+      has_masks: whether the annotation files are masks.
+    """
+    refs = _list_images(item, pairing, splits, has_masks)
+    while batch := list(islice(refs, _PART_FILES)):
+        detail = json.dumps([pairing, encode_refs(batch).decode("latin-1")])
+        yield Part(item, pairing.annotations, detail=detail)
+
+
+def _list_images(
+    item: Input, pairing: Pairing, splits: Mapping[str, str] | None, has_masks: bool
+) -> Iterator[ImageRef]:
+    files = {}
+    if pairing.annotations:
+        files = {
+            path: state for path, state in files_below(pairing.annotations) if _is_one(path, pairing.suffix)
+        }
+    input_path = item.path.rstrip("/")
+    prefix = item.prefix + key_of(below(f"{pairing.images}/", input_path) or "")
+    used = set()
+    for ref in list_class_folders(Input(pairing.images, prefix)):
+        path = below(ref.uri, pairing.images) or ref.uri
+        ref = ref._replace(label="", split=pairing.split)
+        if not ref.is_candidate:
+            yield ref
+            continue
+        name = pairing.annotation_of(path)
+        used.add(name)
+        if splits is not None:
+            ref = ref._replace(split=splits.get(stem_of(path), pairing.split))
+        if not pairing.annotations or (splits is not None and stem_of(path) not in splits):
+            yield ref.filtered(FilterReason.NOT_LISTED)
+        elif name not in files:
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_FILE)
+        elif has_masks:
+            yield ref._replace(annotations=MaskFile(name, files[name]).annotations)
+        else:
+            yield ref
+    for name in sorted(files.keys() - used):
+        path = join(pairing.annotations, name)
+        inner = below(path, input_path)
+        yield bad_entry(item.prefix + key_of(inner or name), path, MISSING)
+
+
+def _is_one(path: str, suffix: str) -> bool:
+    return path.endswith(suffix) and not any(part.startswith(".") for part in path.split("/"))
+
+
+def list_pairs(part: Part, parse: Callable[[bytes], Annotations] | None) -> Iterator[ImageRef]:
+    """Yields the references of a part, with what their annotation files say.
+
+    Args:
+      part: made by `split_pairs`.
+      parse: returns what a file says, or raises AnnotationFault; None for masks, which nobody reads yet.
+    """
+    values, packed = json.loads(part.detail)
+    pairing = Pairing(*values)
+    refs = decode_refs(packed.encode("latin-1"))
+    if parse is None or not pairing.annotations:
+        yield from refs
+        return
+
+    def read(ref: ImageRef) -> ImageRef:
+        if not ref.is_candidate:
+            return ref
+        name = pairing.annotation_of(below(ref.uri, pairing.images) or ref.uri)
+        try:
+            data = read_annotation_file(join(pairing.annotations, name))
+            if data is None:
+                raise AnnotationFault(NO_FILE)
+            return annotated(ref, parse(data))
+        except AnnotationFault as fault:
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{printable(name)}: {fault}")
+
+    yield from side_by_side(read, refs, pairing.annotations)
