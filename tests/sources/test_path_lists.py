@@ -77,10 +77,8 @@ def test_two_inputs_are_splits(tmp_path: Path) -> None:
         "train": 3,
         "val": 2,
     }
-    assert labels_by_key(tmp_path / "out") == said["train"] | said["val"] and made.dataset.labels == (
-        "0",
-        "1",
-    )
+    assert labels_by_key(tmp_path / "out") == said["train"] | said["val"]
+    assert made.dataset.labels == ("0", "1")
 
 
 def test_names_and_faults(tmp_path: Path) -> None:
