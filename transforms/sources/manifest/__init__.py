@@ -20,7 +20,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.class_folders import could_be_splits
 from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
-from shardwright.transforms.sources.image_files import inner_path, split_token
+from shardwright.transforms.sources.image_files import folder_of, inner_path, split_token
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
 from shardwright.transforms.sources.manifest import columns
 from shardwright.transforms.sources.manifest.columns import Table
@@ -332,7 +332,9 @@ def _split_file(
     table = load_table(file, settings)
     root, split = _root_of(table, file.path, settings), folder
     if table.kind == columns.LIST:
-        folder = key_prefix(root, file.path.rpartition("/")[0], settings.image_root).rstrip("/")
+        # Paths are keys; where a list names them below the folder of its split, that comes first.
+        above = settings.image_root.rstrip("/") or folder_of(file.path)
+        folder = key_prefix(root, above, "").rstrip("/")
         split = _list_split(file.path, settings, names)
     detail = json.dumps(
         {
