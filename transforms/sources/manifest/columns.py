@@ -170,7 +170,7 @@ def path_and_label(line: str) -> tuple[str, str]:
         path, _, label = line.partition("\t")
         return path.strip(), label.strip()
     for match in reversed([*re.finditer(r"\s+", line)]):
-        if claims_to_be_image(line[: match.start()]):
+        if is_image_name(line[: match.start()]):
             return line[: match.start()], line[match.end() :]
     path, _, label = line.rpartition(" ")
     return (path.strip(), label) if _STORED.match(line) or label.isdigit() else (line, "")
