@@ -8,14 +8,16 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 
-LEDGER_VERSION = 1
+LEDGER_VERSION = 2
+#: Version 1 did not have the sizes of sources; it is read as if they were not known.
+READABLE_VERSIONS = (1, LEDGER_VERSION)
 #: gzip level of the ledgers: checksums hardly compress, so more effort buys nothing.
 _LEVEL = 1
 #: Bytes of a ledger that are unpacked at once where its header alone is wanted.
@@ -45,6 +47,9 @@ class Entry(NamedTuple):
       boxes: of an annotated image, how many were written, clipped, vanished and dropped.
       digest: of all that decides the record besides the source's bytes and the recipe (`digests.ref_digest`).
       mask_sha256: hex digest of the bytes of its mask's file, empty when none was read.
+      source_width: width of a written image's source in pixels, upright; None where it is not known.
+      source_height: height of the same.
+      source_bytes: number of bytes of the same.
     """
 
     key: str
@@ -64,6 +69,21 @@ class Entry(NamedTuple):
     format: str = ""
     digest: str = ""
     mask_sha256: str = ""
+    source_width: int | None = None
+    source_height: int | None = None
+    source_bytes: int | None = None
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Entry:
+        """Reads what `as_json` wrote; fields that a later version may add are left out.
+
+        Raises:
+          TypeError: for anything else.
+        """
+        try:
+            return Entry(**value)
+        except TypeError:
+            return Entry(**{name: value[name] for name in Entry._fields if name in value})
 
     def as_json(self) -> dict[str, Any]:
         """Returns the entry without its empty fields; `key` and `outcome` always stand."""
@@ -107,6 +127,7 @@ class ShardResult:
       bad_boxes: of some images of which boxes were dropped, the key and why.
       recipe: digest of the settings and versions that decide the bytes of a record (`digests.recipe_digest`).
       crc32c: of the file, as storages write it; they know their objects by it.
+      sources: sizes of the written images' sources (`SourceSizes.state`); empty where they are not known.
       quarantine: the quarantined entries (not part of the header).
       reused: whether the shard was taken over from an earlier run (not part of the header).
       carried: whether it was taken over from a finished dataset, which was verified (not part of the header).
@@ -133,6 +154,7 @@ class ShardResult:
     bad_boxes: tuple[str, ...] = ()
     recipe: str = ""
     crc32c: str = ""
+    sources: Mapping[str, Any] = field(default_factory=dict)
     quarantine: tuple[Entry, ...] = ()
     reused: bool = False
     carried: bool = False
@@ -150,6 +172,9 @@ class ShardResult:
         for name in _OF_THE_RUN:
             del value[name]
         return {"ledger_version": LEDGER_VERSION, **value}
+
+
+_HEADER = frozenset(item.name for item in fields(ShardResult)) - set(_OF_THE_RUN)
 
 
 def tally(
@@ -197,9 +222,9 @@ def is_whole(data: bytes) -> bool:
 
 def _result_of(line: str | bytes) -> ShardResult:
     header = json.loads(line)
-    if header.pop("ledger_version") != LEDGER_VERSION:
+    if header.pop("ledger_version") not in READABLE_VERSIONS:
         raise ValueError("the shard ledger is of another version")
-    return ShardResult(**header)
+    return ShardResult(**{name: value for name, value in header.items() if name in _HEADER})
 
 
 def dump_ledger(result: ShardResult, entries: Iterable[Entry]) -> bytes:
@@ -223,7 +248,7 @@ def load_ledger(data: bytes) -> tuple[ShardResult, Iterator[Entry]]:
         result = _result_of(lines[0])
     except (OSError, EOFError, zlib.error, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
-    return result, (Entry(**json.loads(line)) for line in lines[1:])
+    return result, (Entry.from_json(json.loads(line)) for line in lines[1:])
 
 
 class OtherBuild(ValueError):

@@ -22,6 +22,7 @@ from shardwright.schemas.ledger import Books, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
+from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.schemas.statistics import Statistics
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory, unexpected_indexes, unexpected_shards
@@ -293,6 +294,7 @@ def _run(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> dict[s
         **job.run,
         "output": printable(job.output),
         "splits_from": str(forecast.splits_from),
+        "sources": _source_sizes(results).as_json(),
         "started": utc(job.started),
         "finished": utc(finished),
         "seconds": round(finished - job.started, 3),
@@ -300,6 +302,17 @@ def _run(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> dict[s
         "reused_shards": sum(result.reused for result in results),
         "machine": machine_facts(),
     }
+
+
+def _source_sizes(results: Iterable[ShardResult]) -> SourceSizes:
+    """Adds up how large the sources of all written images were; ledgers that do not say it add nothing."""
+    sizes = SourceSizes()
+    for result in results:
+        try:
+            sizes.merge(SourceSizes.from_state(result.sources))
+        except (KeyError, TypeError, ValueError, IndexError):  # a damaged header of an earlier build
+            continue
+    return sizes
 
 
 def _remove_stale(job: Job, result: Dataset, results: Iterable[ShardResult]) -> None:

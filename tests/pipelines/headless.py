@@ -57,6 +57,38 @@ CONTRASTS = """
 })()
 """
 
+#: Texts that end at an edge where nothing shows that they go on: neither an ellipsis nor a table's shadow.
+CUT_OFF = """
+(() => {
+  const hints = (style) => style.textOverflow === "ellipsis" || style.webkitLineClamp !== "none"
+    || (style.overflowX === "auto" && style.backgroundAttachment.includes("local"));
+  const cut = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
+    if (element.closest("script, style, .sr, .skip, thead")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(walker.currentNode);
+    for (const rect of range.getClientRects()) {
+      if (!rect.width || !rect.height) continue;
+      let hinted = false;
+      for (let e = element; e && e !== document.body; e = e.parentElement) {
+        const style = getComputedStyle(e), box = e.getBoundingClientRect();
+        if (style.overflowX === "visible" && style.overflowY === "visible") continue;
+        const over = rect.right > box.right + 1 || rect.left < box.left - 1
+          || rect.top > box.bottom - 1 || rect.bottom < box.top + 1;
+        if (over && hints(style)) { hinted = true; break; }
+        if (over) cut.push([e.className || e.tagName, walker.currentNode.data.slice(0, 60)]);
+      }
+      if (!hinted && (rect.right > document.documentElement.clientWidth + 1 || rect.left < -1))
+        cut.push(["page", walker.currentNode.data.slice(0, 60)]);
+    }
+  }
+  return cut;
+})()
+"""
+
 
 class Browser:
     """One tab of a browser, with all that it said and asked for."""

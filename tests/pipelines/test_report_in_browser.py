@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from headless import CHROMIUM, CONTRASTS, Browser
+from headless import CHROMIUM, CONTRASTS, CUT_OFF, Browser
 
 from shardwright.transforms.report.render import render
 
@@ -17,7 +17,7 @@ from report_samples import HOSTILE, made_up
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 
-_PHONE, _DESK = 360, 1200
+_SMALL_PHONE, _PHONE, _DESK = 360, 390, 1280
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,31 @@ def test_nothing_is_loaded_nothing_is_said_and_nothing_sticks_out(
     )
     assert broken == 0
     assert browser.run("document.images.length") > 50
+
+
+@pytest.mark.parametrize("width", [_SMALL_PHONE, _PHONE, 700, _DESK])
+def test_nothing_is_cut_off_without_a_hint(browser: Browser, page: str, width: int) -> None:
+    browser.open(page, width)
+    browser.run("for (const details of document.querySelectorAll('details')) details.open = true")
+    assert browser.run(CUT_OFF) == []
+    # The test does see what is cut off: without line breaks, much is.
+    browser.run("document.querySelectorAll('main *').forEach((e) => { e.style.whiteSpace = 'nowrap' })")
+    assert browser.run(CUT_OFF)
+
+
+@pytest.mark.parametrize("width", [_PHONE, 760, _DESK])
+def test_the_bands_fill_the_width(browser: Browser, page: str, width: int) -> None:
+    browser.open(page, width)
+    room, bands, end = browser.run(
+        "(() => { const box = (q) => document.querySelector(q).getBoundingClientRect();"
+        " const all = box('#flow figure'), bands = box('.flow svg'), ends = box('.flow ul');"
+        " return [all.width, bands.width, all.right - ends.right] })()"
+    )
+    assert abs(end) <= 1 and bands >= 0.25 * room
+    if width == _DESK:
+        assert bands >= 0.6 * room
+    letters = browser.run("parseFloat(getComputedStyle(document.querySelector('.flow b')).fontSize)")
+    assert letters >= 12
 
 
 def test_a_script_that_gets_in_does_not_run(browser: Browser, tmp_path: Path, page: str) -> None:

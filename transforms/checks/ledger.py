@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import LEDGER_VERSION
+from shardwright.schemas.ledger import READABLE_VERSIONS
 from shardwright.transforms.checks.contract import Problem
 from shardwright.transforms.checks.record import CheckedRecord
 from shardwright.transforms.records.framing import FRAME_BYTES, Record
@@ -41,7 +41,7 @@ class LedgerCheck:
         self._entry: dict[str, Any] | None = None
         self._fault = ""
         header = self._next_line()
-        if header is not None and header.get("ledger_version") != LEDGER_VERSION:
+        if header is not None and header.get("ledger_version") not in READABLE_VERSIONS:
             self._give_up("it is of another version")
         elif header is not None and header.get("sha256") != sha256:
             self._give_up("it is that of another shard: its sha256 is not the one of dataset.json")

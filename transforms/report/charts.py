@@ -181,8 +181,16 @@ def class_curve(counts: Sequence[int]) -> Chart:
     )
 
 
-def size_scatter(sizes: Sequence[tuple[int, int]]) -> Chart:
-    """Draws width and height of some pictures, each as a point."""
+def size_scatter(
+    sizes: Sequence[tuple[int, int]], title: str = "Width and height", name: str = "sizes"
+) -> Chart:
+    """Draws width and height of some pictures, each as a point.
+
+    Args:
+      sizes: of the pictures.
+      title: of the chart.
+      name: tells the chart from others.
+    """
     sizes = sizes[:_MAX_POINTS]
     number: dict[tuple[int, int], int] = {}
     for size in sizes:
@@ -203,12 +211,16 @@ def size_scatter(sizes: Sequence[tuple[int, int]]) -> Chart:
 
     common = sorted(number.items(), key=lambda item: (-item[1], item[0]))
     (width, height), most = common[0]
+    summary = (
+        f"All {len(sizes):,} sampled pictures are {width} × {height}."
+        if len(number) == 1
+        else f"{len(sizes):,} sampled pictures have {len(number):,} sizes; the most frequent is "
+        f"{width} × {height} ({most:,} of them). Larger dots stand for more pictures."
+    )
     return Chart(
-        "Width and height",
-        f"{len(sizes):,} sampled pictures have {len(number):,} sizes; the most frequent is "
-        f"{width} × {height} ({most:,} of them). Larger dots stand for more pictures; "
-        "the line is where both sides are equal.",
-        _draw("sizes", plot),
+        title,
+        f"{summary} The line is where both sides are equal.",
+        _draw(name, plot),
         ("width × height", "pictures"),
         tuple((f"{w} × {h}", f"{count:,}") for (w, h), count in common[:_TABLE_ROWS]),
     )

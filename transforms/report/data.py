@@ -40,6 +40,14 @@ class RecordAt(NamedTuple):
     offset: int
 
 
+class Facts(NamedTuple):
+    """Width, height and number of bytes of one picture."""
+
+    width: int
+    height: int
+    bytes: int
+
+
 class Sample(NamedTuple):
     """A record that is shown.
 
@@ -49,6 +57,7 @@ class Sample(NamedTuple):
       label: its class, several joined by `LABEL_SEPARATOR`.
       key: the image's key.
       picture: drawn small; None if nobody has looked.
+      original: size of the picture that it was made from; None where it is not known.
     """
 
     at: RecordAt
@@ -56,14 +65,19 @@ class Sample(NamedTuple):
     label: str
     key: str
     picture: Thumbnail | None = None
+    original: Facts | None = None
 
 
-class Facts(NamedTuple):
-    """Width, height and bytes of one stored picture."""
+class Input(NamedTuple):
+    """What was converted.
 
-    width: int
-    height: int
-    bytes: int
+    Attributes:
+      path: as it was named.
+      taken_for: the kind of source, such as `class folders`; empty where it is not known.
+    """
+
+    path: str
+    taken_for: str = ""
 
 
 class ClassSheet(NamedTuple):
@@ -188,6 +202,10 @@ class ReportData:
       statistics: `statistics.json`; None if there is none.
       sheets: pictures of some classes.
       sampled: sizes of the pictures that were read for this page.
+      originals: sizes of what these pictures were made from, as far as they are known.
+      inputs: what was converted.
+      splits_from: `source` or `hash` or `both`: what decided the splits; empty where it is not known.
+      sources: sizes of all originals, as `run.json` adds them up; empty where they are not known.
       quarantine: some of the images left out for a fault.
       drift: what `diff` said of the previous dataset; None without one.
       of_version: which version of a dataset it is; None for a dataset without versions.
@@ -211,6 +229,10 @@ class ReportData:
     statistics: Mapping[str, Any] | None = None
     sheets: tuple[ClassSheet, ...] = ()
     sampled: tuple[Facts, ...] = ()
+    originals: tuple[Facts, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    splits_from: str = ""
+    sources: Mapping[str, Any] = field(default_factory=dict)
     quarantine: tuple[Quarantined, ...] = ()
     drift: Mapping[str, Any] | None = None
     of_version: OfVersion | None = None

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 #: Bands of one outcome that are drawn; the smallest are drawn as one.
 _MAX_BANDS = 7
-_BAR = 14
-_TOP = 34
-_SLOT, _TALL = 40, 220
-_THIN = 2.0
+#: Pixels that a band's two lines of text need, the height of all bars together, and that of the thinnest bar.
+_SLOT, _TALL, _THIN = 44, 220, 2.0
+#: Width of the drawing in its own units; the page stretches it to the width that there is.
+BANDS_WIDTH = 100
 
 
 class Node(NamedTuple):
@@ -32,42 +32,32 @@ class Band(NamedTuple):
 
     Attributes:
       node: what it stands for.
-      path: of the band, in SVG.
-      y: where its end begins.
-      height: of its end.
-      label_y: the base line of its name.
+      path: the band in SVG, `BANDS_WIDTH` wide.
+      slot: pixels of height for its end and its text.
+      height: pixels of height of its end, which is in the middle of the slot.
     """
 
     node: Node
     path: str
-    y: float
+    slot: float
     height: float
-    label_y: float
 
 
 class Flow(NamedTuple):
-    """A drawing.
+    """A drawing: a bar on the left, bands, and bars with texts on the right.
+
+    The heights are pixels, so that texts are never scaled; the bands take the width that is left.
 
     Attributes:
-      width: of the drawing.
       height: of the drawing.
-      bar: width of the bars.
       top: where the bar on the left begins.
-      source_height: of the bar on the left.
-      end_x: where the bars on the right begin.
-      label_x: where the names begin.
-      label_letters: that fit in a name.
+      source_height: height of the bar on the left.
       bands: from top to bottom.
     """
 
-    width: int
     height: float
-    bar: int
     top: float
     source_height: float
-    end_x: float
-    label_x: float
-    label_letters: int
     bands: tuple[Band, ...]
 
 
@@ -98,36 +88,28 @@ def flow_nodes(ledger: Mapping[str, Any], order: Sequence[str] = ()) -> list[Nod
     return nodes
 
 
-def draw_flow(nodes: Sequence[Node], width: int) -> Flow | None:
-    """Lays the bands out for a drawing of some width; None if nothing was listed.
+def draw_flow(nodes: Sequence[Node]) -> Flow | None:
+    """Lays the bands out; None if nothing was listed.
 
-    Every band can be seen, however few files it stands for: bars are at least 2 units high.
+    Every band can be seen, however few files it stands for: bars are at least 2 pixels high.
     """
     total = sum(node.files for node in nodes)
     if not total:
         return None
-    narrow = width < 500
-    end_x = width * (0.34 if narrow else 0.52)
     heights = [max(_THIN, _TALL * node.files / total) for node in nodes]
     source_height = sum(heights)
     slots = [max(_SLOT, height + 10) for height in heights]
     height = sum(slots)
-    top = _TOP + max(0.0, (height - source_height) / 2)
-    bands, left, right = [], top, float(_TOP)
-    for node, thickness, slot in zip(nodes, heights, slots):
-        y = right + (slot - thickness) / 2
-        middle = (_BAR + end_x) / 2
+    top = (height - source_height) / 2
+    bands, left, slot_top, middle = [], top, 0.0, BANDS_WIDTH // 2
+    for node, thickness, slot in zip(nodes, heights, slots, strict=True):
+        right = slot_top + (slot - thickness) / 2
         path = (
-            f"M{_BAR} {left:.1f}C{middle:.1f} {left:.1f} {middle:.1f} {y:.1f} {end_x:.1f} {y:.1f}"
-            f"V{y + thickness:.1f}C{middle:.1f} {y + thickness:.1f} {middle:.1f} {left + thickness:.1f} "
-            f"{_BAR} {left + thickness:.1f}Z"
+            f"M0 {left:.1f}C{middle} {left:.1f} {middle} {right:.1f} {BANDS_WIDTH} {right:.1f}"
+            f"V{right + thickness:.1f}C{middle} {right + thickness:.1f} {middle} {left + thickness:.1f} "
+            f"0 {left + thickness:.1f}Z"
         )
-        bands.append(Band(node, path, round(y, 1), round(thickness, 1), round(right + slot / 2, 1)))
+        bands.append(Band(node, path, round(slot, 1), round(thickness, 1)))
         left += thickness
-        right += slot
-    label_x = end_x + _BAR + 10
-    letters = int((width - label_x) / 8.6)
-    return Flow(
-        width, round(_TOP + height + 4, 1), _BAR, round(top, 1), round(source_height, 1), round(end_x, 1),
-        round(label_x, 1), letters, tuple(bands),
-    )  # fmt: skip
+        slot_top += slot
+    return Flow(round(height, 1), round(top, 1), round(source_height, 1), tuple(bands))

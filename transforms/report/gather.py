@@ -15,13 +15,14 @@ from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,
     REPORT_HTML,
+    RUN_JSON,
     STATISTICS_JSON,
     Dataset,
     is_about,
 )
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plan import settings_json
+from shardwright.schemas.plan import SplitsFrom, settings_json
 from shardwright.schemas.version import (
     DIFF_JSON,
     INDEX_HTML,
@@ -37,6 +38,7 @@ from shardwright.transforms.records.sample import read_lazily
 from shardwright.transforms.report.data import (
     ClassSheet,
     Facts,
+    Input,
     OfVersion,
     Quarantined,
     RecordAt,
@@ -148,6 +150,7 @@ def _gather(
     sheets = choose_sheets(directory, dataset)
     contract = contract_of_plan(dataset.features, dataset.first_label, dataset.plan)
     seen = read_thumbnails([*_places(sheets), *(checked.places() if checked else ())], contract)
+    run = _stored(directory, RUN_JSON, left_out, "what was converted is not known") or {}
     quarantine: Sequence[Quarantined] = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
     return ReportData(
         name=dataset.name,
@@ -170,6 +173,10 @@ def _gather(
         statistics=statistics,
         sheets=_drawn(sheets, seen),
         sampled=_facts(sheets, seen),
+        originals=_originals(sheets),
+        inputs=_inputs(run),
+        splits_from=next((kind for kind in SplitsFrom if kind == run.get("splits_from")), ""),
+        sources=as_mapping(run.get("sources")),
         quarantine=with_pictures(quarantine, directory),
         drift=drift,
         left_out=tuple(left_out),
@@ -237,8 +244,17 @@ def _foreign_samples(files: Sequence[str]) -> tuple[tuple[Sample, ...], tuple[Fa
     return samples, tuple(facts for _, (_, facts) in looked if facts), contract
 
 
-def _stored(directory: str, name: str, left_out: list[str]) -> Document | None:
-    """Reads a JSON document of a dataset, if it is there."""
+def _stored(
+    directory: str, name: str, left_out: list[str], then: str = "validate again to write it anew"
+) -> Document | None:
+    """Reads a JSON document of a dataset, if it is there.
+
+    Args:
+      directory: of the dataset.
+      name: of the document.
+      left_out: takes a sentence if it cannot be read.
+      then: what that means, or what to do about it.
+    """
     try:
         path = _path_of(directory, name)
         if not path:
@@ -250,7 +266,7 @@ def _stored(directory: str, name: str, left_out: list[str]) -> Document | None:
     except (OSError, EngineError, ValueError, RecursionError):
         value = None
     if not isinstance(value, Mapping):
-        left_out.append(f"{name} cannot be read; validate again to write it anew.")
+        left_out.append(f"{name} cannot be read; {then}.")
         return None
     return value
 
@@ -290,6 +306,20 @@ def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple
         if samples:
             drawn.append(sheet._replace(samples=tuple(samples)))
     return tuple(drawn)
+
+
+def _inputs(run: Document) -> tuple[Input, ...]:
+    """Returns what `run.json` says was converted."""
+    paths, kinds = run.get("input"), run.get("taken_for")
+    if not isinstance(paths, list):
+        return ()
+    kinds = kinds if isinstance(kinds, list) and len(kinds) == len(paths) else [""] * len(paths)
+    return tuple(Input(str(path), str(kind)) for path, kind in zip(paths, kinds, strict=True))
+
+
+def _originals(sheets: Sequence[ClassSheet]) -> tuple[Facts, ...]:
+    samples = {sample.at: sample for sheet in sheets for sample in sheet.samples}
+    return tuple(sample.original for sample in samples.values() if sample.original)
 
 
 def _facts(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[Facts, ...]:

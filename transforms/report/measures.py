@@ -11,6 +11,8 @@ from shardwright.transforms.report.data import ReportData
 
 #: Greater numbers, and those that are none, are not drawn.
 _MOST = 1e18
+#: Columns of `spread_rows` after the first.
+SPREAD_HEADS = ("least", "median", "mean", "greatest", "deviation")
 #: Splits whose channels are listed.
 _MAX_SPLITS = 12
 
@@ -20,8 +22,12 @@ Document = Mapping[str, Any]
 def size_charts(data: ReportData) -> list[Chart]:
     """Draws sizes and bytes of the pictures: of all where they were measured, else of the sampled ones."""
     charts = []
+    if data.originals:
+        originals = [(facts.width, facts.height) for facts in data.originals]
+        charts.append(size_scatter(originals, "Width and height of the originals", "originals"))
     if data.sampled:
-        charts.append(size_scatter([(facts.width, facts.height) for facts in data.sampled]))
+        title = "Width and height as stored" if data.originals else "Width and height"
+        charts.append(size_scatter([(facts.width, facts.height) for facts in data.sampled], title))
     measured = all_pictures(data.statistics)
     asked = (
         ("bytes", "Bytes of a picture", "bytes", True),
@@ -62,6 +68,48 @@ def look_charts(data: ReportData) -> list[Chart]:
     return charts
 
 
+class ComparedSizes(NamedTuple):
+    """A measure of the originals beside that of the stored pictures, in words."""
+
+    what: str
+    original: str
+    stored: str
+
+
+def compared_sizes(data: ReportData) -> list[ComparedSizes]:
+    """Returns how large the originals were and how large the stored pictures are; nothing if not known."""
+    measured = all_pictures(data.statistics)
+    rows = []
+    for name, title in (("width", "width, pixels"), ("height", "height, pixels"), ("bytes", "bytes")):
+        original = _range(name, as_mapping(data.sources.get(name)))
+        stored = _range(name, as_mapping(measured.get(name)))
+        if not stored and data.sampled:
+            values = [getattr(facts, name) for facts in data.sampled]
+            sample = {"min": min(values), "max": max(values), "mean": sum(values) / len(values)}
+            stored = f"{_range(name, sample)} (of {len(values):,} sampled)"
+        if original:
+            rows.append(ComparedSizes(title, original, stored or "not measured"))
+    total = as_mapping(data.sources.get("bytes")).get("sum")
+    if rows and isinstance(total, int) and 0 <= total < _MOST:
+        rows.append(ComparedSizes("all together", format_size(total), f"{format_size(data.bytes)} of shards"))
+    return rows
+
+
+def measured_originals(data: ReportData) -> int:
+    """Returns of how many written images the size of the original is known."""
+    images = data.sources.get("images")
+    return images if isinstance(images, int) else 0
+
+
+def _range(name: str, spread: Document) -> str:
+    """Returns least, greatest and mean in words; empty where they are not known."""
+    values = _numbers([spread.get(key) for key in ("min", "max", "mean")])
+    if not values:
+        return ""
+    low, high, mean = (_figure(name, value) for value in values)
+    return low if low == high else f"{low} to {high}, mean {mean}"
+
+
 def spread_rows(data: ReportData) -> list[tuple[str, ...]]:
     """Returns least, median, mean and greatest of what was measured of all pictures, in words."""
     measured = all_pictures(data.statistics)
@@ -84,6 +132,8 @@ def spread_rows(data: ReportData) -> list[tuple[str, ...]]:
 def _figure(title: str, value: Any) -> str:
     if title == "bytes":
         return format_size(value)
+    if title in ("width", "height"):
+        return f"{value:,.0f}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 

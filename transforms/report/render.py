@@ -12,10 +12,13 @@ from shardwright.transforms.report.drift_view import drift_view
 from shardwright.transforms.report.flow import draw_flow, flow_nodes
 from shardwright.transforms.report.meanings import MEANINGS
 from shardwright.transforms.report.measures import (
+    SPREAD_HEADS,
     all_pictures,
     best_channels,
     channel_rows,
+    compared_sizes,
     look_charts,
+    measured_originals,
     size_charts,
     spread_rows,
 )
@@ -28,10 +31,13 @@ from shardwright.transforms.report.view import (
     code_groups,
     percent,
     reduced,
+    settings_in_effect,
+    split_text,
 )
 
-_WIDE, _NARROW = 900, 330
 _MAX_SPLITS = 40
+#: Inputs that are named, and classes that the sentences about the splits name.
+_MAX_INPUTS, _NAMED = 12, 3
 #: Settings that are not shown, for they say nothing.
 _NOTHING: tuple[object, ...] = ("", None, (), [], {})
 _DEPTHS = {
@@ -70,12 +76,14 @@ def _render(data: ReportData, amount: Amount) -> str:
         "meanings": _Meanings(MEANINGS),
         "nodes": nodes,
         "listed": listed,
-        "wide": draw_flow(nodes, _WIDE),
-        "narrow": draw_flow(nodes, _NARROW),
+        "bands": draw_flow(nodes),
         "splits": list(data.splits.items())[:_MAX_SPLITS],
         "classes": class_tables(data, amount),
         "balance": (balance := data.balance),
         "uneven": balance.uneven[: amount.classes // 10],
+        "lacking": [item for item in balance.missing if len(item.names) > _NAMED][:_MAX_SPLITS],
+        "split_text": split_text(data),
+        "most_inputs": _MAX_INPUTS,
         "all_classes": len({sheet.label for sheet in data.sheets}) >= len(data.labels),
         "pair_groups": [
             (code, list(found))
@@ -84,7 +92,10 @@ def _render(data: ReportData, amount: Amount) -> str:
         "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
         "quarantine_pictures": [item for item in data.quarantine if item.picture],
         "measured": bool(all_pictures(data.statistics)),
+        "compared": compared_sizes(data),
+        "originals": measured_originals(data),
         "spreads": spread_rows(data),
+        "spread_heads": SPREAD_HEADS,
         "size_charts": size_charts(data),
         "channels": (channels := channel_rows(data.statistics)),
         "best": best_channels(channels),
@@ -94,7 +105,9 @@ def _render(data: ReportData, amount: Amount) -> str:
         if data.of_version
         else None,
         "settings": [
-            (name, _setting(value)) for name, value in data.settings.items() if value not in _NOTHING
+            (name, _setting(value))
+            for name, value in settings_in_effect(data).items()
+            if value not in _NOTHING
         ],
         "formats": _formats(data),
         "sections": _sections(data, drift is not None, bool(nodes)),

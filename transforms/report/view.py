@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
+from shardwright.schemas.plan import SplitsFrom
 from shardwright.transforms.report.charts import (
     Chart,
     class_curve,
@@ -162,6 +164,54 @@ def reduced(data: ReportData, amount: Amount) -> ReportData:
         sheets=tuple(sheet for sheet in sheets if sheet.samples),
         quarantine=tuple(quarantine[: max(20, int(len(quarantine) * amount.pictures))]),
     )
+
+
+def split_text(data: ReportData) -> str:
+    """Returns what decided the splits: the source, or the settings; empty where there are none."""
+    own = ", ".join(data.splits)
+    said = str(data.settings.get("splits") or "")
+    shares = _shares(said)
+    if not data.fingerprint or not own:
+        return ""
+    pattern, seed = data.settings.get("split_by"), data.settings.get("seed", 0)
+    drawn = (
+        f"{shares}, by a hash of {f'the part of the key that {pattern} matches' if pattern else 'the key'}"
+    )
+    drawn += f" (seed {seed})"
+    if data.splits_from == SplitsFrom.HASH:
+        return drawn
+    if data.splits_from == SplitsFrom.BOTH:
+        return f"{own}: named by the source where it does so; of all other images {drawn}"
+    named = {part.partition("=")[0].strip() for part in said.split(",")}
+    # Datasets that do not say it: a split that the settings do not name is one of the source's.
+    if data.splits_from == SplitsFrom.SOURCE or not data.splits.keys() <= named:
+        return f"{own}, as the source names them"
+    return drawn
+
+
+def _shares(splits: str) -> str:
+    """Returns `train=3/5,test=2/5`, as `dataset.json` stores it, for people: `train 60%, test 40%`."""
+    shares = []
+    for part in splits.split(","):
+        name, _, share = part.partition("=")
+        try:
+            shares.append(f"{name.strip()} {100 * float(Fraction(share.strip())):.4g}%")
+        except (ValueError, ZeroDivisionError, OverflowError):
+            return splits
+    return ", ".join(shares)
+
+
+def settings_in_effect(data: ReportData) -> dict[str, Any]:
+    """Returns the settings without those that had no effect, because the source or another one decided."""
+    settings = dict(data.settings)
+    if split_text(data).endswith("as the source names them"):
+        settings.pop("splits", None)
+        settings.pop("split_by", None)
+    if settings.get("splits"):
+        settings["splits"] = _shares(str(settings["splits"]))
+    if settings.get("shards"):
+        settings.pop("shard_size", None)
+    return settings
 
 
 def percent(part: int, total: int) -> str:

@@ -14,6 +14,7 @@ from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.annotate import annotate, read_mask
+from shardwright.transforms.images.boxes import upright_size
 from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.decode import no_image
 from shardwright.transforms.images.read import check_sha256, read_image
@@ -190,6 +191,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             mask_sha256=read.mask_sha256,
         )
         return Converted(entry, source_bytes=len(read.data))
+    width, height = upright_size(image.frame)
     entry = Entry(
         key=ref.key,
         outcome=Outcome.WRITTEN,
@@ -202,6 +204,9 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
         boxes=annotated.counts,
         message=annotated.message,
         mask_sha256=read.mask_sha256,
+        source_width=width,
+        source_height=height,
+        source_bytes=len(read.data),
     )
     return Converted(entry, example, len(read.data), image.decode_seconds)
 

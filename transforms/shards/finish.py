@@ -14,6 +14,7 @@ from typing import NamedTuple
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.ledger import Entry, ShardResult, dump_index, dump_ledger, tally
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.transforms import storage
 
 #: Images of which a shard tells why boxes were dropped.
@@ -102,6 +103,7 @@ def result_of(place: ShardPlace, entries: Sequence[Entry]) -> ShardResult:
         animated=sum(entry.animated for entry in entries),
         boxes=dict(sorted(boxes.items())),
         formats=dict(sorted(Counter(entry.format for entry in entries if entry.format).items())),
+        sources=SourceSizes.of_entries(entries).state(),
         bad_boxes=tuple(islice(_told(entries), _SHOWN)),
         quarantine=tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED),
     )

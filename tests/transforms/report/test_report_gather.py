@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
+from conftest import PHOTOS
+from PIL import Image, ImageOps
 
 from shardwright.schemas.dataset import Dataset
 from shardwright.transforms.report import quarantine as quarantine_module
-from shardwright.transforms.report.data import Quarantined
+from shardwright.transforms.report.data import Quarantined, ReportData
 from shardwright.transforms.report.gather import gather, gather_files
+from shardwright.transforms.report.measures import compared_sizes
 from shardwright.transforms.report.quarantine import read_quarantine, with_pictures
 from shardwright.transforms.report.render import render
 from shardwright.transforms.report.samples import choose_sheets, shown_classes
+from shardwright.transforms.report.view import settings_in_effect, split_text
 
 
 @pytest.fixture
@@ -273,3 +276,77 @@ def test_a_very_long_quarantine_is_read_at_its_beginning(tmp_path: Path) -> None
     found = read_quarantine(str(tmp_path))
     assert len(found) == 120
     assert {item.reason for item in found} == {"R0", "R1", "R2"}
+
+
+def test_inputs_sizes_of_originals_and_what_decided_the_splits_are_shown(sound_dataset: Path) -> None:
+    data = gather(str(sound_dataset))
+    assert [item.path for item in data.inputs] == [str(PHOTOS)] and data.inputs[0].taken_for
+    assert data.splits_from == "hash"
+    assert split_text(data) == "train 60%, validation 20%, test 20%, by a hash of the key (seed 0)"
+    pictures = [path for path in PHOTOS.rglob("*.*") if path.is_file()]
+    sizes = [ImageOps.exif_transpose(Image.open(path)).size for path in pictures]
+    widths = [width for width, _ in sizes]
+    assert data.sources["images"] == len(pictures)
+    assert (data.sources["width"]["min"], data.sources["width"]["max"]) == (min(widths), max(widths))
+    assert data.sources["bytes"]["sum"] == sum(path.stat().st_size for path in pictures)
+    for sheet in data.sheets:
+        for sample in sheet.samples:
+            path = PHOTOS / sample.key
+            with Image.open(path) as image:
+                width, height = ImageOps.exif_transpose(image).size
+            assert sample.original == (width, height, path.stat().st_size)
+    rows = {row.what: row for row in compared_sizes(data)}
+    assert rows["width, pixels"].original.startswith(f"{min(widths)} to {max(widths)}, mean ")
+    assert rows["width, pixels"].stored.startswith("64 (of ")
+    page = render(data)
+    assert str(PHOTOS) in page and "Originals and stored pictures" in page
+
+
+def test_a_dataset_of_an_older_version_says_nothing_of_originals(copied: Path) -> None:
+    def change(run: dict[str, Any]) -> None:
+        for name in ("sources", "splits_from", "taken_for"):
+            del run[name]
+
+    _change(copied / "run.json", change)
+    data = gather(str(copied))
+    assert data.splits_from == "" and data.sources == {} and not data.left_out
+    assert compared_sizes(data) == [] and "Originals and stored pictures" not in render(data)
+    assert [item.path for item in data.inputs] == [str(PHOTOS)]
+    (copied / "run.json").unlink()
+    assert gather(str(copied)).inputs == ()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "[", "3", '{"input": 3, "sources": [1], "splits_from": ["x"]}',
+        '{"input": [{}], "taken_for": [1, 2], "sources": {"images": "x", "bytes": {"sum": -1, "min": "a"}}}',
+        '{"sources": {"images": 1e999, "width": {"min": NaN, "max": 1, "mean": 2}, "bytes": {"sum": 9e999}}}',
+        '{"sources": {"images": 3, "width": {"min": 1, "max": 9, "mean": []}, "bytes": {"sum": true}}}',
+    ],
+)  # fmt: skip
+def test_a_damaged_run_json_does_no_harm(copied: Path, damaged: str) -> None:
+    (copied / "run.json").write_text(damaged)
+    page = render(gather(str(copied)))
+    assert "Splits and classes" in page
+
+
+def test_settings_that_had_no_effect_are_not_shown() -> None:
+    def settings_of(splits_from: str, *splits: str, **settings: str) -> tuple[str, set[str]]:
+        given = {"splits": "train=0.9,test=0.1", "split_by": "p", "seed": 3, "shard_size": 9, **settings}
+        data = ReportData(
+            "d", fingerprint="f", splits=dict.fromkeys(splits, (1, 1, 1)), splits_from=splits_from,
+            settings=given,
+        )  # fmt: skip
+        return split_text(data), set(settings_in_effect(data))
+
+    text, shown = settings_of("source", "train", "validation", shards="4")
+    assert text == "train, validation, as the source names them" and shown == {"seed", "shards"}
+    text, shown = settings_of("hash", "train", "test")
+    assert text == "train 90%, test 10%, by a hash of the part of the key that p matches (seed 3)"
+    assert shown == {"splits", "split_by", "seed", "shard_size"}
+    text, _ = settings_of("both", "train", "test", "extra")
+    assert text.startswith("train, test, extra: named by the source where it does so; of all other images")
+    # Datasets of older versions do not say it: the names do.
+    assert settings_of("", "train", "extra")[0] == "train, extra, as the source names them"
+    assert settings_of("", "train", "test")[0].startswith("train 90%, test 10%, by a hash")

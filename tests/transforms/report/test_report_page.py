@@ -64,6 +64,8 @@ _KNOWN = frozenset(
         "bdi",
         "figure",
         "i",
+        "b",
+        "small",
         "figcaption",
         "svg",
         "g",
@@ -83,7 +85,7 @@ _KNOWN = frozenset(
 _KNOWN_ATTRIBUTES = re.compile(
     r"(lang|charset|content|name|id|class|style|href|role|tabindex|scope|src|alt|width|height|loading|hidden|open"
     r"|type|autocomplete|value|checked|http-equiv|viewbox|focusable|xmlns|d|x|y|rx|x1|y1|x2|y2|transform|clip-path"
-    r"|font-weight|aria-(hidden|label|labelledby)|data-(severity|code|copy))\Z"
+    r"|font-weight|aria-(hidden|label|labelledby)|data-(severity|code|copy|label)|preserveaspectratio)\Z"
 )
 
 

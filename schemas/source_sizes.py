@@ -1,0 +1,69 @@
+"""How large the sources of the written images were: sums that can be added in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shardwright.schemas.ledger import Entry
+from shardwright.schemas.sketches import Extent
+
+_MEASURES = ("width", "height", "bytes")
+
+
+class SourceSizes:
+    """Least, greatest and mean width, height and number of bytes of some sources.
+
+    Attributes:
+      extents: width, height and bytes -> what is known of them.
+    """
+
+    def __init__(self) -> None:
+        self.extents = {name: Extent() for name in _MEASURES}
+
+    @staticmethod
+    def of_entries(entries: Iterable[Entry]) -> SourceSizes:
+        """Adds up what a shard's ledger says of its written images, as far as it says anything."""
+        sizes = SourceSizes()
+        for entry in entries:
+            found = (entry.source_width, entry.source_height, entry.source_bytes)
+            if all(isinstance(value, int) for value in found):
+                for extent, value in zip(sizes.extents.values(), found):
+                    extent.add(value or 0)
+        return sizes
+
+    @property
+    def images(self) -> int:
+        """Number of images whose source was measured."""
+        return self.extents["bytes"].count
+
+    def merge(self, other: SourceSizes) -> SourceSizes:
+        """Adds what another has; returns itself."""
+        for name, extent in self.extents.items():
+            extent.merge(other.extents[name])
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Returns all of it as a ledger stores it; nothing where nothing was measured."""
+        return {name: extent.state() for name, extent in self.extents.items()} if self.images else {}
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> SourceSizes:
+        """Makes one from what `state` returned.
+
+        Raises:
+          KeyError, TypeError, ValueError or IndexError: for anything else.
+        """
+        sizes = SourceSizes()
+        if state:
+            sizes.extents = {name: Extent.from_state(state[name]) for name in _MEASURES}
+        return sizes
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what `run.json` says: number of images, and what each measure adds up to."""
+        measured = {
+            name: {**extent.as_json(), "sum": int(extent.sum)}
+            for name, extent in self.extents.items()
+            if extent.count
+        }
+        return {"images": self.images, **measured}

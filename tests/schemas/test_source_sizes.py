@@ -1,0 +1,59 @@
+"""How large sources were: the same sums in whatever order shards are added; old ledgers say nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+from shardwright.schemas.ledger import Entry, dump_ledger, ledger_header, load_ledger
+from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.transforms.shards.finish import ShardPlace, result_of
+
+
+def entry(number: int) -> Entry:
+    return Entry(
+        f"{number}.jpg", "written", source_width=100 + number, source_height=50, source_bytes=1_000 * number
+    )
+
+
+def test_shards_add_up_to_the_same_in_any_order() -> None:
+    entries = [entry(number) for number in range(1, 11)]
+    whole = SourceSizes.of_entries([*entries, Entry("bad.jpg", "quarantined")])
+    parts = [SourceSizes.of_entries(entries[at : at + 3]) for at in (6, 0, 9, 3)]
+    merged = SourceSizes()
+    for part in parts:
+        merged.merge(SourceSizes.from_state(json.loads(json.dumps(part.state()))))
+    assert merged.state() == whole.state()
+    said = whole.as_json()
+    assert said["images"] == 10
+    assert (said["width"]["min"], said["width"]["max"], said["width"]["mean"]) == (101, 110, 105.5)
+    assert said["bytes"]["sum"] == 55_000 and said["height"]["std"] == 0
+
+
+def test_nothing_measured_is_said_as_such() -> None:
+    sizes = SourceSizes.of_entries([Entry("a", "written")])
+    assert sizes.state() == {} and sizes.as_json() == {"images": 0}
+    assert SourceSizes.from_state({}).images == 0
+
+
+def test_a_ledger_of_version_1_is_read_and_says_nothing_of_sizes(tmp_path: Path) -> None:
+    place = ShardPlace("train", 0, 1)
+    data = gzip.decompress(dump_ledger(result_of(place, [entry(1)]), [entry(1)])).decode()
+    header, line = map(json.loads, data.splitlines())
+    assert header["ledger_version"] == 2
+    header["ledger_version"] = 1
+    del header["sources"]
+    line = {name: value for name, value in line.items() if not name.startswith("source_")}
+    old = gzip.compress(f"{json.dumps(header)}\n{json.dumps(line)}\n".encode())
+    result, entries = load_ledger(old)
+    assert ledger_header(old) == result and result.sources == {}
+    assert next(entries) == entry(1)._replace(source_width=None, source_height=None, source_bytes=None)
+
+
+def test_fields_that_a_later_version_may_add_do_no_harm() -> None:
+    result = result_of(ShardPlace("train", 0, 1), [entry(1)])
+    header, line = map(json.loads, gzip.decompress(dump_ledger(result, [entry(1)])).decode().splitlines())
+    later = "\n".join(json.dumps({**document, "later": 1}) for document in (header, line))
+    read, entries = load_ledger(gzip.compress(f"{later}\n".encode()))
+    assert read == ledger_header(dump_ledger(result, [entry(1)])) and next(entries) == entry(1)
