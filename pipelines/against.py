@@ -27,7 +27,7 @@ from shardwright.transforms.sources.source import Input
 from shardwright.transforms.sources.spool import Spool
 
 #: Settings of `convert` that say how a source is listed and that may be given (anew) beside `--against`.
-LISTING = ("source", "image_root", "mask_dir", "keep_labels", "rename_labels")
+LISTING = ("source", "image_root", "mask_dir", "keep_labels", "rename_labels", "folders")
 #: Those of them that a dataset does not store, for they are places; its `run.json` says that there were some.
 UNSTORED = ("image_root", "mask_dir", "keep_labels")
 

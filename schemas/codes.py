@@ -36,6 +36,7 @@ class FilterReason(StrEnum):
     NESTED_ARCHIVE = "nested_archive"
     LABEL_NOT_KEPT = "label_not_kept"
     NOT_LISTED = "not_listed"  # in none of the source's own lists of images
+    OUTSIDE_SPLITS = "outside_splits"  # beside the split folders, with `--folders splits`
 
 
 class Stage(StrEnum):

@@ -41,6 +41,8 @@ SOURCES: Mapping[str, str] = {
     "class_folders": "a folder with one sub-folder per class",
 }
 COMPRESSIONS = ("none", "gzip", "zlib")
+#: What the folders at the top of an input may be said to mean.
+FOLDERS = ("auto", "classes", "splits", "ignore")
 SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz", "zlib": ".tfrecord.zlib"}
 
 
@@ -158,6 +160,13 @@ class ConvertSettings:
         "how many folders make a class name: 1, or 2 for animals/cat, 3, ..., all, or last for the innermost",
         check=units.parse_label_depth,
         metavar="N|all|last",
+    )
+    folders: str = _setting(
+        "auto",
+        "what the folders at the top are: classes; splits (those named train, validation, test, ..., with or "
+        "without class folders inside; the rest is left out); ignore (they say nothing of the images); auto "
+        "looks, and fails if they could be either",
+        choices=FOLDERS,
     )
     unlabelled: str = _setting(
         "quarantine",
@@ -357,6 +366,11 @@ class ConvertSettings:
             raise UsageError(
                 f"--label_depth {self.label_depth} makes class names of folders and --label_regex of whole "
                 "paths: leave one of them out."
+            )
+        if self.label_regex and self.folders != "auto":
+            raise UsageError(
+                f"--folders {self.folders} says what folders mean and --label_regex takes whole paths apart: "
+                "leave one of them out."
             )
         if self.overwrite and self.resume:
             raise UsageError(

@@ -70,6 +70,7 @@ SHAPES: Mapping[str, Shape] = {
     "pixel_shape": Shape("Manifests and annotations", rf"{_COUNT}[xX]{_COUNT}([xX][134])?"),
     "label_regex": Shape("Classes"),
     "label_depth": Shape("Classes", "([1-9][0-9]{0,2}|all|last)"),
+    "folders": Shape("Classes"),
     "unlabelled": Shape("Classes"),
     "rename_labels": Shape("Classes"),
     "keep_labels": Shape("Classes", _IN_BUCKET, "GCS_READ_FILE"),

@@ -28,7 +28,7 @@ DECIDES_THE_PLACE = {"seed", "compression", "splits", "split_by", "shard_size", 
 #: These say what a reference is like: its key, classes, split, checksum, columns, outcome or part of a file.
 DECIDES_THE_REFERENCE = {
     "source", "image_column", "label_column", "split_column", "group_column", "sha256_column",
-    "label_regex", "label_depth", "rename_labels", "pixel_shape", "dedupe", "limit",
+    "label_regex", "label_depth", "folders", "rename_labels", "pixel_shape", "dedupe", "limit",
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from shardwright.schemas import units
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import parse_example
 from shardwright.transforms.records.framing import read_records
-from shardwright.transforms.sources.class_folders import place
+from shardwright.transforms.sources.folder_tree import FolderTree
 
 JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()
 DEPTHS = ("1", "2", "3", "all", "last")
@@ -116,11 +116,12 @@ def test_archives_in_class_folders(tmp_path: Path, depth: str, named: str, top: 
 @given(st.lists(st.text("ab.%", min_size=1, max_size=3), max_size=6), st.integers(1, 999))
 def test_a_name_is_made_of_the_first_folders(folders: list[str], depth: int) -> None:
     key = "/".join([*folders, "x.jpg"])
-    assert place(key, (), depth) == ("", "/".join(folders[:depth]))
-    assert place(key, (), units.ALL_FOLDERS) == ("", "/".join(folders))
-    assert place(key, (), units.LAST_FOLDER) == ("", folders[-1] if folders else "")
-    assert place(f"val/{key}", ("train", "val"), depth) == ("val", "/".join(folders[:depth]))
-    assert place(key, ("train", "val"), depth) == ("train", "")
+    classes, splits = FolderTree(), FolderTree({"train": "train", "Val": "val"})
+    assert classes.place(key, depth) == ("", "/".join(folders[:depth]))
+    assert classes.place(key, units.ALL_FOLDERS) == ("", "/".join(folders))
+    assert classes.place(key, units.LAST_FOLDER) == ("", folders[-1] if folders else "")
+    assert splits.place(f"Val/{key}", depth) == ("val", "/".join(folders[:depth]))
+    assert splits.place(key, depth) == ("train", "")
 
 
 def test_names_of_several_folders_reach_the_records(tmp_path: Path) -> None:

@@ -77,4 +77,5 @@ MEANINGS: Mapping[str, str] = {
     "nested_archive": "an archive inside an archive",
     "label_not_kept": "of a class that was not asked for",
     "not_listed": "not in the source's own lists",
+    "outside_splits": "outside of the split folders",
 }

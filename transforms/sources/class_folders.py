@@ -5,19 +5,34 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate, UsageError
-from shardwright.schemas.image_ref import ImageRef, key_from_bytes, one_label, printable
+from shardwright.schemas.image_ref import ImageRef, is_image, key_from_bytes, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
-from shardwright.schemas.units import ALL_FOLDERS, LAST_FOLDER
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
-from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image, is_image_name
+from shardwright.transforms.images.signatures import (
+    HEAD_BYTES,
+    claims_to_be_image,
+    is_image_name,
+    kind_of,
+)
 from shardwright.transforms.shards.pool import merge_streams
+from shardwright.transforms.sources.file_kinds import could_be_image
+from shardwright.transforms.sources.folder_tree import (
+    AUTO,
+    SPLITS,
+    FolderTree,
+    TopFolders,
+    decide,
+    is_shard_number,
+    split_folders,
+)
 from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 
@@ -27,10 +42,7 @@ _REQUESTS_AT_ONCE = 16
 _LOOKS_TOGETHER = 256
 #: Why an image has no class.
 NO_FOLDER = "it lies in no class folder"
-#: Folder names that are splits when every folder at the top has one of them.
-SPLIT_FOLDERS = (
-    "train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"
-)  # fmt: skip
+_NO_MEANING = FolderTree(names_classes=False)
 
 
 def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
@@ -38,49 +50,174 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
         raise UsageError(
             f"--input {printable(glimpse.path)} is no folder; name the folder that holds the images."
         )
-    return "class folders"
+    if storage.is_remote(glimpse.path) and not storage.has_folders(glimpse.path):
+        return "class folders"  # to see them costs a whole listing, which a worker makes
+    return find_tree(glimpse.path, settings.folders).text
 
 
 def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every file below a folder."""
-    for ref in list_class_folders(part.item, context.settings.folders_of_label):
-        yield ref._replace(message=NO_FOLDER) if ref.is_candidate and not ref.label else ref
+    yield from list_labelled(part.item, context.settings)
 
 
-def list_class_folders(source: Input, depth: int = 1) -> Iterator[ImageRef]:
+def list_labelled(source: Input, settings: ConvertSettings) -> Iterator[ImageRef]:
+    """Yields a reference for every file below a folder, with the class and split that its folders say.
+
+    Raises:
+      UsageError: if the folders could mean two things.
+    """
+    tree = find_tree(source.path, settings.folders)
+    for ref in list_class_folders(source, settings.folders_of_label, tree):
+        if is_image(ref) and tree.leaves_out(ref.key.removeprefix(source.prefix)):
+            yield ref._replace(message="").filtered(FilterReason.OUTSIDE_SPLITS)
+        elif ref.is_candidate and not ref.label:
+            yield ref._replace(message=NO_FOLDER)
+        else:
+            yield ref
+
+
+def list_class_folders(source: Input, depth: int = 1, tree: FolderTree = _NO_MEANING) -> Iterator[ImageRef]:
     """Yields a reference for every file below a folder, symbolic links followed.
-
-    The first folder of a path is the class. Where all folders at the top are named like splits
-    and have folders in them, the first is the split and the second the class.
 
     Args:
       source: the folder.
-      depth: how many folders make a class name (`place`).
+      depth: how many folders make a class name (`FolderTree.place`).
+      tree: what the folders mean; by default nothing.
 
     Raises:
       EngineError: if a folder cannot be listed.
     """
     if storage.is_remote(source.path):
-        yield from _list_remote(source, depth)
+        yield from _list_remote(source, depth, tree)
         return
-    root = os.fsencode(source.path)
-    splits = _split_folders(root)
-    for path, relative, entry in walk(root):
-        yield _reference(path, relative, entry, source.prefix, splits, depth)
+    for path, relative, entry in walk(os.fsencode(source.path)):
+        yield _reference(path, relative, entry, source.prefix, tree, depth)
 
 
-def _split_folders(root: bytes) -> tuple[str, ...]:
-    """Returns the split folders at the top, or nothing if the folders there are classes."""
-    folders = {os.fsdecode(entry.name): entry.path for entry in _scan(root) if _is_dir(entry)}
-    if not could_be_splits(folders):
-        return ()
-    return splits_among(
-        {
-            name: [os.fsdecode(child.name) for child in _scan(path) if _is_dir(child)]
-            for name, path in folders.items()
-            if not name.startswith(".")
-        }
-    )
+def find_tree(path: str, folders: str) -> FolderTree:
+    """Finds out what the folders of an input mean.
+
+    Nothing but the names at the top is looked at unless one is named like a split or a shard. A folder
+    is then searched for its first image. A folder without any is searched whole, since the first
+    thousand names prove nothing.
+
+    Args:
+      path: the input.
+      folders: the setting `--folders`.
+
+    Raises:
+      UsageError: if they could mean two things.
+      EngineError: if a folder cannot be listed.
+    """
+    names, images_in = _top_folders(path) if folders in (AUTO, SPLITS) else ([], _no_images)
+    if folders != AUTO:
+        return decide(TopFolders(), folders, path, names)
+    tops, empty = _look_at_tops(names, images_in)
+    return replace(decide(tops, folders, path, names), empty=tuple(empty))
+
+
+#: Yields, for images in a folder at the top, whether each lies in a folder inside; those first if asked.
+_ImagesIn = Callable[[str, bool], Iterator[bool]]
+
+
+def _no_images(name: str, nested_first: bool) -> Iterator[bool]:
+    return iter(())
+
+
+def _top_folders(path: str) -> tuple[list[str], _ImagesIn]:
+    """Returns the names of the folders at the top that are not hidden, and how to find images in one."""
+    if not storage.is_remote(path):
+        root = os.fsencode(path)
+        found = {os.fsdecode(entry.name): entry.path for entry in _scan(root) if _is_dir(entry)}
+        return _shown(found), lambda name, _: _images_in_folder(found[name])
+    base = path.rstrip("/") + "/"
+    if storage.has_folders(base):
+        return _shown(storage.list_folders(base)), lambda name, nested_first: _images_in_prefix(
+            f"{base}{name}/", nested_first
+        )
+    below: dict[str, list[storage.StoredObject]] = {}
+    for item in storage.list_objects(base):
+        top, slash, _ = item.path.removeprefix(base).partition("/")
+        if slash:
+            below.setdefault(top, []).append(item)
+    return _shown(below), lambda name, _: _images_among(f"{base}{name}/", below[name])
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def _look_at_tops(names: Sequence[str], images_in: _ImagesIn) -> tuple[TopFolders, list[str]]:
+    """Looks into folders at the top until it is clear what they mean; returns those without images, too."""
+    tops = TopFolders()
+    empty: list[str] = []
+    splits = list(split_folders(names))
+    numbers = [name for name in names if is_shard_number(name)]
+    if not splits and not numbers:
+        return tops, empty
+    for name in [name for name in names if name not in splits and name not in numbers] + numbers:
+        nested = next(images_in(name, False), None)
+        if nested is None:
+            empty.append(name)
+        else:
+            tops.add(name, nested)
+            break  # one is enough to be no layout of splits, or to ask what the numbers are
+    for name in splits:
+        for nested in images_in(name, True):
+            tops.add(name, nested)
+            if nested or tops.other or tops.number:
+                return tops, empty
+    return tops, empty
+
+
+def _images_in_folder(folder: bytes) -> Iterator[bool]:
+    flat = False
+    for path, relative, entry in walk(folder):
+        nested = b"/" in relative
+        if relative.startswith(b".") or b"/." in relative or (flat and not nested):
+            continue
+        name = os.fsdecode(entry.name)
+        if is_image_name(name) or (could_be_image(name) and _is_image_file(path, entry)):
+            flat = flat or not nested
+            yield nested
+
+
+def _is_image_file(path: bytes, entry: os.DirEntry[bytes]) -> bool:
+    try:
+        if not stat.S_ISREG(entry.stat().st_mode):
+            return False
+        return kind_of(storage.read_head(os.fsdecode(path), HEAD_BYTES)) is not None
+    except OSError:  # a link to nowhere, or a file that may not be read
+        return False
+
+
+def _images_in_prefix(base: str, nested_first: bool) -> Iterator[bool]:
+    if not nested_first:
+        yield from _images_among(base, storage.list_objects(base))
+        return
+    for child in _shown(storage.list_folders(base)):
+        if next(_images_among(base, storage.list_objects(f"{base}{child}/")), False):
+            yield True
+    yield from _images_among(base, storage.list_objects(base, deep=False))
+
+
+def _images_among(base: str, items: Iterable[storage.StoredObject]) -> Iterator[bool]:
+    flat = False
+    for item in items:
+        parts = item.path.removeprefix(base).split("/")
+        nested = len(parts) > 1
+        if any(part.startswith(".") for part in parts) or (flat and not nested):
+            continue
+        if is_image_name(parts[-1]) or (could_be_image(parts[-1]) and _is_image_object(item)):
+            flat = flat or not nested
+            yield nested
+
+
+def _is_image_object(item: storage.StoredObject) -> bool:
+    try:
+        return bool(item.size) and kind_of(storage.read_head(item.path, HEAD_BYTES)) is not None
+    except OSError:
+        return False
 
 
 def _scan(folder: bytes) -> list[os.DirEntry[bytes]]:
@@ -138,43 +275,16 @@ def walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
             above.pop()
 
 
-def place(key: str, splits: tuple[str, ...], depth: int = 1) -> tuple[str, str]:
-    """Returns (split, label) that a key's folders say; empty where they say none.
-
-    In a split layout, what lies outside of the split folders goes to the first split.
-
-    Args:
-      key: of a file.
-      splits: the folders at the top that are splits.
-      depth: how many folders make a class name, as far as there are so many; or `ALL_FOLDERS` or
-        `LAST_FOLDER`.
-    """
-    folders = key.split("/")[:-1]
-    if not splits:
-        return "", _label_of(folders, depth)
-    if not folders or folders[0] not in splits:
-        return splits[0], ""
-    return folders[0], _label_of(folders[1:], depth)
-
-
-def _label_of(folders: Sequence[str], depth: int) -> str:
-    if depth == LAST_FOLDER:
-        folders = folders[-1:]
-    elif depth != ALL_FOLDERS:
-        folders = folders[:depth]
-    return one_label("/".join(filter(None, folders)))  # in a bucket names may be empty
-
-
 def _reference(
     path: bytes,
     relative: bytes,
     entry: os.DirEntry[bytes],
     prefix: str,
-    splits: tuple[str, ...],
+    tree: FolderTree,
     depth: int,
 ) -> ImageRef:
     key = key_from_bytes(relative)
-    split, label = place(key, splits, depth)
+    split, label = tree.place(key, depth)
     ref = ImageRef(key=prefix + key, uri=os.fsdecode(path), label=label, split=split)
     if relative.startswith(b".") or b"/." in relative:
         return ref.filtered(FilterReason.DOTFILE)
@@ -213,14 +323,14 @@ def _look_into(ref: ImageRef) -> ImageRef:
     return ref
 
 
-def _list_remote(source: Input, depth: int) -> Iterator[ImageRef]:
+def _list_remote(source: Input, depth: int, tree: FolderTree) -> Iterator[ImageRef]:
     """Lists objects as their storage tells them; only what does not claim to be an image is looked into."""
     base = source.path.rstrip("/") + "/"
-    splits, streams = _list_by_folder(base) if storage.has_folders(base) else _list_at_once(base)
+    streams = _list_by_folder(base, tree) if storage.has_folders(base) else [storage.list_objects(base)]
     to_look_into: list[ImageRef] = []
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
         for item in merge_streams(streams, _REQUESTS_AT_ONCE):
-            ref = _remote_reference(item, base, source.prefix, splits, depth)
+            ref = _remote_reference(item, base, source.prefix, tree, depth)
             if not ref.is_candidate or claims_to_be_image(ref.key):
                 yield ref
                 continue
@@ -231,54 +341,26 @@ def _list_remote(source: Input, depth: int) -> Iterator[ImageRef]:
         yield from executor.map(_look_into, to_look_into)
 
 
-_Listing = tuple[tuple[str, ...], Sequence[Iterable[storage.StoredObject]]]
-
-
-def _list_by_folder(base: str) -> _Listing:
-    """Returns the split folders and the listings of all class folders, to be drawn side by side."""
+def _list_by_folder(base: str, tree: FolderTree) -> Sequence[Iterable[storage.StoredObject]]:
+    """Returns the listings of all class folders, to be drawn side by side."""
     tops = storage.list_folders(base)
-    inner = {}
-    if could_be_splits(tops):
-        inner = {name: storage.list_folders(f"{base}{name}/") for name in tops}
-    splits = splits_among(inner)
-    deep = [f"{base}{name}/" for name in tops if name not in splits]  # a name may be empty
-    deep += [f"{base}{name}/{child}/" for name in splits for child in inner[name]]
-    shallow = [base, *(f"{base}{name}/" for name in splits)]
-    return splits, [
+    deep = [f"{base}{name}/" for name in tops if name not in tree.splits]  # a name may be empty
+    shallow = [base]
+    for name in tops:
+        if name in tree.splits:
+            shallow.append(f"{base}{name}/")
+            deep += [f"{base}{name}/{child}/" for child in storage.list_folders(f"{base}{name}/")]
+    return [
         *(storage.list_objects(folder) for folder in deep),
         *(storage.list_objects(folder, deep=False) for folder in shallow),
     ]
 
 
-def _list_at_once(base: str) -> _Listing:
-    """Returns the split folders and the one listing of a storage that cannot list a level alone."""
-    found = list(storage.list_objects(base))
-    folders = [item.path.removeprefix(base).split("/")[:-1] for item in found]
-    inner: dict[str, set[str]] = {path[0]: set() for path in folders if path}
-    for path in folders:
-        if len(path) > 1:
-            inner[path[0]].add(path[1])
-    return splits_among(inner), [found]
-
-
-def could_be_splits(tops: Iterable[str]) -> bool:
-    """Whether all folders at the top, hidden ones left out, are named like splits."""
-    names = {name for name in tops if not name.startswith(".")}
-    return bool(names) and names <= set(SPLIT_FOLDERS)
-
-
-def splits_among(inner: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Returns the folders at the top if they are splits: named like some, and with folders in them."""
-    names = [name for name in inner if not name.startswith(".")]
-    nested = any(not child.startswith(".") for name in names for child in inner[name])
-    return tuple(sorted(names, key=SPLIT_FOLDERS.index)) if nested and could_be_splits(names) else ()
-
-
 def _remote_reference(
-    item: storage.StoredObject, base: str, prefix: str, splits: tuple[str, ...], depth: int
+    item: storage.StoredObject, base: str, prefix: str, tree: FolderTree, depth: int
 ) -> ImageRef:
     key = key_from_bytes(item.path.removeprefix(base).encode("utf-8", "surrogateescape"))
-    split, label = place(key, splits, depth)
+    split, label = tree.place(key, depth)
     ref = ImageRef(
         key=prefix + key,
         uri=item.path,

@@ -12,6 +12,7 @@ from shardwright.schemas.layouts import LAYOUTS, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.version import LATEST_JSON, split_version
 from shardwright.transforms import storage
+from shardwright.transforms.sources.folder_tree import AUTO
 from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, look_at
 from shardwright.transforms.sources.source import Input, all_sources, source_by_name
 from shardwright.transforms.versions.pointer import located
@@ -57,6 +58,14 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
             if output:
                 _check_apart(item.path, output)
             inputs.append(recognise(item, glimpse, settings))
+    if settings.folders != AUTO and not any(
+        source_by_name(item.source).names_classes_by_folder for item in inputs
+    ):
+        raise UsageError(
+            f"--folders {settings.folders}: {printable(inputs[0].path)} is read as {inputs[0].source}, where "
+            "folders do not name the classes; leave --folders out, or choose --source class_folders "
+            "(archives) if they do."
+        )
     return tuple(inputs)
 
 

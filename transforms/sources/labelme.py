@@ -28,7 +28,8 @@ from shardwright.transforms.sources.annotation_files import (
     read_annotation_file,
     side_by_side,
 )
-from shardwright.transforms.sources.class_folders import list_class_folders, place
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.folder_tree import FolderTree
 from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
 from shardwright.transforms.sources.image_files import (
     MISSING,
@@ -206,7 +207,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
             "for each image."
         )
     where = f", images in {printable(settings.image_root)}" if settings.image_root else ""
-    splits = split_folders_in(glimpse.path)
+    splits = split_folders_in(glimpse.path).splits.values()
     shown = f", splits {', '.join(splits)}" if splits else ""
     return f"LabelMe{where}{shown}"
 
@@ -216,7 +217,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     item, settings = part.item, context.settings
     root = item.path.rstrip("/") or "/"
     image_root = settings.image_root.rstrip("/") or root
-    splits = split_folders_in(image_root)
+    tree = split_folders_in(image_root)
     prefix = item.prefix + (key_of(below(f"{image_root}/", root) or "") if image_root != root else "")
     documents = [
         (path, state)
@@ -227,7 +228,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     images: dict[str, ImageRef] = {}
     for ref in list_class_folders(Input(image_root, prefix)):
         path = below(ref.uri, image_root) or ref.uri
-        ref = ref._replace(label="", split=place(ref.key.removeprefix(prefix), splits)[0])
+        ref = ref._replace(label="", split=tree.place(ref.key.removeprefix(prefix))[0])
         if ref.is_candidate:
             images[path] = ref
         elif (
@@ -252,7 +253,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
             why = f"{printable(said[found].path)} is for its image too"
             yield bad_entry(key, join(root, document.path), why)
         else:
-            yield _without_file(document, item, root, states[document.path], splits)
+            yield _without_file(document, item, root, states[document.path], tree)
     yield from others.values()
     for path, ref in images.items():
         if path not in said:
@@ -269,7 +270,7 @@ def _referred(ref: ImageRef, document: _Document) -> ImageRef:
 
 
 def _without_file(
-    document: _Document, item: Input, root: str, state: storage.StoredObject, splits: tuple[str, ...]
+    document: _Document, item: Input, root: str, state: storage.StoredObject, tree: FolderTree
 ) -> ImageRef:
     """Returns the reference of the image that a file embeds; what stands for the file if it has none."""
     path = join(root, document.path)
@@ -284,7 +285,7 @@ def _without_file(
     ref = ImageRef(
         item.prefix + key_of(inner),
         path,
-        split=place(inner, splits)[0],
+        split=tree.place(inner)[0],
         version=state.version,
         place=bytes_at.encode(),
     )

@@ -13,12 +13,8 @@ from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
-from shardwright.transforms.sources.class_folders import (
-    SPLIT_FOLDERS,
-    could_be_splits,
-    list_class_folders,
-    place,
-)
+from shardwright.transforms.sources.class_folders import list_class_folders
+from shardwright.transforms.sources.folder_tree import FolderTree, could_be_splits, split_folders
 from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.image_files import bad_entry, below, check_folder, files_below, key_of
 from shardwright.transforms.sources.source import Context, Part, Source
@@ -79,13 +75,13 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     folder = part.item.path.rstrip("/") or "/"
     mask_folder = context.settings.mask_dir.rstrip("/") or "/"
     masks = find_masks(mask_folder)
-    splits = split_folders_in(folder)
+    tree = split_folders_in(folder)
     used = set()
     for ref in list_class_folders(part.item):
         if _lies_in(ref.uri, mask_folder):
             continue
         path = ref.key.removeprefix(part.item.prefix)
-        ref = ref._replace(label="", split=place(path, splits)[0])
+        ref = ref._replace(label="", split=tree.place(path)[0])
         if not is_image(ref):
             yield ref
             continue
@@ -113,11 +109,10 @@ def _lies_in(path: str, folder: str) -> bool:
     return below(os.path.abspath(path), os.path.abspath(folder)) is not None
 
 
-def split_folders_in(folder: str) -> tuple[str, ...]:
-    """Returns the folders at the top of a folder if all of them are named like splits."""
+def split_folders_in(folder: str) -> FolderTree:
+    """Returns what the folders at the top mean: splits if all of them are named like splits."""
     tops = Glimpse(folder, is_file=False).folders
-    names = [name for name in tops if not name.startswith(".")]
-    return tuple(sorted(names, key=SPLIT_FOLDERS.index)) if could_be_splits(names) else ()
+    return FolderTree(split_folders(tops) if could_be_splits(tops) else {})
 
 
 SOURCE = Source(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 
 from shardwright.schemas.codes import FilterReason
@@ -16,7 +17,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.parts import read_part_head
-from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image, is_image_name
+from shardwright.transforms.images.signatures import HEAD_BYTES, claims_to_be_image, is_image_name, kind_of
 from shardwright.transforms.sources.archives.files import (
     NOTHING,
     OpenArchive,
@@ -36,7 +37,9 @@ from shardwright.transforms.sources.archives.kinds import (
     kind_of_archive,
 )
 from shardwright.transforms.sources.archives.members import Damage, Member, member_key
-from shardwright.transforms.sources.class_folders import NO_FOLDER, list_class_folders
+from shardwright.transforms.sources.class_folders import NO_FOLDER, list_labelled
+from shardwright.transforms.sources.file_kinds import could_be_image, extension_of
+from shardwright.transforms.sources.folder_tree import IGNORE
 from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.name_patterns import take_apart
 from shardwright.transforms.sources.source import Context, Part, Source
@@ -44,21 +47,10 @@ from shardwright.transforms.storage.ranges import open_ranges
 
 #: What computers leave in folders and archives.
 _LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"))
-#: Kinds of files that are never images by their name; those of other names are looked into.
-_OTHER_KINDS = frozenset(
-    """txt json jsonl xml csv tsv md html htm yaml yml toml ini cfg log py ipynb js css sh bat c h cpp java
-    pdf doc docx xls xlsx ppt pptx mp3 wav flac ogg mp4 avi mov mkv webm npy npz pkl pickle pt pth h5 hdf5
-    mat parquet tfrecord db sqlite cls caption sha256 md5""".split()  # noqa: SIM905
-)
 #: Files that are zips inside and no archives of images.
 _NOT_FOR_US = frozenset(("npz", "docx", "xlsx", "pptx", "odt", "jar", "apk", "whl", "pt", "pth", "keras"))
 #: Members that are looked into together, and at once where a network has them.
 _LOOKS_TOGETHER, _REQUESTS_AT_ONCE = 256, 16
-
-
-def _extension(name: str) -> str:
-    stem, dot, extension = name.rpartition(".")
-    return extension.lower() if stem and dot else ""
 
 
 def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
@@ -67,7 +59,7 @@ def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
     if extension_kind(glimpse.name):
         return True
     if (
-        _extension(glimpse.name) in _NOT_FOR_US
+        extension_of(glimpse.name) in _NOT_FOR_US
         or is_image_name(glimpse.name)
         or not is_archive_head(glimpse.head)
     ):
@@ -97,8 +89,8 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every member of an archive, or for every file beside archives."""
     regex = context.settings.label_regex
     pattern = re.compile(regex) if regex else None
-    depth = context.settings.folders_of_label
-    for ref in _list_archive(part, context) if part.detail else _list_others(part, depth):
+    listed = _list_archive(part, context) if part.detail else _list_others(part, context.settings)
+    for ref in listed:
         if pattern and ref.split != NO_SPLIT:
             ref = take_apart(ref, pattern, part.item.prefix)
         elif ref.is_candidate and not ref.label:
@@ -106,10 +98,16 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
         yield ref
 
 
-def _list_others(part: Part, depth: int) -> Iterator[ImageRef]:
-    for ref in list_class_folders(part.item, depth):
+def _list_others(part: Part, settings: ConvertSettings) -> Iterator[ImageRef]:
+    settings = replace(settings, folders=_meaning_of_folders(settings))
+    for ref in list_labelled(part.item, settings):
         if not is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
             yield ref
+
+
+def _meaning_of_folders(settings: ConvertSettings) -> str:
+    """Returns the setting `--folders`; where names say the class, folders say nothing."""
+    return IGNORE if settings.label_regex else settings.folders
 
 
 def _list_archive(part: Part, context: Context) -> Iterator[ImageRef]:
@@ -119,14 +117,42 @@ def _list_archive(part: Part, context: Context) -> Iterator[ImageRef]:
         if isinstance(opened, Damage):
             yield damaged_archive(part, archive, opened)
             return
-        folders = MemberFolders(archive.above, archive.tops, context.settings.folders_of_label)
-        for item in opened.members:
-            if isinstance(item, Member) and not item.fault:
-                path = member_key(item.name.rstrip("/"))
-                if not _is_hidden(path):
-                    folders.add(path, item.is_folder)
+        settings = context.settings
+        folders = MemberFolders(
+            part.item.path,
+            archive.above,
+            archive.tops,
+            settings.folders_of_label,
+            _meaning_of_folders(settings),
+        )
+        for path in _image_paths(opened):
+            folders.add(path)
         folders.settle()
         yield from _looked_into(opened, _references(opened, folders))
+
+
+def _image_paths(opened: OpenArchive) -> Iterator[str]:
+    """Yields the paths of the members that are images, at least one of each folder."""
+    holding: set[str] = set()  # folders with images that only their bytes tell
+    for member in opened.members:
+        if not isinstance(member, Member) or member.fault or member.is_folder:
+            continue
+        path = member_key(member.name)
+        if _is_hidden(path):
+            continue
+        folder, _, name = path.rpartition("/")
+        if is_image_name(name):
+            yield path
+        elif folder not in holding and not why_filtered(path) and _has_image_head(opened, member):
+            holding.add(folder)
+            yield path
+
+
+def _has_image_head(opened: OpenArchive, member: Member) -> bool:
+    try:
+        return kind_of(read_part_head(opened.part.path, opened.place(member), HEAD_BYTES)) is not None
+    except ImageFault:
+        return False
 
 
 def _references(opened: OpenArchive, folders: MemberFolders) -> Iterator[tuple[ImageRef, bool]]:
@@ -142,6 +168,8 @@ def _references(opened: OpenArchive, folders: MemberFolders) -> Iterator[tuple[I
             yield ref, False
             continue
         reason = why_filtered(path)
+        if not reason and folders.leaves_out(path):
+            reason = FilterReason.OUTSIDE_SPLITS
         look = not reason and not claims_to_be_image(path)
         yield ref.filtered(reason) if reason else ref, look
 
@@ -155,7 +183,7 @@ def why_filtered(path: str) -> str:
         return ""
     if is_archive_name(name):
         return FilterReason.NESTED_ARCHIVE
-    return FilterReason.NOT_AN_IMAGE if _extension(name) in _OTHER_KINDS else ""
+    return FilterReason.NOT_AN_IMAGE if not could_be_image(name) else ""
 
 
 def _is_hidden(path: str) -> bool:

@@ -16,6 +16,7 @@ from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, key_from_bytes
 from shardwright.schemas.place import Place
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.archives.kinds import (
     COMPRESSED,
     TAR,
@@ -38,12 +39,13 @@ from shardwright.transforms.sources.archives.unpacked_tar import read_footer, wr
 from shardwright.transforms.sources.archives.zip_members import list_zip
 from shardwright.transforms.sources.archives.zip_overlaps import find_overlaps
 from shardwright.transforms.sources.class_folders import walk
+from shardwright.transforms.sources.folder_tree import split_of_folder
 from shardwright.transforms.sources.source import Context, Input, Part
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
 _SPOOL_FORMAT = "unpacked tar 1"
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
-#: Folders at the top of an input that are worth passing on: more cannot all be splits.
+#: Folders at the top of an input that are passed on, besides those named like splits.
 _MOST_TOPS = 12
 
 
@@ -54,7 +56,8 @@ class ArchiveFile(NamedTuple):
       key: its path below the input.
       size: its bytes.
       version: the mark of its state.
-      tops: the folders at the top of the input; empty if the input is the archive.
+      tops: the folders at the top of the input that hold archives or images; empty if the input is the
+        archive.
     """
 
     key: str
@@ -90,10 +93,12 @@ def split_archives(item: Input, context: Context) -> Iterator[Part]:
     archives, others = [], False
     tops: set[str] = set()
     for path, key, size, version in _files(item.path):
-        folders = key.split("/")[:-1]
-        if folders and len(tops) < _MOST_TOPS:
-            tops.add(folders[0])
-        if is_listed_archive(key, size):
+        top, slash, _ = key.partition("/")
+        is_archive = is_listed_archive(key, size)
+        holds = slash and (is_archive or is_image_name(key))
+        if holds and (len(tops) < _MOST_TOPS or split_of_folder(top)) and not _is_hidden(key):
+            tops.add(top)
+        if is_archive:
             archives.append((path, ArchiveFile(key, size, version)))
         else:
             others = True
@@ -103,10 +108,13 @@ def split_archives(item: Input, context: Context) -> Iterator[Part]:
         yield Part(item, item.path)
 
 
+def _is_hidden(key: str) -> bool:
+    return any(part.startswith(".") for part in key.split("/"))
+
+
 def is_listed_archive(key: str, size: int) -> bool:
     """Whether a file of a folder is listed as an archive, going by its name."""
-    parts = key.split("/")
-    return size >= 0 and bool(extension_kind(parts[-1])) and not any(part.startswith(".") for part in parts)
+    return size >= 0 and bool(extension_kind(key.rpartition("/")[2])) and not _is_hidden(key)
 
 
 def _part(item: Input, path: str, archive: ArchiveFile) -> Part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from shardwright.transforms.sources.class_folders import SPLIT_FOLDERS
+from shardwright.transforms.sources.folder_tree import SPLIT_FOLDERS
 
 IMAGES, LABELS = "images", "labels"
 #: Words for images, the clearest first: of several arrays the first one is taken.

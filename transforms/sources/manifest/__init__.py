@@ -18,7 +18,7 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
-from shardwright.transforms.sources.class_folders import could_be_splits
+from shardwright.transforms.sources.folder_tree import could_be_splits, split_of_folder
 from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
 from shardwright.transforms.sources.image_files import folder_of, inner_path, split_token
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
@@ -330,7 +330,7 @@ def _split_file(
     item: Input, file: StoredObject, folder: str, names: Sequence[str], settings: ConvertSettings
 ) -> Iterator[Part]:
     table = load_table(file, settings)
-    root, split = _root_of(table, file.path, settings), folder
+    root, split = _root_of(table, file.path, settings), split_of_folder(folder)
     if table.kind == columns.LIST:
         # Paths are keys; where a list names them below the folder of its split, that comes first.
         above = settings.image_root.rstrip("/") or folder_of(file.path)
