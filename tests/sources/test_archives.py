@@ -99,8 +99,7 @@ LAYOUTS: list[tuple[list[str], dict[str, tuple[str, str]]]] = [
     (["x/train/a/1.png", "x/val/a/2.png"],
      {"x/train/a/1.png": ("train", "a"), "x/val/a/2.png": ("val", "a")}),
     (["train/ant/1.png"], {"train/ant/1.png": ("train", "ant")}),
-    (["train/1.png", "test/2.png"], {"train/1.png": ("", "train"), "test/2.png": ("", "test")}),
-    (["train/ant/1.png", "docs/a.txt"], {"train/ant/1.png": ("", "train")}),
+    (["train/ant/1.png", "docs/a.txt"], {"train/ant/1.png": ("train", "ant")}),
     (["__MACOSX/ant/._1.png", "x/ant/1.png"], {"x/ant/1.png": ("", "ant")}),
     (["./ant/1.png", "./bee/2.png"], {"ant/1.png": ("", "ant"), "bee/2.png": ("", "bee")}),
 ]  # fmt: skip
