@@ -12,6 +12,7 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import OtherBuild, written_entries
 from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[RecordLabel]:
             ) from error
     if len(written) != item.records_in_shard:
         raise EngineError(
-            f"{printable(path)} lists {len(written)} records of {item.records_in_shard}; "
+            f"{printable(path)} lists {counted(len(written), 'record')} of {item.records_in_shard:,}; "
             "restore it or convert again."
         )
     return list(_at(item.numbers, ((e.key, e.label) for e in written)))

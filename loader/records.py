@@ -27,6 +27,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Fill
+from shardwright.schemas.units import counted
 
 Result = TypeVar("Result")
 
@@ -111,7 +112,7 @@ class Records:
         return len(self._positions)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} records of {self.directory}>"
+        return f"<{counted(len(self), 'record')} of {self.directory}>"
 
     @overload
     def __getitem__(self, index: int | np.integer[Any]) -> dict[str, Value]: ...

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from shardwright.loader.labels_of_records import RecordLabel, read_labels
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.units import parse_splits
+from shardwright.schemas.units import counted, parse_splits
 from shardwright.transforms.plan.assign import group_of, split_bounds, split_of
 
 #: Every split of the dataset, in order.
@@ -253,7 +253,7 @@ def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str)
             )
         value = float(found["value"])
         if abs(value) > (100 if percent else records):
-            there_are = "100%" if percent else f"{records} records there are"
+            there_are = "100%" if percent else f"{counted(records, 'record')} there are"
             raise UsageError(f"split {expression!r}: {found[0]} lies beyond the {there_are}.")
         number = round(value * records / 100.0) if percent else int(value)
         return number + records if number < 0 else number

@@ -13,6 +13,7 @@ from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import ParsingKind, parsing_of
 from shardwright.schemas.tensor_proto import parse_tensor
+from shardwright.schemas.units import counted
 from shardwright.transforms.records.encodings import plain_feature
 
 #: A single value of a record, or an array of many.
@@ -85,7 +86,7 @@ class FeatureReader:
         known = prod(side for side in self._shape if side != -1)
         fits = len(values) % known == 0 if self._shape[:1] == (-1,) and known else len(values) == known
         if not fits:
-            raise ValueError(f"feature {spec.name!r} has {len(values)} values, not {known}")
+            raise ValueError(f"feature {spec.name!r} has {counted(len(values), 'value')}, not {known}")
         return values
 
 

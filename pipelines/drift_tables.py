@@ -13,7 +13,7 @@ from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.thresholds import Refusal
-from shardwright.schemas.units import format_size
+from shardwright.schemas.units import counted, format_size
 
 _NAMES_SHOWN = 3
 _ROWS_SHOWN = 10
@@ -43,7 +43,8 @@ def print_drift(drift: Drift, refusals: Sequence[Refusal] | None = None) -> None
     if drift.identical:
         records = drift.all_records.new
         out.print(
-            f"  {old} and {new} are identical: {records:,} records, fingerprint {drift.fingerprints.new}"
+            f"  {old} and {new} are identical: {counted(records, 'record')}, "
+            f"fingerprint {drift.fingerprints.new}"
         )
     else:
         _print_sizes(out, drift)
@@ -144,7 +145,7 @@ def _print_classes(out: Any, drift: Drift) -> None:
             listed = ", ".join(map(shown, names[:_ROWS_SHOWN])) + (
                 ", ..." if len(names) > _ROWS_SHOWN else ""
             )
-            out.print(f"  {what} classes: {len(names):,} ({listed})")
+            out.print(f"  {counted(len(names), f'{what} class')}: {listed}")
     for name, pair in list(classes.renumbered.items())[:_ROWS_SHOWN]:
         out.print(f"  class {shown(name)} had the id {pair.old} and has {pair.new}")
     _print_more(out, len(classes.renumbered) - _ROWS_SHOWN, "classes with another id")

@@ -26,7 +26,8 @@ from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Encoding, features_json
 from shardwright.schemas.settings import ConvertSettings
-from shardwright.schemas.units import format_size, parse_int
+from shardwright.schemas.split_order import by_split
+from shardwright.schemas.units import counted, format_size, parse_int
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract, contract_of_plan
 from shardwright.transforms.dataset_files import read_dataset
@@ -120,7 +121,7 @@ def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
             "ledger": dict(made.ledger),
             "first_label": made.first_label,
             "labels": list(made.labels),
-            "class_counts": {name: dict(counts) for name, counts in made.class_counts.items()},
+            "class_counts": {name: dict(counts) for name, counts in by_split(made.class_counts).items()},
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
@@ -185,7 +186,7 @@ def _first_records(
                 if len(records) >= count:
                     break
         if shard is not None and len(records) < count and seen < shard.records:
-            message = f"the shard ends here, dataset.json says {shard.records} records"
+            message = f"the shard ends here, dataset.json says {counted(shard.records, 'record')}"
             damages.append({"shard": name, "record": seen, "offset": None, "message": message})
     return records, damages
 
@@ -198,7 +199,7 @@ def print_inspection(found: Mapping[str, Any]) -> None:
         rows = [[shown(item["file"]), format_size(item["bytes"])] for item in files[:_MAX_FILES_SHOWN]]
         print_table(out, ("file", "bytes"), rows)
         if len(files) > _MAX_FILES_SHOWN:
-            out.print(f"  and {len(files) - _MAX_FILES_SHOWN:,} more files")
+            out.print(f"  and {counted(len(files) - _MAX_FILES_SHOWN, 'more file')}")
     else:
         _print_dataset(out, found)
     print_table(
@@ -225,7 +226,7 @@ def print_inspection(found: Mapping[str, Any]) -> None:
         out.print("  shardwright validate says what else is wrong")
     if found["contact_sheet"]:
         sheet = found["contact_sheet"]
-        out.print(f"  {sheet['thumbnails']} pictures drawn in {sheet['file']}")
+        out.print(f"  {counted(sheet['thumbnails'], 'picture')} drawn in {sheet['file']}")
 
 
 def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:

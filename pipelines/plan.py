@@ -29,7 +29,8 @@ from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.settings_values import setting_fields
-from shardwright.schemas.units import format_size
+from shardwright.schemas.split_order import by_split
+from shardwright.schemas.units import counted, format_size
 from shardwright.transforms import storage
 from shardwright.transforms.sources.spool import Spool
 
@@ -115,7 +116,11 @@ def print_forecast(forecast: Forecast) -> None:
             ]
             for split in shards
         ]
-        + [[split, listed, 0, 0, "", ""] for split, listed in forecast.listed.items() if split not in shards],
+        + [
+            [split, listed, 0, 0, "", ""]
+            for split, listed in by_split(forecast.listed).items()
+            if split not in shards
+        ],
     )
     counts = forecast.class_counts
     first = layout_by_name(forecast.plan.settings["layout"]).first_label
@@ -128,23 +133,23 @@ def print_forecast(forecast: Forecast) -> None:
         ],
     )
     if len(forecast.plan.labels) > _MAX_CLASSES_SHOWN:
-        out.print(f"  and {len(forecast.plan.labels) - _MAX_CLASSES_SHOWN} more classes")
+        out.print(f"  and {counted(len(forecast.plan.labels) - _MAX_CLASSES_SHOWN, 'more class')}")
     out.print(
-        f"  {forecast.total} images in {len(forecast.plan.labels)} classes, "
+        f"  {counted(forecast.total, 'image')} in {counted(len(forecast.plan.labels), 'class')}, "
         f"{format_size(forecast.source_bytes)} of sources; about "
-        f"{format_size(sum(estimate.values()))} in {sum(shards.values())} shards"
+        f"{format_size(sum(estimate.values()))} in {counted(sum(shards.values()), 'shard')}"
     )
     for name, items in (
         ("filtered", forecast.filtered),
         ("bad in the sample", forecast.sample_faults),
     ):
         if items:
-            listed = ", ".join(f"{count} {reason}" for reason, count in items.items())
+            listed = ", ".join(f"{count:,} {reason}" for reason, count in items.items())
             out.print(f"  {name}: {listed}")
     if forecast.deduplicated:
-        out.print(f"  deduplicated: {forecast.deduplicated}")
+        out.print(f"  deduplicated: {forecast.deduplicated:,}")
     bad = sum(forecast.sample_faults.values())
-    out.print(f"  sample: {forecast.sampled} images tried, {bad} bad")
+    out.print(f"  sample: {counted(forecast.sampled, 'image')} tried, {bad:,} bad")
     for warning in (*forecast.warnings, *forecast.balance.sentences):
         out.print(f"  warning: {warning}")
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.progress import PROGRESS
 
@@ -59,21 +60,22 @@ def progress_text(seconds: float, directory: str = "") -> str:
     count = PROGRESS.total_shards
     if PROGRESS.checked_shards:
         shards = PROGRESS.checked_shards
-        done = f"shard {shards}/{count}" if count else f"{shards} shards"
-        return f"reading back: {PROGRESS.checked_records} records, {done}, {PROGRESS.findings} findings"
+        done = f"shard {shards:,}/{count:,}" if count else counted(shards, "shard")
+        records, findings = PROGRESS.checked_records, PROGRESS.findings
+        return f"reading back: {counted(records, 'record')}, {done}, {counted(findings, 'finding')}"
     shards = _shards_done(directory)
     if not images and not shards:
-        return f"listing: {PROGRESS.listed} files" if PROGRESS.listed else "starting"
+        return f"listing: {counted(PROGRESS.listed, 'file')}" if PROGRESS.listed else "starting"
     parts = []
     if images:
-        parts.append(f"{images}/{total} images" if total else f"{images} images")
+        parts.append(f"{images:,}/{total:,} images" if total else counted(images, "image"))
     if images and seconds >= _SETTLED_SECONDS:
         rate = images / seconds
-        parts.append(f"{rate:.0f} images/s")
+        parts.append(f"{rate:,.0f} images/s")
         if total > images:
             parts.append(f"{_clock((total - images) / rate)} left")
-    parts.append(f"shard {shards}/{count}" if count else f"{shards} shards")
-    parts.append(f"{PROGRESS.bad} bad")
+    parts.append(f"shard {shards:,}/{count:,}" if count else counted(shards, "shard"))
+    parts.append(f"{PROGRESS.bad:,} bad")
     return ", ".join(parts)
 
 

@@ -24,6 +24,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lost import LOST_JSONL
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.shell import shell_word
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.salvage.commit import SalvageJob
@@ -261,16 +262,17 @@ def print_salvage_summary(result: SalvageResult) -> None:
     outcome, shown = result.outcome, printable(result.path)
     rewritten = outcome["shards"] - outcome["copied_shards"]
     out.print(
-        f"  {result.records} records saved in {outcome['shards']} shards: {outcome['copied_shards']} copied "
-        f"as they are, {rewritten} written anew"
+        f"  {counted(result.records, 'record')} saved in {counted(outcome['shards'], 'shard')}: "
+        f"{outcome['copied_shards']:,} copied as they are, {rewritten:,} written anew"
     )
     if result.lost:
-        codes = ", ".join(f"{count} {code}" for code, count in outcome["lost_codes"].items())
-        unnamed = f"; {outcome['unnamed']} of them cannot be named" if outcome["unnamed"] else ""
-        what = "records" if result.dataset else "stretches or records"
-        out.print(f"  {result.lost} {what} lost ({codes}){unnamed}: see {shown}/{LOST_JSONL}")
+        codes = ", ".join(f"{count:,} {code}" for code, count in outcome["lost_codes"].items())
+        unnamed = f"; {outcome['unnamed']:,} of them cannot be named" if outcome["unnamed"] else ""
+        what = "record" if result.dataset else "stretch or record"
+        lost = counted(result.lost, what, "" if result.dataset else "stretches or records")
+        out.print(f"  {lost} lost ({codes}){unnamed}: see {shown}/{LOST_JSONL}")
     if outcome["strangers"]:
-        out.print(f"  {outcome['strangers']} records left out that belong to no shard or stood twice")
+        out.print(f"  left out: {counted(outcome['strangers'], 'record')} of no shard, or found twice")
     if result.dataset:
         out.print(f"  fingerprint {result.dataset.fingerprint}")
         out.print(f"next: shardwright validate --dataset {shell_word(result.path)}")

@@ -11,7 +11,8 @@ from shardwright.schemas.changes import Kind
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.shell import shell_word
-from shardwright.schemas.units import format_size
+from shardwright.schemas.split_order import by_split
+from shardwright.schemas.units import counted, format_size
 
 if TYPE_CHECKING:
     from shardwright.pipelines.convert import ConvertResult
@@ -31,7 +32,8 @@ def print_inputs(request: Request) -> None:
 def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
     """Returns the rows of a ledger's table: each split, and all of them."""
     rows = [
-        [split, *(counts[name] for name in _LEDGER_COLUMNS)] for split, counts in ledger["splits"].items()
+        [split, *(counts[name] for name in _LEDGER_COLUMNS)]
+        for split, counts in by_split(ledger["splits"]).items()
     ]
     return [*rows, ["all", *(ledger[name] for name in _LEDGER_COLUMNS)]]
 
@@ -40,7 +42,7 @@ def print_ledger(out: Any, ledger: Mapping[str, Any]) -> None:
     """Prints the books, and the reasons for what was left out."""
     print_table(out, ("split", *_LEDGER_COLUMNS), ledger_rows(ledger))
     for outcome, reasons in ledger["reasons"].items():
-        listed = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
         out.print(f"  {outcome}: {listed}")
 
 
@@ -51,8 +53,8 @@ def _read_text(metrics: Mapping[str, Any]) -> str:
         return ""
     low, mean, high = (decoding[name] / 1000 for name in ("min", "mean", "max"))
     return (
-        f"; read {images} images, {format_size(metrics['bytes_read'])}; decoding took {mean:.1f} ms an "
-        f"image ({low:.1f} to {high:.1f})"
+        f"; read {counted(images, 'image')}, {format_size(metrics['bytes_read'])}; decoding took "
+        f"{mean:.1f} ms an image ({low:.1f} to {high:.1f})"
     )
 
 
@@ -66,7 +68,9 @@ def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
         "unlisted": "not listed",
     }
     noun = "segments" if layout == Needs.PANOPTIC else "boxes"
-    return f"{noun}: " + ", ".join(f"{boxes[name]} {text}" for name, text in texts.items() if boxes.get(name))
+    return f"{noun}: " + ", ".join(
+        f"{boxes[name]:,} {text}" for name, text in texts.items() if boxes.get(name)
+    )
 
 
 def print_convert_summary(result: ConvertResult) -> None:
@@ -78,22 +82,22 @@ def print_convert_summary(result: ConvertResult) -> None:
     size = sum(shard.bytes for shards in made.splits.values() for shard in shards)
     records = made.ledger["written"]
     seconds = result.run["convert_seconds"]
-    speed = f", {records / seconds:.0f} images/s" if seconds else ""
+    speed = f", {records / seconds:,.0f} images/s" if seconds else ""
     out.print(
-        f"  {records} records in {shards} shards, {format_size(size)}, "
-        f"{len(made.labels)} classes; {result.run['seconds']:.1f} s{speed}"
+        f"  {counted(records, 'record')} in {counted(shards, 'shard')}, {format_size(size)}, "
+        f"{counted(len(made.labels), 'class')}; {result.run['seconds']:.1f} s{speed}"
     )
     for path, taken_for in zip(result.run["input"], result.run["taken_for"]):
         out.print(f"  {path}: {taken_for}")
     out.print(f"  {result.run['workers']['text']}{_read_text(result.metrics)}")
     notes = {
-        "kept": "images kept as their original bytes",
-        "animated": "animations reduced to their first frame",
-        "reused_shards": "shards taken over from the earlier run",
+        "kept": ("image", "kept as their original bytes"),
+        "animated": ("animation", "reduced to their first frame"),
+        "reused_shards": ("shard", "taken over from the earlier run"),
     }
-    for name, text in notes.items():
+    for name, (noun, text) in notes.items():
         if outcome.get(name):
-            out.print(f"  {outcome[name]} {text}")
+            out.print(f"  {counted(outcome[name], noun)} {text}")
     if outcome.get("boxes"):
         out.print(f"  {_boxes_text(made.layout, outcome['boxes'])}")
     if made.ledger["quarantined"]:
@@ -122,7 +126,7 @@ def print_rebuild_summary(result: RebuildResult) -> None:
     else:
         work = outcome["work"]
         out.print(
-            f"  version {result.version}: {outcome['records']} records; {work_text(work)}",
+            f"  version {result.version}: {counted(outcome['records'], 'record')}; {work_text(work)}",
             soft_wrap=True,
         )
         if outcome["previous"]:

@@ -38,7 +38,7 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.units import format_size
+from shardwright.schemas.units import counted, format_size
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory
 from shardwright.transforms.checks.results import ResultFiles, Results, read_unchanged, write_results
@@ -280,13 +280,14 @@ def print_report(report: ValidationReport) -> None:
         )
         total = sum(report.counts.values())
         if total > _SHOWN:
-            counts = ", ".join(f"{count} {code}" for code, count in report.counts.items())
-            out.print(f"  {total} findings in all: {counts}")
+            counts = ", ".join(f"{count:,} {code}" for code, count in report.counts.items())
+            out.print(f"  {counted(total, 'finding')} in all: {counts}")
     state = "sound" if report.sound else "NOT SOUND"
     out.print(
-        f"  {one_line(report.dataset)}: {state}; {report.records} records in {report.shards} shards, "
-        f"{format_size(report.bytes)}; {report.errors} errors, {report.warnings} warnings"
-        + (f", {report.notes} notes" if report.notes else "")
+        f"  {one_line(report.dataset)}: {state}; {counted(report.records, 'record')} in "
+        f"{counted(report.shards, 'shard')}, {format_size(report.bytes)}; "
+        f"{counted(report.errors, 'error')}, {counted(report.warnings, 'warning')}"
+        + (f", {counted(report.notes, 'note')}" if report.notes else "")
     )
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from shardwright.pipelines.options import DEFAULT_RUNNER
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.source import Input, source_by_name
 from shardwright.transforms.workers import usable_cpus, worker_threads
@@ -50,11 +51,7 @@ class Workers:
         if not self.processes:
             return "workers as the engine has them"
         processes = "this process" if self.processes == 1 else f"each of {self.processes} processes"
-        return f"{_count(self.threads, 'thread')} in {processes}, on {_count(self.cpus, 'processor')}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("s" if number != 1 else "")
+        return f"{counted(self.threads, 'thread')} in {processes}, on {counted(self.cpus, 'processor')}"
 
 
 def choose_workers(given: Sequence[str] | None, options: Any, inputs: Sequence[Input]) -> Workers:

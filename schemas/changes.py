@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.split_order import in_split_order
 
 #: Changes of each kind that are listed one by one, those with the smallest keys; beyond it they are counted.
 MAX_LISTED = 1000
@@ -96,7 +97,7 @@ class Changes:
     def as_json(self) -> dict[str, Any]:
         """Returns the changes as a report stores them."""
         self.settle()
-        splits = sorted({split for _, split in self.counts})
+        splits = in_split_order({split for _, split in self.counts})
         return {
             "unchanged": self.unchanged,
             **{kind.value: self.total(kind) for kind in Kind},

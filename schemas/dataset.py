@@ -13,6 +13,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import FeatureSpec, features_from_json, features_json
 from shardwright.schemas.plan import Plan, settings_json
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
+from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import SAME_SIZE_FITS, parse_resize
 
 FORMAT_VERSION = 1
@@ -190,7 +191,7 @@ class Dataset:
                         Shard(item["file"], item["records"], item["bytes"], item["sha256"])
                         for item in content["shards"]
                     )
-                    for split, content in value["splits"].items()
+                    for split, content in by_split(value["splits"]).items()
                 },
                 ledger=value["ledger"],
                 class_counts=value["class_counts"],

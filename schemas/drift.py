@@ -14,6 +14,7 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.distributions import Distance, distance
 from shardwright.schemas.layouts import features_json
 from shardwright.schemas.plan import settings_json
+from shardwright.schemas.split_order import in_split_order
 
 FORMAT_VERSION = 1
 #: Classes whose share changed that are listed, those that changed most.
@@ -187,7 +188,7 @@ def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
       KeyError, TypeError, ValueError or AttributeError: if a `dataset.json` is damaged.
     """
     both = Pair(old.dataset, new.dataset)
-    splits = list(dict.fromkeys([*both.old.splits, *both.new.splits]))
+    splits = in_split_order({*both.old.splits, *both.new.splits})
     return Drift(
         datasets=Pair(old.name, new.name),
         fingerprints=Pair(both.old.fingerprint, both.new.fingerprint),

@@ -20,6 +20,7 @@ from typing import Any
 from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.plain_yaml import WrongValue, lines_of_keys, load_plain_yaml
+from shardwright.schemas.units import counted, is_or_are
 
 _FORMATS = ("jpeg", "png", "webp", "raw")
 _SHOWN = 5
@@ -239,17 +240,22 @@ _PAIRS = tuple(
 def unmet(expected: Expectations, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yields each expectation that a dataset does not meet, and one sentence of what is there instead."""
     total = sum(facts.records.values())
-    yield from _between(expected, "images", total, "it has {} images")
+    yield from _between(expected, "images", total, f"it has {counted(total, 'image')}")
     for split, least in expected.min_images_per_split.items():
         count = facts.records.get(split, 0)
         if count < least:
-            yield "min_images_per_split", f"split {split!r} has {count} images, less than {least}"
+            yield (
+                "min_images_per_split",
+                f"split {split!r} has {counted(count, 'image')}, less than {least:,}",
+            )
     yield from _classes(expected, facts)
-    yield from _between(expected, "classes", len(_present(facts)), "{} classes have images")
+    classes = len(_present(facts))
+    have = "has" if classes == 1 else "have"
+    yield from _between(expected, "classes", classes, f"{counted(classes, 'class')} {have} images")
     if expected.allowed_formats:
         for name, count in sorted(facts.formats.items()):
             if count and name not in expected.allowed_formats:
-                yield "allowed_formats", f"{count} images are stored as {name}"
+                yield "allowed_formats", f"{counted(count, 'image')} {is_or_are(count)} stored as {name}"
     for side, found in (("width", facts.widths), ("height", facts.heights)):
         if found is not None:
             yield from _between(expected, side, found[0], f"the smallest {side} is {{}}", above=False)
@@ -263,7 +269,11 @@ def unmet(expected: Expectations, facts: Facts) -> Iterator[tuple[str, str]]:
     for code, share in expected.max_fraction.items():
         count = facts.findings.get(code, 0)
         if count > share * total:
-            yield "max_fraction", f"{count} of {total} records are {code}, above a share of {share:g}"
+            yield (
+                "max_fraction",
+                f"{count:,} of {counted(total, 'record')} {is_or_are(count)} {code}, "
+                f"above a share of {share:g}",
+            )
 
 
 def _present(facts: Facts) -> dict[str, int]:
@@ -286,11 +296,11 @@ def _classes(expected: Expectations, facts: Facts) -> Iterator[tuple[str, str]]:
     if least is not None:
         poor = {name: count for name, count in facts.classes.items() if count < least}
         if poor:
-            yield "min_images_per_class", f"{_counted(poor)} less than {least} images"
+            yield "min_images_per_class", f"{_counted(poor)} less than {counted(least, 'image')}"
     if most is not None:
         rich = {name: count for name, count in present.items() if count > most}
         if rich:
-            yield "max_images_per_class", f"{_counted(rich)} more than {most} images"
+            yield "max_images_per_class", f"{_counted(rich)} more than {counted(most, 'image')}"
     missing = [name for name in expected.required_classes if name not in present]
     if missing:
         yield "required_classes", f"{_listed(missing)} without images"

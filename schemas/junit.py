@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Severity
 from shardwright.schemas.findings import Finding, ValidationReport
+from shardwright.schemas.units import counted
 
 #: Findings that stand in the text of one test case.
 _SHOWN = 50
@@ -72,7 +73,7 @@ def _case(
     text = "\n".join(_line(finding) for finding in found[:_SHOWN])
     if count > _SHOWN:
         text += f"\nand {count - _SHOWN} more, see the report"
-    message = found[0].message if count == 1 else f"{count} findings"
+    message = found[0].message if count == 1 else counted(count, "finding")
     if report.gates.severity(found[0].code) is Severity.ERROR:
         failure = ElementTree.SubElement(case, "failure", {"message": _clean(message), "type": name})
         failure.text = _clean(text)

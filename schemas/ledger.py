@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.split_order import by_split
 
 LEDGER_VERSION = 2
 #: Version 1 did not have the sizes of sources; it is read as if they were not known.
@@ -359,6 +360,6 @@ class Books:
             total.update(counts)
         return {
             **row(total),
-            "splits": {name: row(counts) for name, counts in sorted(self.splits.items())},
+            "splits": {name: row(counts) for name, counts in by_split(self.splits).items()},
             "reasons": {name: dict(sorted(c.items())) for name, c in sorted(self.reasons.items())},
         }

@@ -11,6 +11,7 @@ from typing import Any
 
 from shardwright.schemas.layouts import inline_layout, layout_from_json
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
+from shardwright.schemas.units import counted
 
 MAX_SHARDS = 99_999
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
@@ -77,7 +78,7 @@ class Plan:
             raise ValueError("the texts are not as many as the labels")
         for name, count in plan.shards.items():
             if not _SPLIT_NAME.match(name) or not 0 < count <= MAX_SHARDS:
-                raise ValueError(f"{count} shards in split {name!r}")
+                raise ValueError(f"{counted(count, 'shard')} in split {name!r}")
         return plan
 
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.units import counted
 
 #: How many times as large one share must be as the other.
 MIN_RATIO = 2.0
@@ -84,7 +85,10 @@ class MissingClasses(NamedTuple):
         named = ", ".join(map(_shown, self.names[:_NAMED]))
         if len(self.names) > _NAMED:
             named = f"such as {named}"
-        return f"Split {self.split} has no image of {len(self.names):,} of {self.classes:,} classes: {named}."
+        return (
+            f"Split {self.split} has no image of {len(self.names):,} of "
+            f"{counted(self.classes, 'class')}: {named}."
+        )
 
 
 class SplitBalance(NamedTuple):
@@ -108,7 +112,7 @@ class SplitBalance(NamedTuple):
             named = "; ".join(map(str, self.uneven[:_NAMED]))
             others = f", the worst first: {named}" if len(self.uneven) > _NAMED else f": {named}"
             lines.append(
-                f"{len(self.uneven):,} of {self.classes:,} classes "
+                f"{len(self.uneven):,} of {counted(self.classes, 'class')} "
                 f"{'differs' if len(self.uneven) == 1 else 'differ'} between splits{others}."
             )
         lines += map(str, self.missing[:_SENTENCES])

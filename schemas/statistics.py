@@ -30,6 +30,7 @@ from shardwright.schemas.feature_statistics import MOST_CATEGORIES, RecordStatis
 from shardwright.schemas.fills import Fill
 from shardwright.schemas.picture_statistics import PictureStatistics
 from shardwright.schemas.pictures import Picture
+from shardwright.schemas.split_order import by_split
 from shardwright.schemas.tally import Tally
 
 FORMAT_VERSION = 1
@@ -176,7 +177,7 @@ class Statistics:
         Args:
           scores: what the scores of the pictures' looks are called.
         """
-        splits = {split: sums.as_json(scores) for split, sums in sorted(self.splits.items())}
+        splits = {split: sums.as_json(scores) for split, sums in by_split(self.splits).items()}
         return {
             "format_version": FORMAT_VERSION,
             "normalize": {

@@ -21,6 +21,7 @@ from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.plain_yaml import WrongValue, load_plain_yaml, places_of_keys
+from shardwright.schemas.units import counted
 
 _SHOWN = 3
 _LONGEST_VALUE = 60
@@ -155,14 +156,14 @@ def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
         count = (drift.records.get(split, Pair(0, 0)) if split else drift.all_records).new or 0
         if count < limit:
             what = f"split {split!r} has" if split else "the new dataset has"
-            message = f"min_records: {what} {count:,} records, fewer than {limit:,}"
+            message = f"min_records: {what} {counted(count, 'record')}, fewer than {limit:,}"
             yield Refusal("min_records", count, limit, Severity.ERROR, message)
     sizes = {"the dataset": drift.all_records}
     sizes |= {f"split {split!r}": pair for split, pair in drift.records.items()}
     for what, (old, new) in sizes.items():
         if not old:
             continue
-        text = f"{what} went from {old:,} to {new or 0:,} records"
+        text = f"{what} went from {old:,} to {counted(new or 0, 'record')}"
         growth = (new or 0) / old - 1
         if thresholds.max_count_drop is not None:
             yield from _over("max_count_drop", -growth, thresholds.max_count_drop, text)
@@ -175,7 +176,7 @@ def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
         limit = getattr(thresholds, name)
         if limit is not None:
             count, records = drift.changes.total(kind), drift.all_records.old
-            text = f"{count:,} images {what}, to {records:,} in the old dataset"
+            text = f"{counted(count, 'image')} {what}, to {records:,} in the old dataset"
             yield from _over(name, drift.fraction(kind), limit, text)
     if thresholds.max_bad_fraction is not None:
         text = "share of images with faults in the new dataset"

@@ -49,6 +49,28 @@ def format_size(value: float) -> str:
     raise AssertionError
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Prints a number of things for people: `1 shard`, `3,781 images`, `2 classes`, `0 copies`.
+
+    Args:
+      number: how many.
+      noun: what one of them is called; other words may stand before it.
+      plural: what several are called, where the rules of English do not say it.
+    """
+    if number == 1:
+        return f"1 {noun}"
+    if not plural and re.search(r"(s|x|ch|sh)\Z", noun):
+        plural = f"{noun}es"
+    elif not plural and re.search(r"[^aeiou]y\Z", noun):
+        plural = f"{noun[:-1]}ies"
+    return f"{number:,} {plural or f'{noun}s'}"
+
+
+def is_or_are(number: int) -> str:
+    """Returns the verb that goes with a number of things."""
+    return "is" if number == 1 else "are"
+
+
 def parse_resize(text: str) -> tuple[int, int]:
     """Parses `224` (a square) or `320x240` (width x height, pixels).
 

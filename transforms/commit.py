@@ -24,6 +24,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory, unexpected_indexes, unexpected_shards
 from shardwright.transforms.checks.results import make_report, measured_in, statistics_files
@@ -118,8 +119,8 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
     shards = Counter(result.split for result in results if result.split != NO_SPLIT)
     if shards != Counter(forecast.plan.shards):
         raise EngineError(
-            f"The books do not balance: {dict(forecast.plan.shards)} shards were planned and "
-            f"{dict(shards)} written; run again with --resume."
+            f"The books do not balance: the plan has the shards {dict(forecast.plan.shards)}, "
+            f"and {dict(shards)} were written; run again with --resume."
         )
     accounted: Counter[str] = Counter()
     for result in results:
@@ -127,15 +128,15 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
     for split, listed in forecast.listed.items():
         if accounted[split] != listed:
             raise EngineError(
-                f"The books do not balance: split {split!r} had {listed} files listed and "
-                f"{accounted[split]} accounted for; run again with --resume."
+                f"The books do not balance: split {split!r} had {counted(listed, 'file')} listed and "
+                f"{accounted[split]:,} accounted for; run again with --resume."
             )
     read_back = {check.file: check.records for check in checks if check.file}
     for result in results:
         if read_back.get(result.file, result.records) != result.records:
             raise EngineError(
-                f"The books do not balance: {result.file} should hold {result.records} records "
-                f"and {read_back[result.file]} were read back; run again with --resume."
+                f"The books do not balance: {result.file} should hold {counted(result.records, 'record')} "
+                f"and {read_back[result.file]:,} came back; run again with --resume."
             )
 
 
@@ -222,9 +223,13 @@ def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> I
     if boxes.get("dropped"):
         shards = sorted(results, key=lambda result: result.file)
         shown = [text for result in shards for text in result.bad_boxes][:_SHOWN]
-        yield f"{boxes['dropped']} bad annotations are left out, such as {'; '.join(map(printable, shown))}."
+        count = boxes["dropped"]
+        told = "; ".join(map(printable, shown))
+        yield f"{counted(count, 'bad annotation')} {is_or_are(count)} left out, such as {told}."
     if boxes.get("unlisted"):
-        yield f"{boxes['unlisted']} segments of masks are not listed by their source and count as none."
+        count = boxes["unlisted"]
+        segments = counted(count, "segment")
+        yield f"{segments} of masks {is_or_are(count)} not listed by the source and not counted."
 
 
 def _was_swapped(job: Job, result: Dataset) -> bool:
@@ -268,7 +273,7 @@ def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) 
         return "No image was written, all were filtered: nothing was published. Check the --input."
     if books.bad_fraction > job.settings.max_bad_fraction or not written:
         reasons = ", ".join(
-            f"{count} {reason}" for reason, count in books.reasons["quarantined"].most_common(_SHOWN)
+            f"{count:,} {reason}" for reason, count in books.reasons["quarantined"].most_common(_SHOWN)
         )
         too_many = f", more than --max_bad_fraction {job.settings.max_bad_fraction:g} allows"
         convert = books.reasons["quarantined"][QuarantineReason.UNSUPPORTED_FORMAT]
@@ -279,8 +284,9 @@ def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) 
         else:
             advice += " them"
         return (
-            f"{bad} of {bad + written} images are bad ({reasons}){too_many if written else ''}: nothing "
-            f"was published. Look at {printable(quarantine)}; {advice} and run again with --resume."
+            f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad + written)} bad "
+            f"({reasons}){too_many if written else ''}: nothing was published. "
+            f"Look at {printable(quarantine)}; {advice} and run again with --resume."
         )
     return None
 

@@ -16,6 +16,7 @@ from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import index_file, is_compressed
+from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
 from shardwright.transforms.sources.spool import Spool
 
@@ -138,7 +139,8 @@ def check_shards(directory: str, made: Dataset) -> None:
     missing = missing_shards(directory, made)
     if missing:
         raise EngineError(
-            f"{len(missing)} shards have gone from {printable(directory)}, the first is {missing[0]}: "
+            f"{counted(len(missing), 'shard')} {is_or_are(len(missing))} missing in {printable(directory)}, "
+            f"the first one is {missing[0]}: "
             "nothing was published; run again with --resume."
         )
 

@@ -19,6 +19,7 @@ from shardwright.schemas.dataset import Dataset, Shard, picture_shape, stored_fo
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.fills import FILLS, Fill
 from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -110,10 +111,11 @@ def croissant_json(dataset: Dataset) -> str:
 def _description(dataset: Dataset) -> str:
     splits = ", ".join(f"{split} {dataset.records(split)}" for split in dataset.splits)
     total = dataset.all_records
-    classes = f" of {len(dataset.labels)} classes" if dataset.labels else ""
+    classes = f" of {counted(len(dataset.labels), 'class')}" if dataset.labels else ""
     return (
-        f"{total} images{classes} (splits: {splits}), each with what is known of it in a tf.train.Example "
-        f"record of layout {dataset.layout}, in TFRecord files. Fingerprint: {dataset.fingerprint}."
+        f"{counted(total, 'image')}{classes} (splits: {splits}), each with what is known of it in a "
+        f"tf.train.Example record of layout {dataset.layout}, in TFRecord files. "
+        f"Fingerprint: {dataset.fingerprint}."
     )
 
 
@@ -142,7 +144,7 @@ def _file(shard: Shard, encoding: list[str]) -> _Json:
         "@type": "cr:FileObject",
         "@id": shard.file,
         "name": shard.file,
-        "description": f"{shard.records} records.",
+        "description": f"{counted(shard.records, 'record')}.",
         "contentUrl": shard.file,
         "contentSize": f"{shard.bytes} B",
         "encodingFormat": encoding,

@@ -10,6 +10,7 @@ from shardwright.schemas.fills import Fill
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import quoted, spec_source
+from shardwright.schemas.units import counted
 
 #: Class names that stand in the file itself; more are read from `dataset.json`.
 _MAX_NAMES = 300
@@ -82,7 +83,7 @@ def parse_py(dataset: Dataset) -> str:
 
 def _docstring(dataset: Dataset, split: str) -> str:
     splits = ", ".join(f"{_shown(name)} {dataset.records(name):,}" for name in dataset.splits)
-    classes = f"{len(dataset.labels):,} classes" if dataset.labels else "no classes"
+    classes = counted(len(dataset.labels), "class") if dataset.labels else "no classes"
     facts = (
         f"Reads the dataset {_shown(dataset.name)} (layout {_shown(dataset.layout)}) with TensorFlow alone."
     )

@@ -25,7 +25,7 @@ CASES = [
     ("min_images", 100, 101, "it has 100 images, less than 101"),
     ("max_images", 100, 99, "it has 100 images, more than 99"),
     ("min_images_per_split", {"test": 20}, {"test": 21}, "split 'test' has 20 images, less than 21"),
-    ("min_images_per_class", 0, 1, "class 'yak' (0) has less than 1 images"),
+    ("min_images_per_class", 0, 1, "class 'yak' (0) has less than 1 image"),
     ("max_images_per_class", 70, 69, "class 'cat' (70) has more than 69 images"),
     ("min_classes", 2, 3, "2 classes have images, less than 3"),
     ("max_classes", 2, 1, "2 classes have images, more than 1"),

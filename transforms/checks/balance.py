@@ -17,6 +17,7 @@ import apache_beam as beam
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import Picture
+from shardwright.schemas.units import counted
 
 _FEW = 10
 _OUT_OF_BALANCE = 10
@@ -91,8 +92,9 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
         number = known[name]
         missing = [repr(split) for split in others if not counts.splits[split][name]]
         if number < _FEW or missing:
-            few = f"class {name!r} has {_pictures(number)} in {where}" + (
-                f" (fewer than {_FEW})" if number < _FEW else ""
+            few = (
+                f"class {name!r} has {counted(number, 'picture') if number else 'no picture'} in {where}"
+                + (f" (fewer than {_FEW})" if number < _FEW else "")
             )
             yield Finding(
                 FindingCode.TINY_CLASS,
@@ -110,10 +112,6 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
         if side:
             yield Finding(
                 FindingCode.CLASS_IMBALANCE,
-                f"class {name!r} has {_pictures(number)} in {where}: "
+                f"class {name!r} has {counted(number, 'picture') if number else 'no picture'} in {where}: "
                 f"{side} the {typical:g} of the median class",
             )
-
-
-def _pictures(number: int) -> str:
-    return f"{number or 'no'} picture{'' if number == 1 else 's'}"

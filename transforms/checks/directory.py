@@ -9,6 +9,7 @@ from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.dataset import INDEX_DIR, Dataset
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.plan import index_file, is_compressed
+from shardwright.schemas.units import counted
 
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zlib)?\Z")
 
@@ -75,6 +76,6 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
     if ledger.get("listed") != accounted or ledger.get("written") != records:
         yield Finding(
             FindingCode.COUNT_MISMATCH,
-            f"dataset.json lists {ledger.get('listed')} files, accounts for {accounted} and "
-            f"has {records} records for {ledger.get('written')} written images",
+            f"dataset.json counts {ledger.get('listed')} as listed, accounts for {accounted} and "
+            f"has {counted(records, 'record')} for {ledger.get('written')} as written",
         )

@@ -11,6 +11,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.example import Feature
 from shardwright.schemas.layouts import Fill
+from shardwright.schemas.units import counted
 from shardwright.transforms.checks.contract import Contract, Problem
 from shardwright.transforms.checks.image import MAX_PIXELS
 from shardwright.transforms.checks.objects import lists_of
@@ -125,5 +126,5 @@ def _values_in(image: Image.Image) -> list[int]:
 
 
 def _some(values: list[int]) -> str:
-    more = f" and {len(values) - _SHOWN_IDS} more values" if len(values) > _SHOWN_IDS else ""
+    more = f" and {counted(len(values) - _SHOWN_IDS, 'more value')}" if len(values) > _SHOWN_IDS else ""
     return ", ".join(map(str, values[:_SHOWN_IDS])) + more

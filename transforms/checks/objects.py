@@ -10,6 +10,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature
 from shardwright.schemas.fills import OBJECT_FILLS
 from shardwright.schemas.layouts import Fill
+from shardwright.schemas.units import counted
 from shardwright.transforms.checks.contract import Contract, Problem
 
 #: By how much a side may leave the picture: writers reckon in floats of 32 bits.
@@ -66,7 +67,7 @@ def check_objects(features: Mapping[str, Feature], contract: Contract) -> Iterat
         for code, message in _object_problems({fill: found[i] for fill, found in values.items()}, contract):
             problems.setdefault(code, []).append(f"object {i}: {message}")
     for code, messages in problems.items():
-        more = f" (and {len(messages) - 1} more objects)" if len(messages) > 1 else ""
+        more = f" (and {counted(len(messages) - 1, 'more object')})" if len(messages) > 1 else ""
         yield code, messages[0] + more
 
 

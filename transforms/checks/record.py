@@ -15,6 +15,7 @@ from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.tensor_proto import parse_tensor
+from shardwright.schemas.units import counted
 from shardwright.transforms.checks.contract import Contract, Problem
 from shardwright.transforms.checks.entries import EntryReader, Signature
 from shardwright.transforms.checks.image import SIDES, Claims, Seen, check_image
@@ -349,7 +350,7 @@ def _check_labels(features: Mapping[str, Feature], contract: Contract) -> Iterat
         if len(names) != len(ids):
             yield (
                 FindingCode.LENGTH_MISMATCH,
-                f"feature {label.name!r} has {len(ids)} values, {spec.name!r} has {len(names)}",
+                f"feature {label.name!r} has {counted(len(ids), 'value')}, {spec.name!r} has {len(names)}",
             )
             return
     # An id that is wrong is said once, whatever names stand with it.

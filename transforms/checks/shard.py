@@ -19,6 +19,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import index_line
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.checks.hashing import HashedFile
@@ -211,7 +212,7 @@ def check_shard(
     if task.expected and check.records != task.expected.records:
         find(
             FindingCode.COUNT_MISMATCH,
-            f"it holds {check.records} sound records, dataset.json says {task.expected.records}",
+            f"it holds {counted(check.records, 'sound record')}, dataset.json says {task.expected.records}",
         )
     if task.index_path and not check.findings:  # else it is the shard that is wrong
         _check_index(task, bytes(index), find)

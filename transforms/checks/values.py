@@ -12,6 +12,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.fills import Fill
 from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType, allowed_numbers
 from shardwright.transforms.checks.contract import Problem
 
@@ -43,12 +44,12 @@ def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Pr
     elif spec.length is not None and len(feature.values) != spec.length:
         yield (
             FindingCode.WRONG_SHAPE,
-            f"feature {spec.name!r} has {len(feature.values)} values, not {spec.length}",
+            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, not {spec.length}",
         )
     elif spec.fill is not Fill.BOXES and len(feature.values) % _row_length(spec):
         yield (
             FindingCode.WRONG_SHAPE,
-            f"feature {spec.name!r} has {len(feature.values)} values, which are no rows of "
+            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, which are no rows of "
             f"{_row_length(spec)}",
         )
 

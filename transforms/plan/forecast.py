@@ -17,6 +17,8 @@ from shardwright.schemas.layouts import Fill, Layout, Needs
 from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.side_files import check_split_names
+from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms.plan.assign import group_of, limit_order, shard_order, split_bounds, split_of
 from shardwright.transforms.plan.estimate import (
     SAMPLE_CANDIDATES,
@@ -232,7 +234,7 @@ def make_forecast(
     if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
         first = printable(summary.sample[0][1].uri)
         raise EngineError(
-            f"None of the {sample.tried} images tried can be read, such as {first}: check the permissions "
+            f"None of the {sample.tried:,} images tried can be read, such as {first}: check the permissions "
             "of the account that reads them."
         )
     shards: dict[str, int] = {}
@@ -299,12 +301,12 @@ def _by_split(splits: Iterable[str], counts: Mapping[str, int]) -> dict[str, int
 
 
 def _split_names(summary: RefSummary, settings: ConvertSettings, carried: Plan | None) -> list[str]:
-    """Returns the splits of the dataset: those of the settings first, then the source's own."""
+    """Returns the splits of the dataset, those of the settings and the source's own."""
     names = list(settings.parsed_splits) if summary.hashed else []
     own = sorted(set(summary.listed) - {NO_SPLIT, *names})
     if carried:
         own += sorted(set(carried.shards) - set(names) - set(own))
-    return names + own
+    return in_split_order(names + own)
 
 
 def _check_shards_named(splits: Sequence[str], settings: ConvertSettings) -> None:
@@ -352,7 +354,7 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
         raise UsageError(f"--input {where} is empty; name a folder that holds images.")
     if unlabelled:
         raise UsageError(
-            f"--input {where}: none of its {unlabelled} images has a class, such as "
+            f"--input {where}: none of its {counted(unlabelled, 'image')} has a class, such as "
             f"{summary.examples[QuarantineReason.UNKNOWN_LABEL][0]}; put the images of each class into a "
             "sub-folder of its own, say with --label_regex or --label_column what names the class, or take "
             "them without with --unlabelled keep."
@@ -360,14 +362,14 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings) -> No
     if summary.examples:
         reason, shown = next(iter(sorted(summary.examples.items())))
         raise UsageError(
-            f"--input {where} holds no image that could be converted: {listed} entries were looked at, "
+            f"--input {where} holds no image that could be converted: {counted(listed, 'entry')} listed, "
             f"the first bad one is {shown[0]} ({reason})."
         )
     kinds = ", ".join(
-        f"{count} {reason}" for (_, reason), count in sorted(summary.outcomes.items()) if reason
+        f"{count:,} {reason}" for (_, reason), count in sorted(summary.outcomes.items()) if reason
     )
     raise UsageError(
-        f"--input {where} holds no images: none of its {listed} files is one"
+        f"--input {where} holds no images: none of its {counted(listed, 'file')} is one"
         f"{f' ({kinds})' if kinds else ''}; check the path, or unpack what holds them."
     )
 
@@ -381,10 +383,13 @@ def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[s
         )
     if summary.ungrouped:
         warnings.append(
-            f"--split_by matches {summary.ungrouped} keys not at all, such as "
+            f"--split_by does not match {counted(summary.ungrouped, 'key')}, such as "
             f"{', '.join(map(repr, summary.ungrouped_examples))}: each is a group of its own."
         )
     for reason, shown in sorted(summary.examples.items()):
         count = summary.outcomes[Outcome.QUARANTINED, reason]
-        warnings.append(f"{count} entries of the input are left out as {reason}, such as {'; '.join(shown)}.")
+        warnings.append(
+            f"{counted(count, 'entry')} of the input {is_or_are(count)} left out as {reason}, "
+            f"such as {'; '.join(shown)}."
+        )
     return warnings

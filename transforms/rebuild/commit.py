@@ -10,6 +10,7 @@ from typing import Any
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
+from shardwright.schemas.units import counted
 from shardwright.schemas.version import VersionState
 from shardwright.transforms.checks.shard import ShardCheck
 from shardwright.transforms.commit import Job, commit
@@ -69,6 +70,7 @@ def work_of(results: Sequence[ShardResult]) -> dict[str, int]:
 def work_text(work: Mapping[str, int]) -> str:
     """Returns what was done for a version, in words."""
     return (
-        f"{work['reused_shards']} of {work['shards']} shards taken over, {work['copied']} records copied, "
-        f"{work['converted']} images converted, {work['quarantined']} quarantined"
+        f"{work['reused_shards']:,} of {counted(work['shards'], 'shard')} taken over, "
+        f"{counted(work['copied'], 'record')} copied, {counted(work['converted'], 'image')} converted, "
+        f"{work['quarantined']:,} quarantined"
     )

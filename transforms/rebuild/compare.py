@@ -12,6 +12,7 @@ from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, index_file, ledger_file
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import limit_pixels
@@ -160,7 +161,7 @@ def decide(
         return Decision(True, len(compared), count, altered, ("it is the first version",))
     reasons = list(_reasons(begun, forecast, versions))
     if count:
-        reasons.append(f"{count} of {len(compared)} shards changed")
+        reasons.append(f"{count:,} of {counted(len(compared), 'shard')} changed")
     return Decision(bool(reasons), len(compared), count, altered, tuple(reasons))
 
 
@@ -187,7 +188,9 @@ def _reasons(begun: Begun, forecast: Forecast, versions: Mapping[str, str]) -> I
     if was.get(NO_SPLIT, 0) != forecast.listed.get(NO_SPLIT, 0):
         yield "what has no key of its own is not as many as it was"
     if begun.missing:
-        yield f"{len(begun.missing)} files of the latest version have gone, such as {min(begun.missing)}"
+        count = len(begun.missing)
+        files = f"{counted(count, 'file')} of the latest version {is_or_are(count)} missing"
+        yield f"{files}, such as {min(begun.missing)}"
 
 
 class _CompareShard(beam.DoFn):
@@ -229,7 +232,10 @@ class CompareWithPrevious(beam.PTransform):
         def decided(begun: Begun, compared: Sequence[Compared], forecast: Forecast) -> Decision:
             decision = decide(begun, forecast, compared, task.versions)
             images, classes = forecast.total, len(forecast.plan.labels)
-            said = f"{images} images of {classes} classes in {decision.shards} shards"
+            said = (
+                f"{counted(images, 'image')} of {counted(classes, 'class')} in "
+                f"{counted(decision.shards, 'shard')}"
+            )
             splits = dict(forecast.plan.shards)
             stage(task, "planned", said, images=images, classes=classes, shards=splits)
             said = "; ".join(decision.reasons) or "nothing changed"

@@ -12,7 +12,7 @@ from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
-from shardwright.schemas.units import format_size
+from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import dataset_name
@@ -68,7 +68,7 @@ def _switch(task: RebuildTask, begun: Begun, record: VersionRecord) -> None:
             f"Another rebuild of {printable(task.output)} went on meanwhile, so version {record.version} "
             "was not published; run again."
         )
-    said = f"{record.records} records, {format_size(record.total_bytes)}"
+    said = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
     stage(task, "published", said, records=record.records, bytes=record.total_bytes)
 
 

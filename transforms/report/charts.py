@@ -15,7 +15,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from shardwright.schemas.units import format_size
+from shardwright.schemas.units import counted, format_size
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
@@ -173,7 +173,8 @@ def class_curve(counts: Sequence[int]) -> Chart:
     half = ordered[count // 2]
     return Chart(
         "Records per class",
-        f"The largest of {count:,} classes has {ordered[0]:,} records, the one in the middle {half:,}, the "
+        f"The largest of {counted(count, 'class')} has {counted(ordered[0], 'record')}, the one in the "
+        f"middle {half:,}, the "
         f"smallest {ordered[-1]:,}.",
         _draw("curve", plot),
         ("rank", "records"),
@@ -283,7 +284,8 @@ def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
     told = counted or points
     return Chart(
         "Records over time",
-        f"From {told[0].records:,} to {told[-1].records:,} records in {len(told):,} versions.",
+        f"From {told[0].records:,} to {counted(told[-1].records, 'record')} in "
+        f"{counted(len(told), 'version')}.",
         _draw("time-wide" if wide else "time", plot, _WIDE if wide else _SIZE),
         ("records",),
         (),

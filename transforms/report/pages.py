@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.units import format_size
+from shardwright.schemas.units import counted, format_size
 from shardwright.transforms.report.data import Thumbnail
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def environment() -> Environment:
         "shown": shown,
         "base": _base,
         "number": lambda value: f"{value:,}",
-        "counted": lambda value, noun: f"{value:,} {noun}{'' if value == 1 else 's'}",
+        "counted": counted,
         "size": format_size,
         "data_uri": _data_uri,
         "decimals": lambda values: ", ".join(f"{value:.4f}" for value in values),

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.split_order import in_split_order
 from shardwright.transforms.report.charts import (
     Chart,
     class_curve,
@@ -85,7 +86,7 @@ def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
         totals.setdefault(name, 0)
     if not totals:
         return None
-    splits = list(data.class_counts)
+    splits = in_split_order(data.class_counts)
     if len(splits) > _MAX_SPLITS:
         kept = sorted(splits, key=lambda split: -sum(data.class_counts[split].values()))[: _MAX_SPLITS - 1]
         splits = [split for split in splits if split in kept]

@@ -16,7 +16,7 @@ from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
-from shardwright.schemas.units import format_size
+from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import (
     DIFF_JSON,
     INDEX_HTML,
@@ -201,9 +201,9 @@ def _work(work: Mapping[str, Any]) -> tuple[str, ...]:
         _count(work.get(name)) for name in ("shards", "reused_shards", "copied", "converted", "quarantined")
     )
     lines = (
-        (shards, f"{reused:,} of {shards:,} shards taken over"),
-        (copied, f"{copied:,} records copied"),
-        (converted, f"{converted:,} images converted"),
+        (shards, f"{reused:,} of {counted(shards, 'shard')} taken over"),
+        (copied, f"{counted(copied, 'record')} copied"),
+        (converted, f"{counted(converted, 'image')} converted"),
         (quarantined, f"{quarantined:,} quarantined"),
     )
     return tuple(line for count, line in lines if count)

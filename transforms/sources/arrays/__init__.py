@@ -18,6 +18,8 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.place import PIXELS, Place
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.arrays import cifar as cifar_arrays
 from shardwright.transforms.sources.arrays.checks import (
@@ -102,10 +104,11 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
         )
     kinds = {IDX: "IDX files", NPY: "NumPy arrays", NPZ: "NumPy arrays", CIFAR: "CIFAR batches"}
     kind = kinds.get(found.arrays[0].kind, "a CIFAR archive")
-    splits = sorted({array.split for array in found.arrays} - {""})
+    splits = in_split_order({array.split for array in found.arrays} - {""})
     unlabelled = [array for array in found.arrays if array.kind in (IDX, NPY, NPZ) and not array.labels_file]
     without = f", {len(unlabelled)} of them without labels" if unlabelled else ""
-    return f"{len(found.arrays)} arrays ({kind}{without}){' of ' + ', '.join(splits) if splits else ''}"
+    of_splits = f" of {', '.join(splits)}" if splits else ""
+    return f"{counted(len(found.arrays), 'array')} ({kind}{without}){of_splits}"
 
 
 def _split(item: Input, context: Context) -> Iterator[Part]:
@@ -300,7 +303,8 @@ def list_rows(
 def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[ImageRef]:
     """Yields what should be there and is not, and what is there and should not."""
     cut = Damage(
-        QuarantineReason.TRUNCATED, f"the file ends after {rows.whole} of {rows.count} images; get it again"
+        QuarantineReason.TRUNCATED,
+        f"the file ends after {rows.whole:,} of {counted(rows.count, 'image')}; get it again",
     )
     reason, message = rows.damage or cut
     told = min(rows.count, rows.whole + _MOST_MISSING)

@@ -9,7 +9,7 @@ import numpy as np
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
-from shardwright.schemas.units import parse_pixel_shape
+from shardwright.schemas.units import counted, parse_pixel_shape
 from shardwright.transforms import storage
 from shardwright.transforms.images.pixel_order import PICTURES, are_planar, brightest_if_dark
 from shardwright.transforms.sources.arrays import idx as idx_arrays
@@ -134,8 +134,9 @@ def check_counts(images: int, labels: int, array: FoundArray, folder: str) -> No
     """
     if images != labels:
         raise UsageError(
-            f"{shown(storage.join(folder, array.file), array.member)} has {images} images, but "
-            f"{shown(array.labels_file, array.labels_member)} has {labels} labels; they have to be as many."
+            f"{shown(storage.join(folder, array.file), array.member)} has {counted(images, 'image')}, but "
+            f"{shown(array.labels_file, array.labels_member)} has {counted(labels, 'label')}; they have "
+            f"to be as many."
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.units import counted
 from shardwright.transforms.sources.arrays.plain_pickle import (
     LongString,
     PickledArray,
@@ -152,7 +153,8 @@ def read_batch(name: str, files: Mapping[str, Stretch], context: Context) -> Cif
     coarse = _numbers(found[_COARSE_LABELS], files[name]) if _COARSE_LABELS in found else None
     if labels.size != pixels.count or (coarse is not None and coarse.size != pixels.count):
         raise UsageError(
-            f"{printable(files[name].uri)}: {name} has {pixels.count} images and {labels.size} labels; "
+            f"{printable(files[name].uri)}: {name} has {counted(pixels.count, 'image')} and "
+            f"{counted(labels.size, 'label')}; "
             "get the file again."
         )
     names, coarse_names = _names_python(files)
@@ -176,7 +178,9 @@ def _pixels(array: PickledArray, stretch: Stretch, context: Context) -> Rows:
         raise ValueError(f"its array has shape {array.shape} and type {dtype.code}, not (N, {_PIXELS}) of u1")
     length = array.data.length if isinstance(array.data, LongString) else len(array.data)
     if length != array.shape[0] * _PIXELS:
-        raise ValueError(f"its array has {length} bytes and says that it has {array.shape[0]} images")
+        raise ValueError(
+            f"its array has {length} bytes and says that it has {counted(array.shape[0], 'image')}"
+        )
     if isinstance(array.data, LongString):
         pixels = stretch.inside(array.data.offset, length)
     else:  # written by a Python to which they were text

@@ -11,6 +11,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import MAX_OWN_ID, ClassId
+from shardwright.schemas.units import counted
 
 #: Columns of a one-hot array, beyond which it is taken for something else.
 _MAX_COLUMNS = 100_000
@@ -105,7 +106,7 @@ class LabelReader:
             return Said(str(number))
         if number < len(self._names):
             return Said(self._names[number])
-        message = f"its label is {number}, and there are names for {len(self._names)} classes only"
+        message = f"its label is {number}, and there are names for {counted(len(self._names), 'class')} only"
         return Said("", QuarantineReason.BAD_ANNOTATION, message)
 
     def _text(self, raw: bytes, codec: str) -> Said:

@@ -16,6 +16,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.folder_tree import could_be_splits, split_of_folder
@@ -294,7 +295,10 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
     if not tried:
         return ""
     where = printable(root) or "the working directory"
-    return f"; none of the first {tried} images is there, --image_root says where paths begin (now {where})"
+    return (
+        f"; none of the first {counted(tried, 'image')} is there, --image_root says where paths "
+        f"begin (now {where})"
+    )
 
 
 def _split(item: Input, context: Context) -> Iterator[Part]:

@@ -29,6 +29,7 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Fill, Needs
 from shardwright.schemas.place import Place
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.records.framing import (
     HEADER_BYTES,
@@ -92,7 +93,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     count = "a TFRecord file" if len(files) == 1 else f"{len(files):,} TFRecord files"
     if files[0].own:
         some = glimpse.is_file or is_pattern(glimpse.path)
-        shards = "a shard" if len(files) == 1 else f"{len(files):,} shards"
+        shards = "a shard" if len(files) == 1 else counted(len(files), "shard")
         return f"{shards} of a dataset of shardwright" if some else "a dataset of shardwright"
     return f"{count} ({layout_name(names)})" if names else count
 
@@ -260,7 +261,7 @@ def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[I
             yield _damaged(opened, item, fault if item.code is FindingCode.SHARD_TRUNCATED else "")
     missing = opened.file.records - number - 1
     if missing > 0:
-        message = fault or f"the file ends after {number + 1} of {opened.file.records} records"
+        message = fault or f"the file ends after {number + 1:,} of {counted(opened.file.records, 'record')}"
         for lost in range(number + 1, number + 1 + min(missing, _MAX_MISSING)):
             yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
     elif fault and not damaged_end and opened.file.records < 0:
@@ -354,7 +355,8 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, roles: 
         classes = classes_of_image(example, roles, opened.known, opened.own is not None, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             raise ValueError(
-                f"it has {len(classes.names)} classes; give --label_separator to store several of an image"
+                f"it has {counted(len(classes.names), 'class')}; give --label_separator to store "
+                f"several of an image"
             )
         ref = ref._replace(label=LABEL_SEPARATOR.join(classes.names))
         if not classes.names:

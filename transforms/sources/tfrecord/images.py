@@ -14,6 +14,7 @@ from shardwright.schemas.example import FeatureType, read_varint
 from shardwright.schemas.example_spans import ExampleSpans, Span, fields_in
 from shardwright.schemas.place import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, Place
 from shardwright.schemas.tensor_proto import tensor_sides
+from shardwright.schemas.units import counted
 from shardwright.transforms.images.parts import bare_pixels
 from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
 from shardwright.transforms.sources.tfrecord.layouts import Roles
@@ -125,7 +126,9 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
     (name,) = own.roles.images
     spans = record.bytes_of(name)
     if not spans or len(spans) != 1:
-        raise NoImage(f"its feature {name!r} holds {len(spans or ())} images", QuarantineReason.BAD_ROW)
+        raise NoImage(
+            f"its feature {name!r} holds {counted(len(spans or ()), 'image')}", QuarantineReason.BAD_ROW
+        )
     span = spans[0]
     if span.begin == span.end:
         raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)

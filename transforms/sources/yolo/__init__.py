@@ -12,6 +12,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import counted
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
     read_annotation_file,
@@ -94,7 +95,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
         for place in found.places
     ]
     missing = f"; left out: {printable(', '.join(found.missing))}" if found.missing else ""
-    return f"YOLO, {len(found.names)} classes ({', '.join(places)}){missing}"
+    return f"YOLO, {counted(len(found.names), 'class')} ({', '.join(places)}){missing}"
 
 
 def split(item: Input, context: Context) -> Iterator[Part]:
