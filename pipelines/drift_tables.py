@@ -110,7 +110,12 @@ def _print_images(out: Any, drift: Drift) -> None:
                 for (old, new), count in most_frequent(changes.relabels)[:_ROWS_SHOWN]
             ],
         )
-        _print_more(out, max(changes.pairs, len(changes.relabels)) - _ROWS_SHOWN, "pairs of classes")
+        _print_more(
+            out,
+            max(changes.pairs, len(changes.relabels)) - _ROWS_SHOWN,
+            "pair of classes",
+            "pairs of classes",
+        )
     if changes.moves:
         moves = sorted(changes.moves.items(), key=lambda item: (-item[1], item[0]))
         print_table(
@@ -118,7 +123,7 @@ def _print_images(out: Any, drift: Drift) -> None:
             ("old split", "new split", "images"),
             [[shown(old), shown(new), count] for (old, new), count in moves[:_ROWS_SHOWN]],
         )
-        _print_more(out, len(moves) - _ROWS_SHOWN, "pairs of splits")
+        _print_more(out, len(moves) - _ROWS_SHOWN, "pair of splits", "pairs of splits")
 
 
 def _print_classes(out: Any, drift: Drift) -> None:
@@ -139,7 +144,8 @@ def _print_classes(out: Any, drift: Drift) -> None:
     ]
     if rows:
         print_table(out, ("class", "old share", "new share"), rows)
-        _print_more(out, len(classes.shifts) - _ROWS_SHOWN, "classes with another share", "at least ")
+        more = len(classes.shifts) - _ROWS_SHOWN
+        _print_more(out, more, "class with another share", "classes with another share", "at least ")
     for what, names in (("new", classes.new), ("vanished", classes.vanished)):
         if names:
             listed = ", ".join(map(shown, names[:_ROWS_SHOWN])) + (
@@ -148,7 +154,9 @@ def _print_classes(out: Any, drift: Drift) -> None:
             out.print(f"  {counted(len(names), f'{what} class')}: {listed}")
     for name, pair in list(classes.renumbered.items())[:_ROWS_SHOWN]:
         out.print(f"  class {shown(name)} had the id {pair.old} and has {pair.new}")
-    _print_more(out, len(classes.renumbered) - _ROWS_SHOWN, "classes with another id")
+    _print_more(
+        out, len(classes.renumbered) - _ROWS_SHOWN, "class with another id", "classes with another id"
+    )
 
 
 def _print_left_out(out: Any, drift: Drift) -> None:
@@ -180,9 +188,9 @@ def _print_refusals(out: Any, refusals: Iterable[Refusal]) -> None:
     out.print(f"  {errors} limits are exceeded" if errors else "  no limit is exceeded")
 
 
-def _print_more(out: Any, count: int, what: str, least: str = "") -> None:
+def _print_more(out: Any, count: int, one: str, several: str, least: str = "") -> None:
     if count > 0:
-        out.print(f"  and {least}{count:,} more {what}")
+        out.print(f"  and {least}{counted(count, f'more {one}', f'more {several}')}")
 
 
 def _change(kind: Kind, change: Change) -> str:

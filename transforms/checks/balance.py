@@ -93,7 +93,7 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
         missing = [repr(split) for split in others if not counts.splits[split][name]]
         if number < _FEW or missing:
             few = (
-                f"class {name!r} has {counted(number, 'picture') if number else 'no picture'} in {where}"
+                f"class {name!r} has {counted(number, 'picture') if number else 'no pictures'} in {where}"
                 + (f" (fewer than {_FEW})" if number < _FEW else "")
             )
             yield Finding(
@@ -112,6 +112,6 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
         if side:
             yield Finding(
                 FindingCode.CLASS_IMBALANCE,
-                f"class {name!r} has {counted(number, 'picture') if number else 'no picture'} in {where}: "
-                f"{side} the {typical:g} of the median class",
+                f"class {name!r} has {counted(number, 'picture') if number else 'no pictures'} in {where}: "
+                f"{side} the {typical:,g} of the median class",
             )

@@ -256,9 +256,9 @@ def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
       points: at least one of each version, the oldest first.
       wide: whether it is for a screen or for a phone.
     """
-    counted = [point for point in points if point.kind != "refused"]
-    step = max(1, math.ceil(len(counted) / _MAX_POINTS))
-    line = [*counted[:-1:step], *counted[-1:]]
+    published = [point for point in points if point.kind != "refused"]
+    step = max(1, math.ceil(len(published) / _MAX_POINTS))
+    line = [*published[:-1:step], *published[-1:]]
     # Dots that touch are a thicker line: then those alone are drawn that are not as the rest.
     marked = [point for point in points if point.kind != "published"][-_MAX_POINTS:]
     marked += [point for point in line if point.kind == "published"] if len(line) <= _MAX_DOTS else []
@@ -281,7 +281,7 @@ def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
         axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))
         axes.set_ylabel("records")
 
-    told = counted or points
+    told = published or points
     return Chart(
         "Records over time",
         f"From {told[0].records:,} to {counted(told[-1].records, 'record')} in "

@@ -24,9 +24,9 @@ def test_a_small_and_a_huge_class() -> None:
     messages = found({"train": {"a": 1000, "b": 1000, "c": 99, "d": 10_001}})
     assert messages == [
         ("CLASS_IMBALANCE",
-         "class 'c' has 99 pictures in split 'train': less than a 10th of the 1000 of the median class"),
+         "class 'c' has 99 pictures in split 'train': less than a 10th of the 1,000 of the median class"),
         ("CLASS_IMBALANCE",
-         "class 'd' has 10001 pictures in split 'train': more than 10 times the 1000 of the median class"),
+         "class 'd' has 10,001 pictures in split 'train': more than 10 times the 1,000 of the median class"),
     ]  # fmt: skip
     assert found({"train": {"a": 1000, "b": 100}}) == []  # the median of two is their mean, 550
     assert [code for code, _ in found({"train": {"a": 10_000, "b": 100}})] == ["CLASS_IMBALANCE"]

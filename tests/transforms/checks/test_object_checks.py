@@ -81,7 +81,7 @@ def test_sound_objects_are_sound() -> None:
     [
         ("bbox/xmin", [-0.1, 0.25], "BOX_RANGE", "object 0: its box (-0.1, 0, 1, 0.5) does not lie"),
         ("bbox/ymax", [0.5, 1.5], "BOX_RANGE", "object 1: its box (0.25, 0.5, 0.5, 1.5) does not lie"),
-        ("bbox/ymax", [math.nan, math.inf], "BOX_RANGE", "0 and 1 (and 1 more objects)"),
+        ("bbox/ymax", [math.nan, math.inf], "BOX_RANGE", "0 and 1 (and 1 more object)"),
         ("bbox/xmin", [0.0, 0.75], "BOX_ORDER", "object 1: its box (0.75, 0.5, 0.5, 1) is inverted"),
         ("bbox/ymin", [0.5, 0.5], "BOX_ORDER", "object 0: its box (0, 0.5, 1, 0.5) has no area"),
         ("class/label", [1, 4], "LABEL_RANGE", "label 4 is not between 1 and 3"),
