@@ -176,7 +176,7 @@ def _print_numbers(out: Any, what: str, pairs: Mapping[str, Pair], text: Any) ->
     ]
     if rows:
         print_table(out, (what, "old", "new"), rows)
-        _print_more(out, len(pairs) - _NUMBERS_SHOWN, "numbers")
+        _print_more(out, len(pairs) - _NUMBERS_SHOWN, "number", "numbers")
 
 
 def _print_refusals(out: Any, refusals: Iterable[Refusal]) -> None:
