@@ -6,15 +6,16 @@ import contextlib
 import io
 import math
 import warnings
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from PIL import Image, UnidentifiedImageError
 from PIL.Image import DecompressionBombError, DecompressionBombWarning, Transpose
+from PIL.TiffImagePlugin import TiffImageFile
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.transforms.images import gif, jpeg, png, tiff
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
     SUPPORTED_KINDS,
@@ -39,15 +40,13 @@ _SWAPS_SIDES = frozenset((5, 6, 7, 8))
 #: Orientations after which the stored right (or lower) edge lies on the left (or upper) side.
 _MIRRORS_X = frozenset((2, 3, 6, 7))
 _MIRRORS_Y = frozenset((3, 4, 7, 8))
-_PLANAR_CONFIGURATION = 284
 _ORIENTATION_TAG = 274
 #: Where a PNG says how many bits a channel has (PNG specification, 11.2.1).
 _PNG_BIT_DEPTH = 24
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-#: Length, type and checksum of a PNG chunk.
-_PNG_CHUNK_BYTES = 12
-#: How uncompressed XMP begins (XMP specification part 3, 1.1.5).
-_PNG_XMP = b"XML:com.adobe.xmp\0\0\0"
+#: Bytes of a PNG up to the end of its header's fields.
+_PNG_HEADER_BYTES = 29
+#: Below this many pixels a side, two scales of libjpeg can give a picture of the same size.
+_SMALLEST_SCALED_SIDE = 8
 _SIGNS_OF_TRUNCATION = ("truncated", "unexpected end", "buffer is not large enough")
 
 
@@ -60,14 +59,20 @@ class OpenedImage:
       kind: the format told from the bytes.
       orientation: EXIF orientation, 1 to 8.
       animated: whether there are more frames than the first.
+      data: the whole file.
       depth: bits of a channel in the file, as far as it is known (PNG), else 8.
+      png_pixels: the compressed pixels of a PNG.
+      factor: by which `reduce_jpeg` will reduce each side.
     """
 
     image: Image.Image
     kind: str
     orientation: int
     animated: bool
+    data: bytes
     depth: int = 8
+    png_pixels: Sequence[memoryview] = ()
+    factor: int = 1
 
     @property
     def size(self) -> tuple[int, int]:
@@ -175,65 +180,15 @@ def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
             )
         if width < 1 or height < 1:
             raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
+        pixels: Sequence[memoryview] = ()
         if kind == "png":
-            for field, content in _check_png(data).items():
+            chunks = png.read_chunks(data)
+            pixels = chunks.pixels
+            for field, content in chunks.late_metadata.items():
                 image.info.setdefault(field, content)
-        if kind == "tiff":
-            _check_tiff(image)
         depth = data[_PNG_BIT_DEPTH] if kind == "png" else 8
-        return OpenedImage(image, kind, _orientation(image, kind), _is_animated(image, kind), depth)
-
-
-def _check_png(data: bytes) -> dict[str, bytes]:
-    """Compares the checksums of a PNG's picture data, which Pillow does not.
-
-    A damaged byte often decodes to other pixels of the same number; readers built on libpng refuse
-    such a file.
-
-    Returns:
-      The `exif` and `xmp` that stand behind the picture data, where Pillow has not read yet.
-    """
-    view = memoryview(data)
-    position = len(_PNG_SIGNATURE)
-    seen_picture = False
-    late: dict[str, bytes] = {}
-    while position + _PNG_CHUNK_BYTES <= len(data):
-        size = int.from_bytes(view[position : position + 4], "big")
-        end = position + _PNG_CHUNK_BYTES + size
-        if end > len(data):
-            break  # cut off: the decoder says so
-        kind = bytes(view[position + 4 : position + 8])
-        if kind == b"IEND":
-            break
-        if seen_picture and kind == b"eXIf":
-            late["exif"] = b"Exif\0\0" + bytes(view[position + 8 : end - 4])
-        elif seen_picture and kind == b"iTXt":
-            content = bytes(view[position + 8 : end - 4])
-            if content.startswith(_PNG_XMP):
-                late["xmp"] = content[len(_PNG_XMP) :].rpartition(b"\0")[2]
-        if kind == b"IDAT":
-            seen_picture = True
-            stored = int.from_bytes(view[end - 4 : end], "big")
-            if zlib.crc32(view[position + 4 : end - 4]) != stored:
-                raise ImageFault(
-                    QuarantineReason.CORRUPT,
-                    Stage.DECODE,
-                    f"png: the checksum of the picture data at byte {position} is wrong",
-                )
-        position = end
-    return late
-
-
-def _check_tiff(image: Image.Image) -> None:
-    """Refuses a JPEG in a TIFF of which Pillow and libtiff do not agree how its pixels lie.
-
-    Pillow takes a value of another type than the format has for "in planes", libtiff for none: the pixels
-    would come from memory that nobody wrote, others each time.
-    """
-    planes = getattr(image, "tag_v2", {}).get(_PLANAR_CONFIGURATION, 1)
-    if planes not in (1, 2) and image.info.get("compression") == "jpeg":
-        message = f"tiff: its planar configuration is {planes!r}, neither 1 nor 2"
-        raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, message)
+        orientation, animated = _orientation(image, kind), _is_animated(image, kind)
+        return OpenedImage(image, kind, orientation, animated, data, depth, pixels)
 
 
 def _orientation(image: Image.Image, kind: str) -> int:
@@ -275,22 +230,102 @@ def reduce_jpeg(opened: OpenedImage, factor: int) -> int:
     width, height = opened.image.size
     if factor == 1 or opened.kind != "jpeg" or min(width, height) < factor:
         return 1
+    if max(width, height) < _SMALLEST_SCALED_SIDE:
+        return 1
     if opened.image.draft(None, (width // factor, height // factor)) is None:
         return 1
     reduced = (math.ceil(width / factor), math.ceil(height / factor))
-    return factor if opened.image.size == reduced else 1
+    opened.factor = factor if opened.image.size == reduced else 1
+    return opened.factor
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedImage:
+    """Decoded pixels and what the decoder said about them.
+
+    Attributes:
+      image: the pixels of the first frame, as stored.
+      note: a harmless irregularity of the file, empty for none.
+      damage: why a part of the pixels is made up; empty unless damaged images are kept.
+    """
+
+    image: Image.Image
+    note: str = ""
+    damage: str = ""
 
 
 def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
     """Decodes the pixels of the first frame, as stored.
 
     Raises:
-      ImageFault: if they cannot be decoded.
+      ImageFault: if they cannot be decoded or some are missing.
+    """
+    return load_checked(opened, max_pixels).image
+
+
+def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = False) -> LoadedImage:
+    """Decodes the pixels of the first frame with decoders that report damage.
+
+    Args:
+      opened: an image that was not decoded yet.
+      max_pixels: for the message of a picture that is too large after all.
+      keep_damaged: whether to return a damaged picture, as lenient decoders do, instead of refusing it.
+
+    Raises:
+      ImageFault: if the pixels cannot be decoded or, unless `keep_damaged`, some are missing.
     """
     with _faults_of(opened.kind, max_pixels):
-        opened.image.load()
-        _scale_transparency(opened.image, opened.depth)
-        return opened.image
+        loaded = _decode(opened, keep_damaged)
+        _scale_transparency(loaded.image, opened.depth)
+        return loaded
+
+
+def _decode(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:
+    image = opened.image
+    if opened.kind == "jpeg":
+        return _decode_jpeg(opened, keep_damaged)
+    if isinstance(image, TiffImageFile):
+        tiff.load_tiff(image, opened.data)
+        return LoadedImage(image)
+    damage = ""
+    try:
+        _check_completeness(opened)
+    except ImageFault as fault:
+        if not keep_damaged:
+            raise
+        damage = fault.message
+    image.load()
+    return LoadedImage(image, damage=damage)
+
+
+def _decode_jpeg(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:
+    image = opened.image
+    inverted = "adobe_transform" in image.info
+    try:
+        decoded = jpeg.decode_jpeg(opened.data, image.mode, image.size, opened.factor, inverted, keep_damaged)
+    except jpeg.CannotReport:
+        image.load()
+        return LoadedImage(image)
+    decoded.image.info = image.info
+    return LoadedImage(decoded.image, decoded.note, decoded.damage)
+
+
+def _check_completeness(opened: OpenedImage) -> None:
+    """Refuses a picture of which its decoder would make up a part."""
+    if opened.kind == "png":
+        png.check_pixels(opened.png_pixels, png.pixel_bytes(opened.data[:_PNG_HEADER_BYTES]))
+    elif opened.kind == "gif":
+        gif.check_first_frame(opened.data)
+    elif opened.kind == "webp":
+        _check_webp(opened.data)
+
+
+def _check_webp(data: bytes) -> None:
+    """Compares a WebP's length with what its header says (RFC 9649, 2.4)."""
+    wanted = 8 + int.from_bytes(data[4:8], "little")
+    if len(data) < wanted:
+        message = f"webp: it ends after {len(data)} of {wanted} bytes"
+        raise ImageFault(QuarantineReason.TRUNCATED, Stage.DECODE, message)
 
 
 def _scale_transparency(image: Image.Image, depth: int) -> None:

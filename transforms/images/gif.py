@@ -1,0 +1,66 @@
+"""Checks that the first frame of a GIF is whole, which Pillow does not.
+
+Source: GIF89a specification.
+"""
+
+from __future__ import annotations
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+
+_SCREEN_BYTES, _DESCRIPTOR_BYTES = 13, 10
+_EXTENSION, _IMAGE, _TRAILER = 0x21, 0x2C, 0x3B
+
+
+def check_first_frame(data: bytes) -> None:
+    """Decodes the first frame with a decoder that says whether all of its pixels were there.
+
+    Args:
+      data: the whole file.
+
+    Raises:
+      ImageFault: if the file ends inside of the frame or its pixels do.
+    """
+    import imagecodecs
+
+    frame = _first_frame(data)
+    try:
+        imagecodecs.gif_decode(frame, asrgb=False)
+    except imagecodecs.GifError as error:
+        words = str(error).partition("returned ")[2].strip("'") or str(error)
+        reason = QuarantineReason.TRUNCATED if "EOF" in words else QuarantineReason.CORRUPT
+        raise ImageFault(reason, Stage.DECODE, f"gif: {words}") from error
+
+
+def _first_frame(data: bytes) -> bytes:
+    """Returns the file without what follows its first frame."""
+    position = _SCREEN_BYTES + _color_table_bytes(data[10])
+    while position < len(data):
+        kind = data[position]
+        if kind == _EXTENSION:
+            position = _after_blocks(data, position + 2)
+        elif kind == _IMAGE:
+            table = _color_table_bytes(data[position + 9])
+            position = _after_blocks(data, position + _DESCRIPTOR_BYTES + table + 1)
+            return data[:position] + bytes((_TRAILER,))
+        elif kind == _TRAILER:
+            break
+        else:
+            position += 1  # decoders skip what is no block
+    raise ImageFault(QuarantineReason.TRUNCATED, Stage.DECODE, "gif: it ends before its first frame")
+
+
+def _color_table_bytes(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _after_blocks(data: bytes, position: int) -> int:
+    """Returns the position behind a chain of sub-blocks and their terminator."""
+    while position < len(data):
+        size = data[position]
+        position += 1 + size
+        if size == 0:
+            return position
+    raise ImageFault(
+        QuarantineReason.TRUNCATED, Stage.DECODE, f"gif: it ends after {len(data)} bytes, inside of a frame"
+    )

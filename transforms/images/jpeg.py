@@ -1,0 +1,195 @@
+"""Decodes JPEGs with libjpeg-turbo and reports the damage that Pillow does not show.
+
+libjpeg repairs what it can and counts warnings. Pillow, TensorFlow and OpenCV drop them, so half a grey
+picture passes for a photograph. simplejpeg can turn the first warning into an error; its pixels are the
+same as Pillow's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import simplejpeg
+from PIL import Image
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+
+#: Pillow mode -> (simplejpeg's color space, Pillow's raw mode of that).
+_LAYOUTS = {"RGB": ("RGBX", "RGBX"), "L": ("GRAY", "L"), "CMYK": ("CMYK", "CMYK")}
+#: Files with this many stray runs are read with them; libjpeg's word then decides.
+_MAX_CLEANINGS = 8
+#: libjpeg's warnings (jerror.h of libjpeg-turbo 3.1) for data that ends before the picture does.
+_TRUNCATED = ("premature end",)
+#: libjpeg's warnings about metadata, which say nothing about the pixels.
+_HARMLESS = ("unknown jfif revision", "unknown adobe color transform", "bad icc marker")
+_EXTRANEOUS = re.compile(r"(\d+) extraneous bytes before marker 0x([0-9a-f]{2})", re.IGNORECASE)
+#: What TurboJPEG's own functions refuse although libjpeg decodes it, such as unusual chroma subsampling.
+_REFUSED_BY_TURBOJPEG = ("could not determine subsampling", "could not determine colorspace")
+_START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
+#: Markers without a segment (ITU-T T.81, table B.1): TEM, RST0 to RST7, SOI.
+_ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
+#: The end of a scan: a marker that is neither a stuffed byte, a fill byte nor a restart (ITU-T T.81,
+#: B.1.1.2).
+_AFTER_SCAN = re.compile(rb"\xff(?=[\x01-\xcf\xd8-\xfe])")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedJpeg:
+    """A decoded JPEG.
+
+    Attributes:
+      image: the pixels, in the mode that was asked for.
+      note: what libjpeg warned about, empty for nothing; the pixels are whole.
+      damage: what libjpeg warned about, empty for nothing; a part of the pixels is made up.
+    """
+
+    image: Image.Image
+    note: str = ""
+    damage: str = ""
+
+
+class CannotReport(Exception):
+    """TurboJPEG does not take this kind of JPEG, so nothing is known about damage."""
+
+
+def decode_jpeg(
+    data: bytes, mode: str, size: tuple[int, int], factor: int, inverted: bool, keep_damaged: bool
+) -> DecodedJpeg:
+    """Decodes a JPEG, by DCT scaling if asked for.
+
+    Args:
+      data: the whole file.
+      mode: Pillow's mode of the picture: RGB, L or CMYK.
+      size: width and height of the result, in pixels: ceil(side / factor).
+      factor: 1, 2, 4 or 8.
+      inverted: whether CMYK values are stored inverted, as Adobe's programs do.
+      keep_damaged: whether to return a damaged picture instead of refusing it.
+
+    Raises:
+      ImageFault: if the file is damaged or cannot be decoded.
+      CannotReport: if TurboJPEG does not take this kind of JPEG.
+    """
+    note = ""
+    whole = data
+    for _ in range(_MAX_CLEANINGS):
+        try:
+            return DecodedJpeg(_decode(data, mode, size, factor, inverted, strict=True), note)
+        except ValueError as error:
+            warning = _words_of(error)
+        if any(words in warning.lower() for words in _REFUSED_BY_TURBOJPEG):
+            raise CannotReport(warning)
+        cleaned = _without_harmless(data, warning)
+        if cleaned is None:
+            break
+        note, data = note or warning, cleaned
+    if not keep_damaged:
+        raise _fault(warning)
+    try:
+        return DecodedJpeg(_decode(whole, mode, size, factor, inverted, strict=False), note, warning)
+    except ValueError as error:
+        raise _fault(_words_of(error)) from error
+
+
+def _decode(
+    data: bytes, mode: str, size: tuple[int, int], factor: int, inverted: bool, strict: bool
+) -> Image.Image:
+    space, raw_mode = _LAYOUTS[mode]
+    width, height = size
+    pixels = simplejpeg.decode_jpeg(
+        data, space, min_height=height, min_width=width, min_factor=factor, strict=strict
+    )
+    if pixels.shape[:2] != (height, width):
+        raise ValueError(
+            f"it decodes to {pixels.shape[1]} x {pixels.shape[0]} pixels, not {width} x {height}"
+        )
+    if mode == "CMYK" and inverted:
+        raw_mode = "CMYK;I"
+    return Image.frombytes(mode, size, pixels, "raw", raw_mode)
+
+
+def _words_of(error: ValueError) -> str:
+    """Returns libjpeg's own words: `tjDecompress2(): Premature end of JPEG file` without the function."""
+    return str(error).partition("(): ")[2] or str(error)
+
+
+def _fault(warning: str) -> ImageFault:
+    truncated = any(words in warning.lower() for words in _TRUNCATED)
+    reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
+    return ImageFault(reason, Stage.DECODE, f"jpeg: {warning}")
+
+
+def _without_harmless(data: bytes, warning: str) -> bytes | None:
+    """Returns the file without what a harmless warning is about, None if the warning tells of damage.
+
+    libjpeg reports only its first warning, so the file is decoded again without it: damage cannot hide
+    behind a harmless byte.
+    """
+    extraneous = _EXTRANEOUS.search(warning)
+    if extraneous:
+        count, marker = int(extraneous[1]), int(extraneous[2], 16)
+        return _without_stray_bytes(data, count, marker)
+    if any(words in warning.lower() for words in _HARMLESS):
+        return _without_metadata(data)
+    return None
+
+
+def _segments(data: bytes) -> list[tuple[int, int, int]]:
+    """Returns (start, end, marker) of every segment up to the end of the image, scans without their data.
+
+    Bytes between one segment's end and the next one's start are stray, or the data of a scan.
+    """
+    found: list[tuple[int, int, int]] = []
+    position = 2
+    while True:
+        start = data.find(b"\xff", position)
+        while 0 <= start < len(data) - 1 and data[start + 1] in (0x00, 0xFF):
+            start = data.find(b"\xff", start + 1)
+        if start < 0 or start + 2 > len(data):
+            return found
+        marker = data[start + 1]
+        if marker in _ALONE or marker == _END_OF_IMAGE:
+            end = start + 2
+        else:
+            end = start + 2 + max(2, int.from_bytes(data[start + 2 : start + 4], "big"))
+        found.append((start, end, marker))
+        if marker == _END_OF_IMAGE:
+            return found
+        position = end
+        if marker == _START_OF_SCAN:
+            after = _AFTER_SCAN.search(data, end)
+            if after is None:
+                return found
+            position = after.start()
+
+
+def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
+    """Drops the `count` bytes before a marker that belong to nothing; None if they may be a scan's data.
+
+    Between two segments they are nobody's. Behind a scan they are padding if they are all 0x00 or all 0xFF;
+    otherwise the decoder lost its place and left a part of the picture unread.
+    """
+    previous_end, previous = 2, 0
+    for start, end, found in _segments(data):
+        if found == marker:
+            stray = data[start - count : start] if start - count >= previous_end else b""
+            if previous == _START_OF_SCAN:
+                if stray and not stray.strip(b"\0" if stray[0] == 0 else b"\xff"):
+                    return data[: start - count] + data[start:]
+            elif start > previous_end:
+                return data[:previous_end] + data[start:]
+        previous_end, previous = end, found
+    return None
+
+
+def _without_metadata(data: bytes) -> bytes | None:
+    """Drops the segments that carry a profile or a program's own data (APP0 to APP15 but Adobe's)."""
+    kept, position, dropped = [], 0, False
+    for start, end, marker in _segments(data):
+        if marker == _START_OF_SCAN:
+            break
+        if 0xE0 <= marker <= 0xEF and marker != 0xEE:
+            kept.append(data[position:start])
+            position, dropped = end, True
+    return b"".join((*kept, data[position:])) if dropped else None

@@ -1,0 +1,439 @@
+"""Decompresses a TIFF's strips and tiles, so that every byte that Pillow shows was decoded from the file.
+
+Pillow hands compressed TIFFs to libtiff. A codec that fills a part of a strip leaves the rest as `malloc`
+returned it, and Pillow publishes that memory as pixels. Here each strip or tile is decompressed by a codec
+that says how much it decoded; what falls short is a fault. Pillow then reads the result as the uncompressed
+image that it is, so colors, palettes and orientation stay Pillow's.
+
+Sources: TIFF 6.0; its supplement for Deflate and predictors; Pillow's names of compressions
+(`COMPRESSION_INFO`).
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simplejpeg
+from PIL import Image, ImageFile, TiffImagePlugin
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
+
+_FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANES, _T4_OPTIONS, _PREDICTOR = 266, 277, 278, 284, 292, 317
+_WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC = 256, 257, 258, 262
+_STRIP_OFFSETS, _STRIP_BYTES = 273, 279
+_TILE_WIDTH, _TILE_LENGTH, _TILE_OFFSETS, _TILE_BYTES = 322, 323, 324, 325
+_EXTRA_SAMPLES = 338
+_JPEG_TABLES = 347
+_SUBSAMPLING = 530
+_YCBCR_SAMPLES = 3
+_RGB, _YCBCR = 2, 6
+_SEPARATE = 2
+_HORIZONTAL, _FLOATING_POINT = 2, 3
+_REVERSED_BITS = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
+#: Strips or tiles of an image; a row each in the tallest scans.
+MAX_SEGMENTS = 1 << 17
+#: Pixels by which a tile may pass the image: the last tiles of a row and of a column are not full.
+_SEGMENT_SLACK = 1 << 20
+#: Compressions after which TIFF undoes a predictor (TIFF 6.0, section 14, and libtiff).
+_PREDICTED = frozenset(("tiff_lzw", "tiff_adobe_deflate", "tiff_deflate", "zstd", "lzma"))
+
+
+@dataclass(frozen=True)
+class _Organization:
+    """How the pixels of a TIFF lie in its file.
+
+    Attributes:
+      compression: Pillow's name of it.
+      size: width and height of the image, as stored.
+      segment: width and height of a strip or tile.
+      samples: values of a pixel in one segment.
+      planes: how often the image is stored, once for each sample if they are separate.
+      bits: of a sample.
+      predictor: 1 for none.
+      photometric: TIFF's PhotometricInterpretation.
+      reversed_bits: whether the lowest bit of a byte comes first.
+      little_endian: whether samples of several bytes begin with the lowest.
+      t4_options: of fax data.
+      jpeg_tables: tables that all JPEG segments share.
+    """
+
+    compression: str
+    size: tuple[int, int]
+    segment: tuple[int, int]
+    samples: int
+    planes: int
+    bits: int
+    predictor: int
+    photometric: int
+    reversed_bits: bool
+    little_endian: bool
+    t4_options: int
+    jpeg_tables: bytes
+
+    def row_bytes(self, width: int) -> int:
+        """Bytes of a row of so many pixels, padded to whole bytes."""
+        return -(-width * self.samples * self.bits // 8)
+
+
+def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes) -> None:
+    """Decodes the pixels of a TIFF's current frame.
+
+    Args:
+      image: opened by Pillow, not loaded.
+      data: the whole file.
+
+    Raises:
+      ImageFault: if data is damaged, missing or in a form that cannot be decoded.
+    """
+    luma_chroma = image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") != "jpeg"
+    if image.tile and image.tile[0].codec_name != "libtiff" and not luma_chroma:
+        image.load()  # uncompressed: Pillow itself notices what is missing
+        return
+    organization = _organization(image)
+    places = _segments(image, data, organization)
+    pixels = _pixels(organization, [data[begin:end] for begin, end in places])
+    arguments = image.tile[0].args
+    assert isinstance(arguments, tuple)
+    raw_mode = _native(arguments[0])
+    if luma_chroma and organization.samples * organization.planes == _YCBCR_SAMPLES:
+        if _numbers(image.tag_v2.get(_SUBSAMPLING, (2, 2))) != (1, 1):
+            raise _unsupported("subsampled YCbCr without JPEG compression")
+        pixels = Image.frombytes("YCbCr", organization.size, pixels).convert("RGB").tobytes()
+        raw_mode = "RGB"
+    # From here on Pillow reads an uncompressed image, which stands behind the file: it still looks up tags
+    # there.
+    image.tile = [ImageFile._Tile("raw", (0, 0, *organization.size), len(data), (raw_mode, 0, 1))]
+    image.use_load_libtiff = False
+    image.fp = io.BytesIO(data + pixels)
+    image.load()
+
+
+def _unsupported(what: str) -> ImageFault:
+    return ImageFault(
+        QuarantineReason.UNSUPPORTED_FORMAT,
+        Stage.DECODE,
+        f"tiff: {what} cannot be decoded; convert it to PNG",
+    )
+
+
+def _incomplete(message: str) -> ImageFault:
+    return ImageFault(QuarantineReason.TRUNCATED, Stage.DECODE, f"tiff: {message}")
+
+
+def _corrupt(message: str) -> ImageFault:
+    return ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"tiff: {message}")
+
+
+def _native(raw_mode: str) -> str:
+    """Returns the raw mode for samples in this machine's byte order, in which `_pixels` returns them."""
+    kind, _, layout = raw_mode.partition(";")
+    if layout[:2] not in ("16", "32"):
+        return raw_mode
+    return f"{kind};{layout[:2]}N{layout[2:].strip('BLN')}"  # S for signed, F for floating point
+
+
+def _organization(image: TiffImagePlugin.TiffImageFile) -> _Organization:
+    tags = image.tag_v2
+    width, height = int(tags[_WIDTH]), int(tags[_HEIGHT])
+    bits = set(_numbers(tags.get(_BITS, (1,))))
+    if len(bits) != 1:
+        raise _unsupported(f"samples of {sorted(bits)} bits")
+    samples = int(tags.get(_SAMPLES, 1))
+    separate = tags.get(_PLANES, 1) == _SEPARATE and samples > 1
+    extra = _numbers(tags.get(_EXTRA_SAMPLES, ()))
+    if separate and extra and max(extra) == 0:
+        samples -= len(extra)  # planes that say nothing about the picture, as Pillow takes them
+    if tags.get(_PLANES, 1) not in (1, _SEPARATE):
+        raise _corrupt(f"its planar configuration is {tags.get(_PLANES)!r}, neither 1 nor 2")
+    segment = (width, min(int(tags.get(_ROWS_PER_STRIP, height)) or height, height))
+    if _TILE_OFFSETS in tags:
+        segment = (int(tags[_TILE_WIDTH]), int(tags[_TILE_LENGTH]))
+    if min(segment) < 1:
+        raise _corrupt(f"its strips or tiles have {segment[0]} x {segment[1]} pixels")
+    compression = str(image.info["compression"])
+    return _Organization(
+        compression=compression,
+        size=(width, height),
+        segment=segment,
+        samples=1 if separate else samples,
+        planes=samples if separate else 1,
+        bits=bits.pop(),
+        predictor=int(tags.get(_PREDICTOR, 1)) if compression in _PREDICTED else 1,
+        photometric=int(tags.get(_PHOTOMETRIC, 0)),
+        reversed_bits=tags.get(_FILL_ORDER, 1) == 2,
+        little_endian=tags.prefix == b"II",
+        t4_options=int(tags.get(_T4_OPTIONS, 0)),
+        jpeg_tables=bytes(tags.get(_JPEG_TABLES, b"")),
+    )
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    """Returns a tag's value as numbers, also where it holds a single one."""
+    return tuple(int(item) for item in value) if isinstance(value, (tuple, list)) else (int(value),)
+
+
+def _segments(
+    image: TiffImagePlugin.TiffImageFile, data: bytes, organization: _Organization
+) -> list[tuple[int, int]]:
+    """Returns where each strip or tile begins and ends, after checking that all are in the file."""
+    tags = image.tag_v2
+    tiled = _TILE_OFFSETS in tags
+    offsets = _numbers(tags[_TILE_OFFSETS if tiled else _STRIP_OFFSETS])
+    sizes = _numbers(tags[_TILE_BYTES if tiled else _STRIP_BYTES])
+    width, height = organization.size
+    across, down = math.ceil(width / organization.segment[0]), math.ceil(height / organization.segment[1])
+    needed = across * down * organization.planes
+    if needed > MAX_SEGMENTS:
+        raise _corrupt(f"it has {needed} strips or tiles, more than {MAX_SEGMENTS}")
+    if math.prod(organization.segment) > _SEGMENT_SLACK + 4 * width * height:
+        raise _corrupt(
+            f"a tile of {organization.segment[0]} x {organization.segment[1]} pixels is larger than the image"
+        )
+    if len(offsets) < needed or len(sizes) < needed:
+        raise _incomplete(f"it has {min(len(offsets), len(sizes))} of {needed} strips or tiles")
+    for offset, size in zip(offsets[:needed], sizes):
+        if offset < 0 or size < 1 or offset + size > len(data):
+            raise _incomplete(f"the file ends before byte {offset + size}, where a strip or tile ends")
+    return [(offset, offset + size) for offset, size in zip(offsets[:needed], sizes)]
+
+
+def _pixels(organization: _Organization, segments: Sequence[bytes]) -> bytes:
+    """Returns the whole image uncompressed: rows padded to whole bytes, samples in native byte order."""
+    per_plane = len(segments) // organization.planes
+    planes = [
+        _plane(organization, segments[begin : begin + per_plane])
+        for begin in range(0, len(segments), per_plane)
+    ]
+    if len(planes) == 1:
+        return planes[0].tobytes()
+    sample = _sample_type(organization)
+    return np.stack([plane.view(sample) for plane in planes], axis=-1).tobytes()
+
+
+def _plane(organization: _Organization, segments: Sequence[bytes]) -> np.ndarray:
+    """Returns the rows of a plane as bytes, shape (height, bytes of a row)."""
+    width, height = organization.size
+    segment_width, segment_height = organization.segment
+    across = math.ceil(width / segment_width)
+    if across > 1 and segment_width * organization.samples * organization.bits % 8:
+        raise _corrupt(f"its tiles are {segment_width} pixels wide, which are no whole bytes")
+    canvas = np.empty((height, organization.row_bytes(width)), np.uint8)
+    row_bytes = organization.row_bytes(segment_width)
+    tiled = organization.segment[0] != width or len(segments) * segment_height - height >= segment_height
+    for index, segment in enumerate(segments):
+        row, column = index // across * segment_height, index % across
+        rows = min(segment_height, height - row)
+        stored_rows = segment_height if tiled else rows
+        decoded = _decoded(segment, stored_rows, organization)
+        left = column * row_bytes
+        target = canvas[row : row + rows, left : left + row_bytes]
+        target[:] = decoded[:rows, : target.shape[1]]
+    return canvas
+
+
+def _decoded(segment: bytes, rows: int, organization: _Organization) -> np.ndarray:
+    """Decompresses a strip or tile of exactly so many rows, shape (rows, bytes of a row)."""
+    width = organization.segment[0]
+    size = rows * organization.row_bytes(width)
+    if organization.reversed_bits and organization.compression not in ("jpeg", "webp"):
+        segment = segment.translate(_REVERSED_BITS)
+    if organization.compression in _FAX:
+        decoded = _decode_fax(segment, rows, organization)
+    elif organization.compression in _CODECS:
+        decoded = _CODECS[organization.compression](segment, size)
+    elif organization.compression == "jpeg":
+        decoded = _decode_jpeg(segment, rows, organization)
+    elif organization.compression == "webp":
+        decoded = _decode_webp(segment, rows, organization)
+    else:
+        raise _unsupported(f"{organization.compression} compression")
+    if len(decoded) < size:
+        raise _incomplete(f"a strip or tile has {len(decoded)} bytes instead of {size}")
+    array = np.frombuffer(decoded, np.uint8, size)
+    return _without_predictor(array, rows, organization)
+
+
+def _without_predictor(array: np.ndarray, rows: int, organization: _Organization) -> np.ndarray:
+    """Undoes TIFF's predictor and brings samples of several bytes to native order."""
+    width, samples = organization.segment[0], organization.samples
+    if organization.predictor == _FLOATING_POINT:
+        return _without_float_predictor(array, rows, organization)
+    if organization.bits not in (16, 32) or organization.compression in ("jpeg", "webp"):
+        if organization.predictor == _HORIZONTAL:
+            if organization.bits != 8:
+                raise _unsupported(f"a predictor over samples of {organization.bits} bits")
+            array = np.cumsum(array.reshape(rows, width, samples), axis=1, dtype=np.uint8)
+        return array.reshape(rows, -1)
+    order = "<" if organization.little_endian else ">"
+    values = array.view(f"{order}u{organization.bits // 8}").astype(_sample_type(organization))
+    if organization.predictor == _HORIZONTAL:
+        values = np.cumsum(values.reshape(rows, width, samples), axis=1, dtype=values.dtype)
+    elif organization.predictor != 1:
+        raise _unsupported(f"predictor {organization.predictor}")
+    return values.reshape(rows, -1).view(np.uint8)
+
+
+def _without_float_predictor(array: np.ndarray, rows: int, organization: _Organization) -> np.ndarray:
+    """Undoes the floating point predictor: bytes are differences, the highest bytes of a row come first."""
+    width, samples, size = organization.segment[0], organization.samples, organization.bits // 8
+    if organization.bits not in (16, 32):
+        raise _unsupported(f"a floating point predictor over samples of {organization.bits} bits")
+    rows_of_bytes = array.reshape(rows, width * size, samples)
+    summed = np.cumsum(rows_of_bytes, axis=1, dtype=np.uint8).reshape(rows, size, width * samples)
+    values = np.ascontiguousarray(summed.transpose(0, 2, 1)).view(f">u{size}")
+    return values.astype(_sample_type(organization)).reshape(rows, -1).view(np.uint8)
+
+
+def _sample_type(organization: _Organization) -> np.dtype:
+    if organization.bits not in (8, 16, 32):
+        raise _unsupported(f"separate planes of {organization.bits} bits")
+    return np.dtype(f"u{organization.bits // 8}")
+
+
+def _inflate(segment: bytes, size: int) -> bytes:
+    """Decompresses zlib data up to its checksum."""
+    inflater = zlib.decompressobj()
+    try:
+        decoded = inflater.decompress(segment, size)
+        while len(decoded) >= size and not inflater.eof and inflater.unconsumed_tail:
+            inflater.decompress(inflater.unconsumed_tail, 1 << 16)
+    except zlib.error as error:
+        raise _corrupt(f"deflate: {error}") from error
+    return decoded
+
+
+def _decode_lzma(segment: bytes, size: int) -> bytes:
+    try:
+        return lzma.LZMADecompressor(memlimit=1 << 28).decompress(segment, size)
+    except (lzma.LZMAError, EOFError) as error:
+        raise _corrupt(f"lzma: {error}") from error
+
+
+def _decode_zstd(segment: bytes, size: int) -> bytes:
+    import zstandard
+
+    try:
+        return zstandard.ZstdDecompressor().stream_reader(segment).read(size)
+    except zstandard.ZstdError as error:
+        raise _corrupt(f"zstd: {error}") from error
+
+
+def _decode_lzw(segment: bytes, size: int) -> bytes:
+    import imagecodecs
+
+    try:
+        return bytes(imagecodecs.lzw_decode(segment, out=size))
+    except (RuntimeError, ValueError) as error:
+        raise _corrupt(f"lzw: {error}") from error
+
+
+def _unpack_bits(segment: bytes, size: int) -> bytes:
+    """Decompresses PackBits (TIFF 6.0, section 9)."""
+    parts: list[bytes] = []
+    position = length = 0
+    while length < size and position < len(segment):
+        count = segment[position]
+        position += 1
+        if count < 128:
+            part = segment[position : position + count + 1]
+            position += count + 1
+        elif count > 128:
+            part = segment[position : position + 1] * (257 - count)
+            position += 1
+        else:
+            continue
+        parts.append(part)
+        length += len(part)
+    return b"".join(parts)
+
+
+#: Pillow's name of a compression -> from (segment, bytes wanted) to at most as many bytes.
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "raw": lambda segment, size: segment[:size],
+    "packbits": _unpack_bits,
+    "tiff_lzw": _decode_lzw,
+    "tiff_adobe_deflate": _inflate,
+    "tiff_deflate": _inflate,
+    "lzma": _decode_lzma,
+    "zstd": _decode_zstd,
+}
+_FAX = frozenset(("tiff_ccitt", "group3", "group4"))
+
+
+def _decode_fax(segment: bytes, rows: int, organization: _Organization) -> bytes:
+    width = organization.segment[0]
+    try:
+        if organization.compression == "group4":
+            return decode_group4(segment, rows, width)
+        if organization.compression == "group3":
+            return decode_group3(segment, rows, width, organization.t4_options)
+        return decode_rle(segment, rows, width)
+    except BadFaxData as error:
+        raise _incomplete(f"{organization.compression}: {error}") from error
+
+
+def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> bytes:
+    """Decodes a JPEG strip or tile (Adobe's TIFF Technical Note 2)."""
+    import imagecodecs
+
+    if organization.bits != 8:
+        raise _unsupported(f"JPEG samples of {organization.bits} bits")
+    whole = segment
+    if organization.jpeg_tables:
+        whole = organization.jpeg_tables.removesuffix(b"\xff\xd9") + segment.removeprefix(b"\xff\xd8")
+    _refuse_damaged(whole)
+    color = 2 if organization.photometric in (_RGB, _YCBCR) else None  # TIFF's own number of RGB
+    stored = 2 if organization.photometric == _RGB else None
+    if organization.samples == 1:
+        color = stored = None
+    try:
+        array = imagecodecs.jpeg8_decode(whole, colorspace=stored, outcolorspace=color)
+    except (RuntimeError, ValueError) as error:
+        raise _corrupt(f"jpeg: {error}") from error
+    return _exactly(array, rows, organization)
+
+
+def _refuse_damaged(segment: bytes) -> None:
+    """Refuses a JPEG of which a part is made up; some kinds TurboJPEG cannot judge."""
+    try:
+        simplejpeg.decode_jpeg(segment, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
+    except ValueError as error:
+        message = str(error).partition("(): ")[2] or str(error)
+        lowered = message.lower()
+        if "premature end" in lowered:
+            raise _incomplete(f"jpeg: {message}") from error
+        if "corrupt jpeg data" in lowered and "extraneous" not in lowered:
+            raise _corrupt(f"jpeg: {message}") from error
+
+
+def _decode_webp(segment: bytes, rows: int, organization: _Organization) -> bytes:
+    import imagecodecs
+
+    if organization.bits != 8 or organization.samples not in (3, 4):
+        raise _unsupported(f"WebP with {organization.samples} samples of {organization.bits} bits")
+    try:
+        array = imagecodecs.webp_decode(segment, hasalpha=organization.samples == 4)
+    except (RuntimeError, ValueError) as error:
+        raise _corrupt(f"webp: {error}") from error
+    return _exactly(array, rows, organization)
+
+
+def _exactly(array: np.ndarray, rows: int, organization: _Organization) -> bytes:
+    """Returns the bytes of a picture inside a strip or tile, which has to fill it."""
+    wanted = (organization.segment[0], organization.samples)
+    shape = array.reshape(*array.shape[:2], -1).shape
+    if shape[1:] != wanted or shape[0] < rows:
+        raise _incomplete(
+            f"a strip or tile holds {shape[1]} x {shape[0]} pixels of {shape[2]} samples instead of "
+            f"{wanted[0]} x {rows} of {wanted[1]}"
+        )
+    return array[:rows].tobytes()
