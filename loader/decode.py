@@ -17,7 +17,7 @@ from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.layouts import Fill
 from shardwright.transforms.images.color import to_color
-from shardwright.transforms.images.decode import load, open_image, upright
+from shardwright.transforms.images.decode import load_checked, open_image, upright
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -130,7 +130,11 @@ def decode_picture(data: bytes) -> Image.Image:
         pass
     try:
         opened = open_image(data, "picture.jpg", _MAX_PIXELS)
-        return to_color(upright(load(opened, _MAX_PIXELS), opened.orientation), "keep", _WHITE)
+        return to_color(
+            upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation),
+            "keep",
+            _WHITE,
+        )
     except ImageFault as fault:
         if fault.reason is QuarantineReason.TOO_MANY_PIXELS:
             raise UsageError(

@@ -93,6 +93,8 @@ def print_convert_summary(result: ConvertResult) -> None:
     notes = {
         "kept": ("image", "kept as their original bytes"),
         "animated": ("animation", "reduced to their first frame"),
+        "damaged": ("damaged image", "kept, a part of their pixels made up (--damaged keep)"),
+        "warned": ("image", "with a harmless warning of the decoder (decoder_warning in the ledgers)"),
         "reused_shards": ("shard", "taken over from the earlier run"),
     }
     for name, (noun, text) in notes.items():

@@ -51,6 +51,8 @@ class Entry(NamedTuple):
       source_width: width of a written image's source in pixels, upright; None where it is not known.
       source_height: height of the same.
       source_bytes: number of bytes of the same.
+      decoder_warning: what the decoder said about a written image's file, empty for nothing.
+      damaged: whether the image was written although data was missing or damaged (`--damaged keep`).
     """
 
     key: str
@@ -73,6 +75,8 @@ class Entry(NamedTuple):
     source_width: int | None = None
     source_height: int | None = None
     source_bytes: int | None = None
+    decoder_warning: str = ""
+    damaged: bool = False
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Entry:
@@ -123,6 +127,8 @@ class ShardResult:
       class_counts: records per class name.
       kept: records that hold the source's own bytes.
       animated: records of which only the first frame was taken.
+      damaged: records of images that were written although they are damaged.
+      warned: records of images whose decoder warned about something harmless.
       boxes: of annotated images, how many were written, clipped, vanished and dropped.
       formats: records per format of the stored image.
       bad_boxes: of some images of which boxes were dropped, the key and why.
@@ -150,6 +156,8 @@ class ShardResult:
     class_counts: Mapping[str, int]
     kept: int = 0
     animated: int = 0
+    damaged: int = 0
+    warned: int = 0
     boxes: Mapping[str, int] = field(default_factory=dict)
     formats: Mapping[str, int] = field(default_factory=dict)
     bad_boxes: tuple[str, ...] = ()

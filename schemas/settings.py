@@ -18,6 +18,7 @@ from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 
 RESAMPLES = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
 IMAGE_FORMATS = ("keep", "jpeg", "png", "webp", "raw")
+DAMAGED = ("quarantine", "keep")
 COLORS = ("rgb", "gray", "keep")
 #: What `--source` may name, in the order in which `auto` asks them: each is the module of that name
 #: in `transforms/sources/`.
@@ -246,6 +247,12 @@ class ConvertSettings:
         metavar="COLOR",
     )
     strip_metadata: bool = _setting(False, "kept originals lose EXIF, GPS and comments")
+    damaged: str = _setting(
+        "quarantine",
+        "what to do with an image whose decoder reports missing or damaged data: leave it out, or keep "
+        "the pixels that the decoder makes up",
+        choices=DAMAGED,
+    )
     max_pixels: int = _setting(
         89_478_485,
         "width x height above which an image is quarantined unread (Pillow's limit)",

@@ -174,6 +174,8 @@ def commit(
             "ledger": result.ledger,
             "reused_shards": sum(shard.reused for shard in results),
             "animated": sum(shard.animated for shard in results),
+            "damaged": sum(shard.damaged for shard in results),
+            "warned": sum(shard.warned for shard in results),
             "kept": sum(shard.kept for shard in results),
             "boxes": dict(boxes),
             "findings": {},

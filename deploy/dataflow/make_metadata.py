@@ -92,6 +92,7 @@ SHAPES: Mapping[str, Shape] = {
     "color": Shape("Images"),
     "background": Shape("Images", "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})"),
     "strip_metadata": Shape("Images"),
+    "damaged": Shape("Checks"),
     "max_pixels": Shape("Checks", "([1-9][0-9]{0,8}|1[0-9]{9})"),
     "max_bytes": Shape("Checks", _SIZE),
     "max_bad_fraction": Shape("Checks", r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)"),

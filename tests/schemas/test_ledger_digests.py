@@ -21,7 +21,7 @@ BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
 #: What each setting does to a record. A setting that is not here has been forgotten.
 DECIDES_THE_RECORD = {
     "layout", "resize", "fit", "resample", "image_format", "quality", "color", "background",
-    "strip_metadata", "max_pixels", "max_bytes", "bad_boxes", "extra_columns", "label_separator",
+    "strip_metadata", "damaged", "max_pixels", "max_bytes", "bad_boxes", "extra_columns", "label_separator",
     "unlabelled",
 }  # fmt: skip
 DECIDES_THE_PLACE = {"seed", "compression", "splits", "split_by", "shard_size", "shards"}

@@ -29,6 +29,7 @@ class Contract(NamedTuple):
         such; None where they hold image files, or say what they hold.
       texts: what the classes are called, in id order, where their names are synset ids.
       split: of the records at hand; empty if unknown.
+      damaged_too: whether images with missing or damaged data were written on purpose.
     """
 
     features: tuple[FeatureSpec, ...]
@@ -38,6 +39,7 @@ class Contract(NamedTuple):
     pixels: PictureShape | None = None
     texts: tuple[str, ...] = ()
     split: str = ""
+    damaged_too: bool = False
 
     @property
     def own(self) -> bool:
@@ -79,6 +81,7 @@ def contract_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Pl
         settings.get("unlabelled") == "keep",
         picture_shape_of(settings) if settings.get("image_format") == "raw" else None,
         plan.label_texts if plan.texts else (),
+        damaged_too=settings.get("damaged") == "keep",
     )
 
 

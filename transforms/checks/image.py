@@ -14,7 +14,7 @@ from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.layouts import Fill
 from shardwright.transforms.checks.contract import Problem
 from shardwright.transforms.images.convert import BYTES_PER_PIXEL, channels_of
-from shardwright.transforms.images.decode import load, open_image, reduce_jpeg
+from shardwright.transforms.images.decode import load_checked, open_image, reduce_jpeg
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.build import GREY, RGB
@@ -62,7 +62,11 @@ class Seen(NamedTuple):
 
 
 def check_image(
-    encoded: bytes, claims: Claims, whole: bool = True, reserve: Callable[[int], object] | None = None
+    encoded: bytes,
+    claims: Claims,
+    whole: bool = True,
+    reserve: Callable[[int], object] | None = None,
+    damaged_too: bool = False,
 ) -> Seen:
     """Decodes a picture and compares it with what is said of it.
 
@@ -73,6 +77,7 @@ def check_image(
         eighth of each side is then transformed and coloured, in which nothing can go wrong: on thousands of
         sound and damaged files the verdict is the same, and a photograph takes half of the time.
       reserve: called with the memory that the decoded picture needs, in bytes.
+      damaged_too: whether pictures with missing or damaged data are meant to be there.
     """
     claimed = claims.format
     if claimed == "raw" or (claims.pixels and claimed is None):
@@ -95,7 +100,7 @@ def check_image(
         reduced = not whole and reduce_jpeg(opened, _REDUCTION) > 1
         if reserve is not None:
             reserve(math.prod(opened.image.size) * BYTES_PER_PIXEL)
-        image = load(opened, MAX_PIXELS)
+        image = load_checked(opened, MAX_PIXELS, damaged_too).image
     except NotACandidate:
         return Seen([*problems, (FindingCode.UNDECODABLE, _NOT_AN_IMAGE)], None, name)
     except ImageFault as fault:

@@ -213,7 +213,11 @@ class RecordChecker:
                     encoded = bytes(encoded)
                     claims = common.claims
                     seen = check_image(
-                        encoded, claims, self._look, lambda size: held.enter_context(self._reserve(size))
+                        encoded,
+                        claims,
+                        self._look,
+                        lambda size: held.enter_context(self._reserve(size)),
+                        contract.damaged_too,
                     )
                     problems += seen.problems
                     if self._tell:

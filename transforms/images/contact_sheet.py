@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.transforms.images.color import to_color
-from shardwright.transforms.images.decode import load, open_image, reduce_jpeg, upright
+from shardwright.transforms.images.decode import load, load_checked, open_image, reduce_jpeg, upright
 
 SIDE = 128
 _GAP = 8
@@ -63,7 +63,7 @@ def thumbnail(encoded: bytes) -> Image.Image:
             ) from None
     shorter = min(opened.image.size)
     reduce_jpeg(opened, next((factor for factor in (8, 4, 2) if shorter >= 2 * SIDE * factor), 1))
-    return _fitted(upright(load(opened, _MAX_PIXELS), opened.orientation))
+    return _fitted(upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation))
 
 
 def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequence[int]) -> Image.Image:

@@ -55,6 +55,8 @@ class ConvertedImage:
       animated: whether only the first of several frames was taken.
       frame: how the picture came out of the source's.
       decode_seconds: what decoding the pixels took.
+      warning: what the decoder said about the file, empty for nothing.
+      damaged: whether a part of the pixels is made up; only with `--damaged keep`.
     """
 
     encoded: bytes
@@ -66,6 +68,8 @@ class ConvertedImage:
     animated: bool
     frame: Frame
     decode_seconds: float = 0.0
+    warning: str = ""
+    damaged: bool = False
 
 
 def convert_image(
@@ -104,11 +108,11 @@ def _convert(
     width, height = opened.image.size
     with reserve(width * height * BYTES_PER_PIXEL):
         begun = time.perf_counter()
-        image = decode.load(opened, settings.max_pixels)
+        loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
         decode_seconds = time.perf_counter() - begun
         if keep:
-            return _keep(data, opened, image, frame, settings, decode_seconds)
-        image = decode.upright(image, opened.orientation)
+            return _keep(data, opened, loaded, frame, settings, decode_seconds)
+        image = decode.upright(loaded.image, opened.orientation)
         image = color.to_color(image, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, image.size, factor, opened.orientation)
         image = resize(image, geometry.size, settings.resample, box)
@@ -127,6 +131,8 @@ def _convert(
         animated=opened.animated,
         frame=frame,
         decode_seconds=decode_seconds,
+        warning=loaded.damage or loaded.note,
+        damaged=bool(loaded.damage),
     )
 
 
@@ -156,7 +162,7 @@ def _bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: Co
 def _keep(
     data: bytes,
     opened: decode.OpenedImage,
-    image: Image.Image,
+    loaded: decode.LoadedImage,
     frame: Frame,
     settings: ConvertSettings,
     decode_seconds: float,
@@ -167,11 +173,13 @@ def _keep(
         format=FORMAT_NAMES[opened.kind],
         height=frame.size[1],
         width=frame.size[0],
-        channels=channels_of(image),
+        channels=channels_of(loaded.image),
         kept=True,
         animated=False,
         frame=frame,
         decode_seconds=decode_seconds,
+        warning=loaded.damage or loaded.note,
+        damaged=bool(loaded.damage),
     )
 
 

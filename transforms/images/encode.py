@@ -42,6 +42,8 @@ def codec_versions() -> dict[str, str]:
         "codec": CODEC,
         "pillow": PIL.__version__,
         "cykooz_resizer": version("cykooz-resizer"),
+        "imagecodecs": version("imagecodecs"),
+        "simplejpeg": version("simplejpeg"),
         **versions,
         "python_zlib": zlib.ZLIB_RUNTIME_VERSION,
     }

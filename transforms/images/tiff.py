@@ -308,6 +308,8 @@ def _inflate(segment: bytes, size: int) -> bytes:
             inflater.decompress(inflater.unconsumed_tail, 1 << 16)
     except zlib.error as error:
         raise _corrupt(f"deflate: {error}") from error
+    if len(decoded) >= size and not inflater.eof:
+        raise _incomplete("deflate: its data ends before its checksum")
     return decoded
 
 

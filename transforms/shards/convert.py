@@ -207,6 +207,8 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
         source_width=width,
         source_height=height,
         source_bytes=len(read.data),
+        decoder_warning=image.warning,
+        damaged=image.damaged,
     )
     return Converted(entry, example, len(read.data), image.decode_seconds)
 

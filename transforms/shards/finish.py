@@ -101,6 +101,8 @@ def result_of(place: ShardPlace, entries: Sequence[Entry]) -> ShardResult:
         class_counts=dict(sorted(classes.items())),
         kept=sum(entry.stored == "kept" for entry in entries),
         animated=sum(entry.animated for entry in entries),
+        damaged=sum(entry.damaged for entry in entries),
+        warned=sum(bool(entry.decoder_warning) and not entry.damaged for entry in entries),
         boxes=dict(sorted(boxes.items())),
         formats=dict(sorted(Counter(entry.format for entry in entries if entry.format).items())),
         sources=SourceSizes.of_entries(entries).state(),

@@ -18,8 +18,8 @@ from shardwright.transforms.shards.convert import ShardRecipe
 #: Settings that decide the bytes inside a shard, given its references.
 _SHARD_SETTINGS = (
     "layout", "seed", "compression", "resize", "fit", "resample", "image_format", "quality",
-    "color", "background", "strip_metadata", "max_pixels", "max_bytes", "bad_boxes", "extra_columns",
-    "label_separator", "unlabelled",
+    "color", "background", "strip_metadata", "damaged", "max_pixels", "max_bytes", "bad_boxes",
+    "extra_columns", "label_separator", "unlabelled",
 )  # fmt: skip
 #: Of these, what decides where a record stands and not what it holds.
 _PLACE_SETTINGS = ("seed", "compression")

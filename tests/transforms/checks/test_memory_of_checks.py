@@ -53,12 +53,12 @@ def test_a_picture_is_decoded_and_looked_at_within_what_was_reserved(
 
         monkeypatch.setattr(module, name, call)
 
-    noted(checks_image, "load")
+    noted(checks_image, "load_checked")
     noted(checks_record, "looks_of")
     checker = RecordChecker(MINIMAL, decode=True, look=look, reserve=reserve)
     assert not checker.check(record_of(file_format)).problems
     size = SIDES[0] * SIDES[1] * BYTES_A_PIXEL // reduction**2
-    assert events == [size, "load", *["looks_of"] * look, "released"]
+    assert events == [size, "load_checked", *["looks_of"] * look, "released"]
 
 
 def test_nothing_is_reserved_for_what_is_not_decoded() -> None:

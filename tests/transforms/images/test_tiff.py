@@ -1,0 +1,161 @@
+"""TIFFs decode to what Pillow and tifffile show, and are refused where a part is missing."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import mutants
+import numpy as np
+import pytest
+import tifffile
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, TiffImagePlugin
+
+from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
+from shardwright.transforms.images.decode import load, open_image
+
+MAX_PIXELS = 1 << 24
+
+
+def _loaded(data: bytes) -> Image.Image:
+    return load(open_image(data, "x.tif", MAX_PIXELS), MAX_PIXELS)
+
+
+def _saved(image: Image.Image, compression: str, rows: int) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "TIFF", compression=compression, tiffinfo={278: rows})
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("rows", [120, 16, 7])
+@pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA", "CMYK", "LA", "I;16", "I", "F"])
+@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "packbits", "zstd", "lzma"])
+def test_pixels_are_pillows(compression: str, mode: str, rows: int) -> None:
+    image = mutants.picture()
+    image = image.convert("L").convert(mode) if mode in ("I;16", "I", "F") else image.convert(mode)
+    found = _loaded(_saved(image, compression, rows))
+    assert found.mode == image.mode
+    assert np.array_equal(np.asarray(found), np.asarray(image))
+
+
+@pytest.mark.parametrize("compression", ["tiff_ccitt", "group3", "group4"])
+def test_fax_pixels_are_pillows(compression: str) -> None:
+    image = mutants.picture().convert("1")
+    for rows in (120, 16, 7):
+        assert np.array_equal(np.asarray(_loaded(_saved(image, compression, rows))), np.asarray(image))
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_jpeg_strips_decode_as_libtiff_decodes_them(mode: str) -> None:
+    data = _saved(mutants.picture().convert(mode), "jpeg", 16)
+    with Image.open(io.BytesIO(data)) as image:
+        expected = np.asarray(image)
+    assert np.array_equal(np.asarray(_loaded(data)), expected)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("tile", [None, (32, 48)])
+@pytest.mark.parametrize("planes", ["contig", "separate"])
+@pytest.mark.parametrize(
+    ("compression", "predictor"),
+    [("zlib", False), ("zlib", True), ("lzw", True), ("zstd", True), ("webp", False)],
+)
+def test_pixels_are_tifffiles(
+    compression: str, predictor: bool, planes: str, tile: tuple[int, int] | None, order: Any
+) -> None:
+    pixels = np.asarray(mutants.picture(90, 70))
+    stored = np.moveaxis(pixels, -1, 0).copy() if planes == "separate" else pixels
+    if compression == "webp" and planes == "separate":
+        pytest.skip("WebP stores whole pixels")
+    arguments: dict[str, Any] = {"compressionargs": {"lossless": True}} if compression == "webp" else {}
+    buffer = io.BytesIO()
+    tifffile.imwrite(
+        buffer, stored, photometric="rgb", byteorder=order, tile=tile, compression=compression,
+        predictor=predictor, planarconfig=planes, rowsperstrip=None if tile else 17, **arguments,
+    )  # fmt: skip
+    assert np.array_equal(np.asarray(_loaded(buffer.getvalue())), pixels)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("predictor", [False, True])
+@pytest.mark.parametrize("dtype", ["uint16", "int16", "float32"])
+def test_deep_pixels_are_tifffiles(dtype: str, predictor: bool, order: Any) -> None:
+    pixels = (np.asarray(mutants.picture().convert("L")).astype(np.float64) / 255 * 30000).astype(dtype)
+    buffer = io.BytesIO()
+    tifffile.imwrite(
+        buffer, pixels, photometric="minisblack", byteorder=order, compression="zlib", predictor=predictor
+    )
+    assert np.array_equal(np.asarray(_loaded(buffer.getvalue())).astype(dtype), pixels)
+
+
+def _strip(data: bytes) -> tuple[int, int]:
+    with Image.open(io.BytesIO(data)) as image:
+        assert isinstance(image, TiffImagePlugin.TiffImageFile)
+        return image.tag_v2[273][0], image.tag_v2[279][0]
+
+
+def test_an_inner_jpeg_of_fewer_rows_than_its_strip_is_refused() -> None:
+    short, whole = (io.BytesIO() for _ in range(2))
+    mutants.picture(160, 8).save(short, "JPEG")
+    mutants.picture(160, 64).save(whole, "JPEG")
+    for inner, height, refused in ((whole, 64, False), (short, 64, True)):
+        data = _jpeg_in_tiff(inner.getvalue(), 160, height)
+        if refused:
+            with pytest.raises(ImageFault, match="160 x 8 pixels"):
+                _loaded(data)
+        else:
+            assert _loaded(data).size == (160, 64)
+
+
+def _jpeg_in_tiff(jpeg: bytes, width: int, height: int) -> bytes:
+    tags = [
+        (256, 4, 1, width), (257, 4, 1, height), (258, 3, 3, 0), (259, 3, 1, 7), (262, 3, 1, 6),
+        (273, 4, 1, 0), (277, 3, 1, 3), (278, 4, 1, height), (279, 4, 1, len(jpeg)),
+    ]  # fmt: skip
+    bits_at = 8 + 2 + 12 * len(tags) + 4
+    jpeg_at = bits_at + 6
+    values = {258: bits_at, 273: jpeg_at}
+    out = struct.pack("<2sHIH", b"II", 42, 8, len(tags))
+    for tag, kind, count, value in tags:
+        out += struct.pack("<HHII", tag, kind, count, values.get(tag, value))
+    return out + struct.pack("<I3H", 0, 8, 8, 8) + jpeg
+
+
+@pytest.mark.parametrize("kind", [kind for kind in mutants.TIFF_COMPRESSIONS if kind != "raw"])
+def test_a_strip_that_ends_early_is_refused(kind: str) -> None:
+    data = mutants.original(kind)
+    offset, size = _strip(data)
+    emptied = data[: offset + size // 2] + bytes(size - size // 2) + data[offset + size :]
+    with pytest.raises(ImageFault):
+        _loaded(emptied)
+
+
+def test_a_strip_outside_of_the_file_is_truncated() -> None:
+    data = mutants.original("tiff_lzw")
+    with pytest.raises(ImageFault, match="the file ends before byte") as fault:
+        _loaded(data.replace(struct.pack("<I", _strip(data)[0]), struct.pack("<I", 10**6)))
+    assert fault.value.reason == "TRUNCATED"
+
+
+@given(st.integers(1, 2600), st.lists(st.integers(0, 2600), max_size=12), st.integers(1, 6))
+def test_every_run_length_decodes_and_no_row_may_be_missing(width: int, edges: list[int], rows: int) -> None:
+    pixels = np.zeros((rows, width), bool)
+    for row in range(rows):
+        for edge in edges[row:]:
+            pixels[row, edge % width :] ^= True
+    packed = np.packbits(pixels, axis=1).tobytes()
+    for compression, decode in (
+        ("group4", decode_group4),
+        ("group3", lambda *arguments: decode_group3(*arguments, 0)),
+        ("tiff_ccitt", decode_rle),
+    ):
+        data = _saved(Image.fromarray(pixels), compression, rows)
+        offset, size = _strip(data)
+        strip = data[offset : offset + size]
+        assert decode(strip, rows, width) == packed
+        with pytest.raises(BadFaxData):
+            decode(strip, rows + 1, width)

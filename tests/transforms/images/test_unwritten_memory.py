@@ -1,0 +1,43 @@
+"""No pixel comes from memory that no decoder wrote, whatever is wrong with a file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mutants
+import pytest
+
+_PROGRAM = Path(mutants.__file__)
+
+
+def _outcomes(kind: str, count: int, fill: int) -> list[str]:
+    """Returns what becomes of mutants where fresh memory is filled with a value (glibc, mallopt(3))."""
+    run = subprocess.run(
+        [sys.executable, _PROGRAM, kind, str(count)],
+        env={**os.environ, "MALLOC_PERTURB_": str(fill)},
+        capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    return run.stdout.splitlines()
+
+
+@pytest.mark.parametrize("kind", ["group4", "jpeg"])
+def test_two_runs_with_different_memory_agree(kind: str) -> None:
+    first, second = (_outcomes(kind, 150, fill) for fill in (85, 170))
+    assert len(first) == 150
+    assert first == second
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*mutants.TIFF_COMPRESSIONS, *mutants.OTHERS])
+def test_two_runs_with_different_memory_agree_for_every_kind(kind: str) -> None:
+    first, second = (_outcomes(kind, 1500, fill) for fill in (85, 170))
+    assert len(first) == 1500
+    assert first == second
+
+
+@pytest.mark.parametrize("kind", [*mutants.TIFF_COMPRESSIONS, *mutants.OTHERS])
+def test_a_sound_file_of_each_kind_decodes(kind: str) -> None:
+    assert len(mutants.outcome(mutants.original(kind))) == 16
