@@ -154,7 +154,7 @@ def test_images_and_labels_without_yaml(tmp_path: Path) -> None:
 
 BAD_LABELS = {
     b"0 0.5 0.5 0.1\n": "4 numbers",
-    b"0 0.5 0.5 0.1 0.1 0.9\n": "6 numbers",
+    b"0 0.5 0.5 0.1 0.1 9\n": "6 numbers",
     b"0 0.5 0.5 0.1 x": "not of numbers",
     b"thing 0.5 0.5 0.1 0.1": "not of numbers",
     b"0 0.5 0.5 nan 0.1": "not finite",
@@ -203,6 +203,128 @@ def test_outlines_and_key_points() -> None:
     assert item.segmentation is None and item.box == pytest.approx((0.4, 0.3, 0.6, 0.7))
     with pytest.raises(AnnotationFault):
         parse_labels(b"0 0.5 0.5 0.2 0.4 0.1 0.2 2", names)
+
+
+def test_the_confidence_of_a_model_is_ignored() -> None:
+    """FiftyOne (include_confidence) and Ultralytics (save_conf) write it behind the box."""
+    names = {0: "a"}
+    assert parse_labels(b"0 0.5 0.5 0.2 0.4 0.93", names) == parse_labels(b"0 0.5 0.5 0.2 0.4", names)
+    assert parse_labels(b"0 0.5 0.5 0.2 0.4 1\n", names) == parse_labels(b"0 0.5 0.5 0.2 0.4 0", names)
+
+
+def put_darknet(root: Path, splits: dict[str, tuple[str, ...]], prefix: str) -> dict[str, list[Photo]]:
+    """Writes what Datumaro writes, and CVAT with it: obj.data, obj.names, a list and a folder a split."""
+    found = {}
+    lists = ""
+    for split, names in splits.items():
+        folder = f"obj_{split}_data"
+        found[split] = put_photos(root / folder, names)
+        put_labels(root / folder, found[split])
+        (root / f"{split}.txt").write_text("".join(f"{prefix}{folder}/{p.name}\n" for p in found[split]))
+        lists += f"{split} = {prefix}{split}.txt\n"
+    (root / "obj.names").write_text("thing\nno\nbird\n")
+    (root / "obj.data").write_text(f"classes = 3\n{lists}names = {prefix}obj.names\nbackup = backup/\n")
+    return found
+
+
+DARKNET = {"train": ("eagle", "apple", "house"), "valid": ("rose", "coach")}
+
+
+@pytest.mark.parametrize("prefix", ["data/", "", "build/darknet/x64/data/"])
+@pytest.mark.parametrize("where", ["", "obj.data"])
+def test_lists_of_obj_data_are_splits(tmp_path: Path, prefix: str, where: str) -> None:
+    photos = put_darknet(tmp_path / "set", DARKNET, prefix)
+    found = listed(tmp_path / "set" / where if where else tmp_path / "set")
+    assert found.taken_for.source == "yolo" and not found.reasons() and found.ids["bird"] == 2
+    assert {key: ref.split for key, ref in found.refs.items()} == {
+        f"obj_{split}_data/{photo.name}": split for split, inner in photos.items() for photo in inner
+    }
+    for split, inner in photos.items():
+        for photo in inner:
+            check_boxes(found, f"obj_{split}_data/{photo.name}", photo)
+
+
+def test_darknet_itself(tmp_path: Path) -> None:
+    """The folder that Darknet is started in, with data/obj.data and paths that begin with data/."""
+    photos = put_photos(tmp_path / "data" / "obj")
+    put_labels(tmp_path / "data" / "obj", photos)
+    (tmp_path / "data" / "obj.names").write_text("thing\nno\nbird\n")
+    (tmp_path / "data" / "train.txt").write_text("".join(f"data/obj/{p.name}\n" for p in photos[:3]))
+    (tmp_path / "data" / "test.txt").write_text(f"data/obj/{photos[3].name}\n")
+    (tmp_path / "data" / "obj.data").write_text(
+        "classes= 3\ntrain  = data/train.txt\nvalid  = data/test.txt\nnames = data/obj.names\n"
+    )
+    for where, prefix in ((tmp_path, "data/obj/"), (tmp_path / "data", "obj/")):
+        found = listed(where)
+        assert not found.reasons()
+        assert {key: ref.split for key, ref in found.refs.items()} == {
+            f"{prefix}{photo.name}": "valid" if photo is photos[3] else "train" for photo in photos
+        }
+        check_boxes(found, f"{prefix}{photos[3].name}", photos[3])
+
+
+def test_lists_without_obj_data_are_splits(tmp_path: Path) -> None:
+    photos = put_darknet(tmp_path, DARKNET, "data/")
+    (tmp_path / "obj.data").unlink()
+    found = listed(tmp_path)
+    assert found.refs["obj_valid_data/coach.jpg"].split == "valid" and not found.reasons()
+    assert len(found.refs) == sum(map(len, photos.values()))
+
+
+def test_one_list_is_no_split_and_both_the_same_neither(tmp_path: Path) -> None:
+    put_darknet(tmp_path, {"train": ("eagle", "apple")}, "data/")
+    assert {ref.split for ref in listed(tmp_path).refs.values()} == {""}
+    with (tmp_path / "obj.data").open("a") as file:
+        file.write("valid = data/train.txt\n")
+    found = listed(tmp_path)
+    assert {ref.split for ref in found.refs.values()} == {""} and len(found.refs) == 2
+    assert "left out: valid data/train.txt, which is another split's" in found.taken_for.taken_for
+
+
+def test_obj_data_whose_list_is_missing_is_refused(tmp_path: Path) -> None:
+    put_darknet(tmp_path, DARKNET, "data/")
+    (tmp_path / "valid.txt").unlink()
+    with pytest.raises(UsageError, match=r"valid = data/valid\.txt is not a list of images there"):
+        listed(tmp_path)
+    (tmp_path / "valid.txt").write_text("data/obj_valid_data/rose.jpg\n")
+    (tmp_path / "obj.names").unlink()
+    with pytest.raises(UsageError, match=r"class names data/obj\.names are missing"):
+        listed(tmp_path)
+
+
+def test_paths_of_another_machine_are_found_by_name(tmp_path: Path) -> None:
+    photos = put_darknet(tmp_path, DARKNET, "data/")
+    (tmp_path / "train.txt").write_text(
+        "/home/ann/images/eagle.jpg\nC:\\Users\\ann\\apple.jpg\nobj_train_data\\house.jpg\n"
+    )
+    found = listed(tmp_path)
+    assert not found.reasons() and len(found.refs) == 5
+    check_boxes(found, "obj_train_data/house.jpg", photos["train"][2])
+    put_photos(tmp_path / "more", ("eagle",))
+    (bad,) = [ref for ref in listed(tmp_path).refs.values() if not ref.is_candidate]
+    assert bad.reason == "BAD_ANNOTATION"
+    assert "could mean more/eagle.jpg and obj_train_data/eagle.jpg" in bad.message
+
+
+def test_splits_of_obj_data_in_a_dataset(tmp_path: Path) -> None:
+    put_darknet(tmp_path / "in", DARKNET, "data/")
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection")
+    assert {split: sum(s.records for s in shards) for split, shards in made.dataset.splits.items()} == {
+        "train": 3,
+        "valid": 2,
+    }
+    assert balanced(made.dataset.ledger)
+
+
+def test_fiftyone(tmp_path: Path) -> None:
+    """FiftyOne's YOLOv4Dataset: obj.names, images.txt, and images beside labels in data/."""
+    photos = put_photos(tmp_path / "data")
+    put_labels(tmp_path / "data", photos)
+    (tmp_path / "obj.names").write_text("thing\nno\nbird")
+    (tmp_path / "images.txt").write_text("".join(f"data/{p.name}\n" for p in photos))
+    found = listed(tmp_path)
+    assert found.reasons() == {"obj.names": "not_an_image"}
+    check_boxes(found, "data/seagull.jpg", photos[3])
 
 
 def test_outlines_become_masks(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import side_by_side
-from shardwright.transforms.sources.image_files import MISSING, below
+from shardwright.transforms.sources.image_files import MISSING, below, is_file
 
 #: Objects that are listed in any case.
 _LEAST_LISTED = 10_000
@@ -84,6 +84,13 @@ class FileStates:
             listing.add(item)
         listing.close()
         self._listing = listing
+
+    def has(self, path: str) -> bool | None:
+        """Whether there is a file; None where only a request for this one file would tell."""
+        if storage.is_remote(path):
+            listed = self._listing is not None and below(path, self._folder) is not None
+            return self.find(path) is not None if listed else None
+        return is_file(path)
 
     def find(self, path: str) -> storage.StoredObject | None:
         """Returns the state of a file; None if there is none, or it does not tell."""

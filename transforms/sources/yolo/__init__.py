@@ -1,4 +1,4 @@
-"""YOLO's label files: `class cx cy w h` on a line, as shares of the picture, a text file an image."""
+"""YOLO's label files: lines of `class cx cy w h` as shares of the picture, one text file for each image."""
 
 from __future__ import annotations
 
@@ -32,24 +32,29 @@ from shardwright.transforms.sources.image_files import (
 )
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 from shardwright.transforms.sources.yolo.files import (
+    ListedImage,
     YoloPlace,
-    find_names,
-    find_yaml,
+    find_entries,
     label_folder,
     label_path,
-    list_entries,
+    read_list,
     read_set,
+    recognises,
 )
 
 _BOX_VALUES = 5
+#: A class, a box and how sure a model was of it.
+_CONFIDENCE_VALUES = 6
 #: A class and three points.
 _LEAST_OUTLINE_VALUES = 7
 #: Text files that are no labels, wherever they lie.
-_NO_LABELS = ("classes.txt", "train.txt", "val.txt", "valid.txt", "test.txt")
+_NO_LABELS = ("classes.txt", "images.txt", "train.txt", "val.txt", "valid.txt", "test.txt")
 
 
 def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -> list[ObjectAnnotation]:
     """Returns the objects that a label file lists.
+
+    The confidence that models write after a box is ignored.
 
     Args:
       data: the file.
@@ -72,6 +77,8 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
         if values[0] != int(values[0]):
             raise AnnotationFault(f"line {line} of its labels begins with {values[0]}, no class id")
         label = names.get(int(values[0]), "")
+        if not is_pose and len(values) == _CONFIDENCE_VALUES and 0 <= values[-1] <= 1:
+            values.pop()
         if len(values) == _BOX_VALUES or (is_pose and len(values) > _BOX_VALUES):
             x, y, width, height = values[1:_BOX_VALUES]
             box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
@@ -150,18 +157,21 @@ def _lying(part: Part, place: YoloPlace, root: str) -> Iterator[ImageRef]:
 
 def _listed(part: Part, place: YoloPlace, root: str) -> Iterator[ImageRef]:
     """Yields the images that a file lists."""
-    entries = list_entries(place, root)
-    refs = (_of_entry(part, place, root, path) for path in entries)
-    return with_states(refs, FileStates(root, len(entries)), root)
+    lines = read_list(place.path)
+    states = FileStates(root, len(lines))
+    refs = (_of_entry(part, place, root, entry) for entry in find_entries(lines, place, root, states))
+    return with_states(refs, states, root)
 
 
-def _of_entry(part: Part, place: YoloPlace, root: str, path: str) -> ImageRef:
+def _of_entry(part: Part, place: YoloPlace, root: str, entry: ListedImage) -> ImageRef:
+    path = entry.path
     inner = below(path, root)
     key = key_of((path.partition("://")[2] or path).lstrip("/") if inner is None else inner)
     if ".." in key.split("/"):
         key = "/".join(step for step in key.split("/") if step != "..")
     message = f"listed in {printable(place.path)}"
-    return ImageRef(part.item.prefix + key, path, split=place.split, message=message)
+    ref = ImageRef(part.item.prefix + key, path, split=place.split, message=message)
+    return ref.quarantined(QuarantineReason.BAD_ANNOTATION, entry.fault) if entry.fault else ref
 
 
 def _without_image(part: Part, place: YoloPlace, root: str, used: set[str]) -> Iterator[ImageRef]:
@@ -189,7 +199,7 @@ def _holds_labels(path: str) -> bool:
 SOURCE = Source(
     name="yolo",
     provides=frozenset({Needs.OBJECTS}),
-    accepts=lambda glimpse, settings: bool(find_yaml(glimpse) or find_names(glimpse)),
+    accepts=lambda glimpse, settings: recognises(glimpse),
     describe=_describe,
     list_part=list_part,
     split=split,

@@ -1,9 +1,9 @@
-"""YOLO's data.yaml, obj.data and folders without either: where images and labels lie, and class names."""
+"""YOLO's data.yaml, Darknet's obj.data and folders without either: images, labels and class names."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
@@ -11,18 +11,29 @@ import yaml
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
+from shardwright.transforms.sources.file_states import FileStates
 from shardwright.transforms.sources.glimpse import Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
+    MISSING,
     folder_of,
     is_file,
     is_folder,
     join,
     parent_of,
 )
+from shardwright.transforms.sources.moved_files import MovedFile, find_moved
+from shardwright.transforms.sources.yolo.darknet import (
+    NAME_FILES,
+    find_data,
+    possible_paths,
+    read_options,
+    resolve,
+    split_lists,
+    split_options,
+)
 
 _SPLITS = ("train", "val", "test")
 _MOST_BYTES = 10_000_000
-_NAME_FILES = ("classes.txt", "obj.names", "classes.names")
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -87,17 +98,19 @@ def _parse(data: bytes) -> Any:
 def find_names(glimpse: Glimpse) -> str:
     """Returns the path of the file with the class names of a folder without YAML, if it is YOLO's.
 
-    Beside it, or in `images` and `labels`, or in darknet's `obj_train_data`, lie images and labels.
+    Images and labels lie beside it, in `images` and `labels`, or in Darknet's `obj_train_data`; or in
+    `data`, which FiftyOne lists in `images.txt`.
     """
     if glimpse.is_file:
         return ""
-    for name in _NAME_FILES:
+    for name in NAME_FILES:
         if name in glimpse.files:
             texts = [file for file in glimpse.files if file.lower().endswith(".txt") and file != name]
             folders = {"images", "labels"} <= {*glimpse.folders} or "obj_train_data" in glimpse.folders
+            folders = folders or ("images.txt" in glimpse.files and "data" in glimpse.folders)
             stems = {file.rpartition(".")[0] for file in glimpse.files if file not in texts}
             beside = any(file.rpartition(".")[0] in stems for file in texts)
-            if folders or beside:
+            if folders or beside or split_lists(glimpse):
                 return storage.join(glimpse.path, name)
     return ""
 
@@ -113,16 +126,27 @@ def read_set(path: str) -> YoloSet:
     found = path if named else find_yaml(glimpse)
     if found:
         return _from_yaml(found)
+    found = find_data(glimpse)
+    if found:
+        return _from_data(found, folder_of(found) if glimpse.is_file else path.rstrip("/") or "/")
     found = find_names(glimpse)
     if found:
+        root = path.rstrip("/") or "/"
         names = dict(enumerate(_lines(found)))
-        inner = storage.join(path, "images")
-        images = inner if "images" in glimpse.folders else path.rstrip("/") or "/"
-        return YoloSet(path.rstrip("/") or "/", (YoloPlace(images, "", False),), names)
+        lists = split_lists(glimpse)
+        if lists:
+            return YoloSet(root, tuple(YoloPlace(file, split, True) for split, file in lists.items()), names)
+        images = storage.join(path, "images") if "images" in glimpse.folders else root
+        return YoloSet(root, (YoloPlace(images, "", False),), names)
     raise UsageError(
-        f"--input {printable(path)} is no YOLO dataset: name its data.yaml, the folder that holds it, or one "
-        "with classes.txt or obj.names beside images and labels."
+        f"--input {printable(path)} is not a YOLO dataset: name its data.yaml or obj.data, the folder that "
+        "holds it, or one with classes.txt or obj.names beside images and labels."
     )
+
+
+def recognises(glimpse: Glimpse) -> bool:
+    """Whether an input looks like a YOLO dataset."""
+    return bool(find_yaml(glimpse) or find_data(glimpse) or find_names(glimpse))
 
 
 def _read(path: str) -> bytes:
@@ -175,6 +199,44 @@ def _from_yaml(path: str) -> YoloSet:
         places = [place._replace(split="") for place in places]
     names = _class_names(said, shown)
     return YoloSet(root, tuple(places), names, "kpt_shape" in said, tuple(missing))
+
+
+def _from_data(path: str, root: str) -> YoloSet:
+    """Reads Darknet's obj.data.
+
+    Args:
+      path: of that file.
+      root: the folder to which keys are relative.
+    """
+    shown = printable(path)
+    options = read_options(_read(path).decode("utf-8", "replace"))
+    places: list[YoloPlace] = []
+    missing = []
+    for split, text in split_options(options).items():
+        found = resolve(text, path, is_file)
+        if not found and split != "test":
+            raise UsageError(
+                f"--input {shown}: {split} = {text} is not a list of images there; fix the path or add "
+                "the file."
+            )
+        if not found:
+            missing.append(f"{split} {text}")
+        elif all(found != place.path for place in places):
+            places.append(YoloPlace(found, split, True))
+        else:
+            missing.append(f"{split} {text}, which is another split's")
+    if not places:
+        raise UsageError(f"--input {shown} names no list of images; give train or valid a file.")
+    if len(places) == 1:
+        places = [places[0]._replace(split="")]
+    named = resolve(options["names"], path, is_file) if options.get("names") else ""
+    beside = (join(folder_of(path), name) for name in NAME_FILES)
+    file = named or next((name for name in beside if is_file(name)), "")
+    if not file:
+        raise UsageError(
+            f"--input {shown}: the class names {options.get('names', 'obj.names')} are missing; add the file."
+        )
+    return YoloSet(root, tuple(places), dict(enumerate(_lines(file))), missing=tuple(missing))
 
 
 def _root(said: Any, here: str) -> str:
@@ -253,34 +315,78 @@ def label_path(image: str) -> str:
 
 
 def label_folder(images: str) -> str:
-    """Returns the folder with the labels of a folder of images."""
+    """Returns the folder with the labels of a folder of images; `JPEGImages` is Darknet's name for VOC's."""
     parts = images.split("/")
-    if "images" not in parts:
+    name = next((name for name in ("images", "JPEGImages") if name in parts), "")
+    if not name:
         return images
-    last = len(parts) - 1 - parts[::-1].index("images")
+    last = len(parts) - 1 - parts[::-1].index(name)
     return "/".join([*parts[:last], "labels", *parts[last + 1 :]])
 
 
-def list_entries(place: YoloPlace, root: str) -> list[str]:
-    """Returns the paths of the images that a list names, relative ones from its folder or the root."""
+class ListedImage(NamedTuple):
+    """A line of a list of images.
+
+    Attributes:
+      path: the image.
+      fault: why no image was found; empty if one was, or if that shows when it is read.
+    """
+
+    path: str
+    fault: str = ""
+
+
+def find_entries(
+    lines: Sequence[str], place: YoloPlace, root: str, states: FileStates
+) -> Iterator[ListedImage]:
+    """Yields the images that the lines of a list name.
+
+    A path that leads nowhere is looked for by its last part below the root.
+
+    Args:
+      lines: of the list.
+      place: the list.
+      root: the folder of the dataset.
+      states: of the files in it.
+    """
+    found = [_find_entry(line, place, root, states) for line in lines]
+    moved = find_moved((line for line, path in zip(lines, found) if not path), root)
+    for line, path in zip(lines, found):
+        yield ListedImage(path) if path else _entry_of(line, root, moved.get(line))
+
+
+def _entry_of(line: str, root: str, moved: MovedFile | None) -> ListedImage:
+    if moved and moved.path:
+        return ListedImage(join(root, moved.path))
+    return ListedImage(_resolve(root, line.removeprefix("./")), moved.fault if moved else MISSING)
+
+
+def _find_entry(line: str, place: YoloPlace, root: str, states: FileStates) -> str:
+    """Returns the image that a line names; empty if there is none.
+
+    Where a storage does not tell without a request for each image, it is the likeliest path.
+    """
     here = folder_of(place.path)
-    found = []
-    for line in _lines_of_list(place.path):
-        if not line:
-            continue
-        if _is_absolute(line):
-            found.append(_resolve(root, line))
-            continue
-        # Ultralytics takes `./` for the list's own folder; darknet writes paths from where it is started.
-        inner = line.removeprefix("./")
-        tried: Sequence[str] = (join(here, inner), join(root, inner), join(parent_of(root), inner))
-        if storage.is_remote(here) or line.startswith("./"):
-            tried = tried[:1]
-        found.append(next((path for path in tried if is_file(path)), tried[0]))
-    return found
+    if _is_absolute(line):
+        path = _resolve(root, line)
+        return "" if states.has(path) is False else path
+    # Ultralytics takes `./` for the list's own folder; Darknet writes paths from where it is started.
+    folders = dict.fromkeys((here, root, parent_of(root)))
+    inner = line.removeprefix("./")
+    as_given = [join(folder, inner) for folder in folders]
+    if line.startswith("./"):
+        as_given = as_given[:1]
+    if all(states.has(path) is None for path in as_given):
+        return as_given[0]
+    if (found := next((path for path in as_given if states.has(path)), "")) or ".." in inner.split("/"):
+        return found
+    places = possible_paths(inner, list(folders)[:2])
+    return next((path for path in places if states.has(path)), "")
 
 
-def _lines_of_list(path: str) -> list[str]:
+def read_list(path: str) -> list[str]:
+    """Returns the lines of a list of images that name one."""
     with storage.faults("read", path):
         data = storage.read_bytes(path)
-    return [line.strip() for line in data.decode("utf-8", "surrogateescape").splitlines()]
+    lines = (line.strip() for line in data.decode("utf-8", "surrogateescape").splitlines())
+    return [line for line in lines if line]

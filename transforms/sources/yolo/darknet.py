@@ -1,0 +1,133 @@
+"""Darknet's obj.data, and lists of images without one: which splits a dataset has and where its images are.
+
+Darknet writes paths from the folder that it is started in, so `train = data/train.txt` may stand in
+`data/obj.data`, or in the `obj.data` of an export whose folder had another name (CVAT, Datumaro).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import claims_to_be_image
+from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.image_files import folder_of, join, parent_of, split_token
+from shardwright.transforms.sources.moved_files import with_slashes
+from shardwright.transforms.sources.split_names import split_name
+
+NAME_FILES = ("classes.txt", "obj.names", "classes.names")
+DATA_SUFFIX = ".data"
+#: Where obj.data lies in a folder with a dataset, or with Darknet itself.
+_FOLDERS = ("", "data", "cfg")
+#: Options that tell other things than the images of a split.
+_OTHER_OPTIONS = ("classes", "names", "labels", "backup", "results", "eval", "map", "top", "tree", "leaves")
+#: Splits that Darknet itself knows; of another option only a value with one of these suffixes names a split.
+_SPLITS = ("train", "valid", "val", "test")
+_LIST_SUFFIXES = (".txt", ".list")
+#: A split needs another one beside it, else all images belong together.
+_LEAST_LISTS = 2
+
+
+def read_options(text: str) -> dict[str, str]:
+    """Returns the options of a file of `name = value` lines; nothing if there is another line.
+
+    >>> read_options("classes = 2\\ntrain  = data/train.txt")
+    {'classes': '2', 'train': 'data/train.txt'}
+    """
+    options = {}
+    for line in text.removeprefix("\ufeff").splitlines():
+        line = line.strip()
+        if not line or line.startswith(("#", ";")):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            return {}
+        options[name.strip().lower()] = value.strip()
+    return options
+
+
+def split_options(options: dict[str, str]) -> dict[str, str]:
+    """Returns split -> the list of its images."""
+    found = {}
+    for name, value in options.items():
+        known = name in _SPLITS or value.lower().endswith(_LIST_SUFFIXES)
+        if value and known and name not in _OTHER_OPTIONS:
+            try:
+                found[split_name(name)] = value
+            except ValueError:
+                continue
+    return {name: value for name, value in found.items() if name}
+
+
+def is_darknet(glimpse: Glimpse) -> bool:
+    """Whether a file is Darknet's obj.data."""
+    if not glimpse.name.lower().endswith(DATA_SUFFIX):
+        return False
+    options = read_options(glimpse.head.decode("utf-8", "replace"))
+    return bool(split_options(options)) and bool(options.keys() & {"names", "classes"})
+
+
+def find_data(glimpse: Glimpse) -> str:
+    """Returns the path of an input's obj.data; empty if it has none."""
+    if glimpse.is_file:
+        return glimpse.path if is_darknet(glimpse) else ""
+    for folder in _FOLDERS:
+        if folder and folder not in glimpse.folders:
+            continue
+        inner = glimpse.inside(folder) if folder else glimpse
+        names = [name for name in inner.files if name.lower().endswith(DATA_SUFFIX)]
+        for name in sorted(names, key=lambda name: (name != "obj.data", name)):
+            if is_darknet(inner.inside(name)):
+                return storage.join(inner.path, name)
+    return ""
+
+
+def split_lists(glimpse: Glimpse) -> dict[str, str]:
+    """Returns split -> the list of its images of a folder without obj.data; nothing unless there are two."""
+    found: dict[str, str] = {}
+    for name in glimpse.files:
+        stem, dot, suffix = name.rpartition(".")
+        if dot + suffix.lower() not in _LIST_SUFFIXES or split_token(stem) != stem.lower():
+            continue
+        head = storage.read_head(storage.join(glimpse.path, name), 1 << 12).decode("utf-8", "replace")
+        first = next((line.strip() for line in head.splitlines() if line.strip()), "")
+        if claims_to_be_image(first):
+            found[stem.lower()] = storage.join(glimpse.path, name)
+    return found if len(found) >= _LEAST_LISTS else {}
+
+
+def possible_paths(text: str, folders: Sequence[str]) -> Iterator[str]:
+    """Yields where a relative path may lead, the likeliest first.
+
+    First come the folders as they are. Then its leading folders are taken off one by one, as long as a
+    folder remains or the one taken off is `data` or the folder's own name.
+
+    >>> list(possible_paths("data/obj/1.jpg", ["/set"]))
+    ['/set/data/obj/1.jpg', '/set/obj/1.jpg']
+    """
+    parts = [part for part in with_slashes(text).split("/") if part not in ("", ".")]
+    for folder in folders:
+        yield join(folder, "/".join(parts))
+    for begin in range(1, len(parts)):
+        for folder in folders:
+            own = folder.rstrip("/").rpartition("/")[2]
+            if begin < len(parts) - 1 or parts[begin - 1] in ("data", own):
+                yield join(folder, "/".join(parts[begin:]))
+
+
+def resolve(text: str, data: str, is_file: Callable[[str], bool]) -> str:
+    """Returns the file that an option of obj.data names; empty if there is none.
+
+    Args:
+      text: the option's value.
+      data: the path of obj.data.
+      is_file: whether there is a file.
+    """
+    here = folder_of(data)
+    absolute = text.startswith("/") or storage.is_remote(text)
+    if absolute and not (storage.is_remote(here) and not storage.is_remote(text)) and is_file(text):
+        return text
+    if ".." in with_slashes(text).split("/"):
+        return ""
+    places = possible_paths(text.partition("://")[2] or text, (here, parent_of(here)))
+    return next((path for path in places if is_file(path)), "")
