@@ -189,6 +189,12 @@ class ConvertSettings:
         "be clipped, or fail the image",
         choices=("drop", "clip", "fail"),
     )
+    missing_annotations: str = _setting(
+        "fail",
+        "images without an annotation file of their own, such as VOC's XML: fail them, or store them as "
+        "empty, without objects (YOLO always does)",
+        choices=("fail", "empty"),
+    )
     pixel_shape: str = _setting(
         "",
         "of bare pixels that do not say it: 32x32x3 (height, width, channels)",

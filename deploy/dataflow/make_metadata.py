@@ -67,6 +67,7 @@ SHAPES: Mapping[str, Shape] = {
     "mask_dir": Shape("Manifests and annotations", _FOLDER, "GCS_READ_FOLDER"),
     "extra_columns": Shape("Manifests and annotations", rf"{_COLUMN}(,{_COLUMN})*"),
     "bad_boxes": Shape("Manifests and annotations"),
+    "missing_annotations": Shape("Manifests and annotations"),
     "pixel_shape": Shape("Manifests and annotations", rf"{_COUNT}[xX]{_COUNT}([xX][134])?"),
     "label_regex": Shape("Classes"),
     "label_depth": Shape("Classes", "([1-9][0-9]{0,2}|all|last)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -131,6 +132,94 @@ def test_xml_beside_images(tmp_path: Path) -> None:
         put_xml(tmp_path / "robo" / split, put_photos(tmp_path / "robo" / split))
     found = listed(tmp_path / "robo")
     assert found.refs["train/apple.jpg"].split == "train" and found.refs["valid/apple.jpg"].split == "valid"
+
+
+FOLDERS = (
+    ("annotations", "images"),
+    ("ANNOTATIONS", "Images"),
+    ("labels", "data"),  # FiftyOne's VOCDetectionDataset
+    ("xml", "pictures"),
+    ("annotations", "photos"),
+)
+
+
+@pytest.mark.parametrize("annotations, images", FOLDERS)
+def test_two_folders_of_any_names(tmp_path: Path, annotations: str, images: str) -> None:
+    photos = put_photos(tmp_path / images)
+    put_xml(tmp_path / annotations, photos)
+    (tmp_path / annotations / "apple.xml").rename(tmp_path / annotations / "apple.XML")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "readme.txt").write_text("x")
+    found = listed(tmp_path)
+    assert found.taken_for.source == "voc" and not found.reasons()
+    assert len(found.refs) == len(photos)
+    for photo in photos:
+        check_boxes(found, f"{images}/{photo.name}", photo)
+
+
+def test_two_folders_in_each_split(tmp_path: Path) -> None:
+    for split in ("train", "validation"):
+        put_xml(tmp_path / split / "labels", put_photos(tmp_path / split / "data"))
+    found = listed(tmp_path)
+    assert {key.split("/")[0]: ref.split for key, ref in found.refs.items()} == {
+        "train": "train",
+        "validation": "validation",
+    }
+    assert not found.reasons()
+
+
+def test_xml_files_of_other_names_than_their_images(tmp_path: Path) -> None:
+    """What an XML file says of its image counts where the names differ: filename, then path."""
+    photos = put_photos(tmp_path / "pictures")
+    put_xml(tmp_path / "xml", photos)
+    for number, photo in enumerate(photos):
+        stem = photo.name.rpartition(".")[0]
+        text = (tmp_path / "xml" / f"{stem}.xml").read_text()
+        (tmp_path / "xml" / f"{stem}.xml").unlink()
+        said = (
+            f"<filename>C:\\photos\\{photo.name}</filename>",
+            f"<filename>unknown</filename><path>/home/ann/{photo.name}</path>",
+            f"<filename>{stem}</filename>",
+            f"<filename>{photo.name}</filename>",
+        )[number]
+        head, tail = text.split("<annotation>")
+        (tmp_path / "xml" / f"{number}.xml").write_text(f"{head}<annotation>{said}{tail}")
+    found = listed(tmp_path, source="voc")
+    assert not found.reasons() and len(found.refs) == len(photos)
+    for photo in photos:
+        check_boxes(found, f"pictures/{photo.name}", photo)
+    # Two images that the file could mean: neither is taken.
+    (tmp_path / "pictures" / "more").mkdir()
+    shutil.copy(tmp_path / "pictures" / photos[1].name, tmp_path / "pictures" / "more")
+    assert set(listed(tmp_path, source="voc").reasons()) == {
+        f"pictures/{photos[1].name}",
+        f"pictures/more/{photos[1].name}",
+        "xml/1.xml",
+    }
+
+
+def test_folders_inside_that_differ(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "JPEGImages")
+    put_xml(tmp_path / "Annotations", photos[:2])
+    put_xml(tmp_path / "Annotations" / "more", photos[2:])
+    found = listed(tmp_path)
+    assert not found.reasons()
+    check_boxes(found, f"JPEGImages/{photos[3].name}", photos[3])
+
+
+def test_images_without_xml_may_have_no_objects(tmp_path: Path) -> None:
+    put_voc(tmp_path / "in")
+    put_list(tmp_path / "in", "Main", train=("eagle", "apple", "house"), val=("seagull",))
+    (tmp_path / "in" / "Annotations" / "house.xml").unlink()
+    failing = listed(tmp_path / "in")
+    assert failing.reasons() == {"JPEGImages/house.jpg": "BAD_ANNOTATION"}
+    assert "--missing_annotations empty" in failing.refs["JPEGImages/house.jpg"].message
+    found = listed(tmp_path / "in", missing_annotations="empty")
+    assert not found.reasons() and found.said("JPEGImages/house.jpg").objects == ()
+    made = convert(
+        input=tmp_path / "in", output=tmp_path / "out", layout="detection", missing_annotations="empty"
+    )
+    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
 
 
 def test_what_has_no_partner(tmp_path: Path) -> None:

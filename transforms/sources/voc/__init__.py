@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
     read_annotation_file,
@@ -28,17 +31,24 @@ from shardwright.transforms.sources.image_files import (
     below,
     check_folder,
     files_below,
+    is_file,
     is_folder,
     join,
     key_of,
     split_token,
 )
+from shardwright.transforms.sources.moved_files import file_name
 from shardwright.transforms.sources.semantic_masks import NO_MASK, find_masks, stem_of
 from shardwright.transforms.sources.source import Context, Input, Part, Source
-from shardwright.transforms.sources.voc.xml_files import parse_voc
+from shardwright.transforms.sources.voc.xml_files import named_images, parse_voc
 
-_ANNOTATIONS, _MASKS, _SETS = "Annotations", "SegmentationClass", "ImageSets"
-_IMAGES = ("JPEGImages", "images", "Images")
+_ANNOTATIONS, _MASKS, _SETS = "annotations", "SegmentationClass", "ImageSets"
+#: Folders of images by their names in lower case, the likeliest first.
+_IMAGES = ("jpegimages", "images")
+#: Suffixes that are tried where a folder has too many files to look at all names.
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
+#: Folders that are looked into for XML files where none has a name that tells.
+_MOST_FOLDERS = 12
 _SPLITS = ("train", "val", "test")
 _BOTH = "trainval"
 #: Files that a worker reads at a time.
@@ -78,20 +88,73 @@ def _find_places(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
     """Returns the sets in a folder; none if it is no such folder."""
     if glimpse.is_file:
         return []
-    if _ANNOTATIONS in glimpse.folders:
-        return [_voc(glimpse, settings)] if _has_xml(glimpse.inside(_ANNOTATIONS)) else []
+    named = next((name for name in glimpse.folders if name.lower() == _ANNOTATIONS), "")
+    if named:
+        return [_voc(glimpse, named, settings)] if _has_xml(glimpse.inside(named)) else []
     if _has_xml(glimpse):
         return [_beside(glimpse, "", settings)]
     inner = [glimpse.inside(name) for name in glimpse.folders if name.startswith("VOC")]
     found = [place for look in inner for place in _find_places(look, settings)]
-    if found:
-        return found
+    return found or _find_splits(glimpse, settings) or _find_pair(glimpse, settings)
+
+
+def _find_splits(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
+    """Returns the sets in folders that are named like splits."""
     named = {name: split_token(name) for name in glimpse.folders}
-    splits = {name: token for name, token in named.items() if token and _has_xml(glimpse.inside(name))}
-    several = len(set(splits.values())) > 1
-    return [
-        _beside(glimpse.inside(name), token if several else "", settings) for name, token in splits.items()
-    ]
+    places = []
+    for name, token in named.items():
+        inner = glimpse.inside(name) if token else None
+        if inner is None:
+            continue
+        if _has_xml(inner):
+            places.append((_beside(inner, "", settings), token))
+        elif any(folder.lower() == _ANNOTATIONS for folder in inner.folders):
+            places += [(place, token) for place in _find_places(inner, settings)]
+        else:
+            places += [(place, token) for place in _find_pair(inner, settings)]
+    several = len({token for _, token in places}) > 1
+    return [place._replace(split=token if several else "") for place, token in places]
+
+
+def _find_pair(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
+    """Returns the set of a folder with two folders of any names, one of XML files and one of their images."""
+    folders = [name for name in glimpse.folders if not name.startswith(".")]
+    if not 0 < len(folders) <= _MOST_FOLDERS:
+        return []
+    with_xml = [name for name in folders if _has_xml(glimpse.inside(name))]
+    if len(with_xml) != 1:
+        return []
+    place = _voc(glimpse, with_xml[0], settings)
+    return [place] if place.images != place.root or settings.image_root else []
+
+
+def _images_of(glimpse: Glimpse, annotations: str) -> str:
+    """Returns the folder with the images of XML files; empty if none has an image of theirs."""
+    others = [name for name in glimpse.folders if name != annotations and not name.startswith(".")]
+    if not others:
+        return ""
+    xml = glimpse.inside(annotations)
+    names = [name for name in xml.files if name.lower().endswith(".xml")]
+    stems = {stem_of(name) for name in names}
+    said = [image for name in names[:_XML_TRIED] for image in _named_in(storage.join(xml.path, name))]
+    tried = [stem + suffix for stem in sorted(stems)[:_XML_TRIED] for suffix in _SUFFIXES] + said
+    for name in others[:_MOST_FOLDERS]:
+        inner = glimpse.inside(name)
+        if any(claims_to_be_image(file) and stem_of(file) in stems for file in inner.files):
+            return name
+        if any(file in said for file in inner.files) or any(
+            is_file(join(inner.path, file)) for file in tried
+        ):
+            return name
+    return ""
+
+
+def _named_in(path: str) -> list[str]:
+    """Returns the names that an XML file gives to its image."""
+    try:
+        return named_images(read_annotation_file(path) or b"")
+    except AnnotationFault:
+        return []
 
 
 def _has_xml(glimpse: Glimpse) -> bool:
@@ -103,10 +166,15 @@ def _has_xml(glimpse: Glimpse) -> bool:
     )
 
 
-def _voc(glimpse: Glimpse, settings: ConvertSettings) -> VocPlace:
+def _voc(glimpse: Glimpse, annotations: str, settings: ConvertSettings) -> VocPlace:
     root = glimpse.path.rstrip("/") or "/"
-    images = next((join(root, name) for name in _IMAGES if name in glimpse.folders), root)
-    return VocPlace(root, join(root, _ANNOTATIONS), settings.image_root.rstrip("/") or images)
+    folders = {name.lower(): name for name in glimpse.folders}
+    images = settings.image_root.rstrip("/")
+    if not images:
+        named = next((folders[name] for name in _IMAGES if name in folders), "")
+        named = named or _images_of(glimpse, annotations)
+        images = join(root, named) if named else root
+    return VocPlace(root, join(root, annotations), images)
 
 
 def _beside(glimpse: Glimpse, split: str, settings: ConvertSettings) -> VocPlace:
@@ -121,8 +189,9 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     places = _find_places(glimpse, settings)
     if not places:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is no Pascal VOC: name the folder with Annotations/ and "
-            "JPEGImages/, or one with XML files beside the images."
+            f"--input {printable(glimpse.path)} is not a Pascal VOC dataset: name the folder with "
+            "Annotations/ and JPEGImages/ (or two folders of other names, one with XML files and one with "
+            "their images), or one with XML files beside the images."
         )
     if settings.record_layout.needs is Needs.SEMANTIC:
         for place in places:
@@ -140,17 +209,21 @@ def _mask_folder(place: VocPlace, settings: ConvertSettings) -> str:
 
 
 def split(item: Input, context: Context) -> Iterator[Part]:
-    """Yields some thousand images at a time, with what is known of them before any XML is read."""
+    """Yields some thousand images at a time, with what is known of them before their XML is read."""
     settings = context.settings
     for place in _find_places(look_at(item.path), settings):
-        refs = _list_place(place, item, settings)
-        while batch := list(islice(refs, _PART_FILES)):
-            detail = json.dumps([place, encode_refs(batch).decode("latin-1")])
-            yield Part(item, place.annotations, detail=detail)
+        found = _list_place(place, item, settings)
+        while batch := list(islice(found, _PART_FILES)):
+            files = {ref.key: xml for ref, xml in batch if xml}
+            refs = encode_refs([ref for ref, _ in batch]).decode("latin-1")
+            yield Part(item, place.annotations, detail=json.dumps([place, refs, files]))
 
 
-def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iterator[ImageRef]:
-    """Yields the images of a set, and what stands for annotations and masks that have none."""
+def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iterator[tuple[ImageRef, str]]:
+    """Yields the images of a set, and what stands for annotations and masks that have none.
+
+    Beside each stands its XML file, where that has another name than the image.
+    """
     semantic = settings.record_layout.needs is Needs.SEMANTIC
     lists = _read_lists(place.root, "Segmentation" if semantic else "Main")
     masks = find_masks(_mask_folder(place, settings)) if semantic else {}
@@ -162,25 +235,70 @@ def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iter
         wanted = lists.splits.keys()
     prefix = item.prefix + key_of(_inner(place.images, item.path))
     seen = set()
+    alone = {}
     for ref in _images(place, prefix):
         stem = stem_of(ref.key.removeprefix(prefix))
         ref = ref._replace(label="", split=place.split or lists.splits.get(stem, ""))
         if not is_image(ref):
-            yield ref
+            yield ref, ""
             continue
         seen.add(stem)
         if wanted and stem not in wanted:
-            yield ref.filtered(FilterReason.NOT_LISTED)
+            yield ref.filtered(FilterReason.NOT_LISTED), ""
         elif not ref.is_candidate:
-            yield ref
+            yield ref, ""
         elif stem in lists.twice:
-            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, lists.twice[stem])
-        elif stem not in sides:
-            message = NO_MASK if semantic else "there is no XML file for it"
-            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, lists.twice[stem]), ""
+        elif stem in sides:
+            odd = not semantic and not sides[stem].endswith(".xml")
+            yield ref._replace(annotations=masks[stem].annotations if semantic else ""), sides[stem] * odd
+        elif semantic:
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_MASK), ""
         else:
-            yield ref._replace(annotations=masks[stem].annotations if semantic else "")
-    yield from _without_image(place, item, sides, lists, seen)
+            alone[ref.key] = ref
+    found = {} if semantic else _other_names(alone, {stem: sides[stem] for stem in sides.keys() - seen})
+    for key, ref in alone.items():
+        yield ref, found.get(key, "")
+    taken = set(found.values())
+    left = {stem: path for stem, path in sides.items() if path not in taken}
+    for ref in _without_image(place, item, left, lists, seen | (sides.keys() - left.keys())):
+        yield ref, ""
+
+
+def _other_names(images: Collection[str], sides: Mapping[str, str]) -> dict[str, str]:
+    """Returns key of an image -> its XML file, where their names or folders differ.
+
+    An XML file is that of an image if their names without folders agree, or if it names the image itself;
+    each only where neither could be another's.
+
+    Args:
+      images: keys of images without an XML file.
+      sides: key without suffix -> XML file, of those without an image.
+    """
+    if not images or not sides:
+        return {}
+    found = _paired(
+        {key: [stem_of(file_name(key))] for key in images}, {p: [file_name(s)] for s, p in sides.items()}
+    )
+    files = [path for path in sides.values() if path not in {*found.values()}]
+    keys = [key for key in images if key not in found]
+    if files and keys:
+        said = side_by_side(lambda path: (path, _named_in(path)), files, files[0])
+        named = {path: [key_of(name) for name in names] for path, names in said}
+        found |= _paired({key: [file_name(key), stem_of(file_name(key))] for key in keys}, named)
+    return found
+
+
+def _paired(images: Mapping[str, Sequence[str]], files: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Returns image -> file for those that share a name that no other image and no other file has."""
+    by_name: dict[str, tuple[set[str], set[str]]] = {}
+    for side, items in enumerate((images, files)):
+        for item, names in items.items():
+            for name in names:
+                by_name.setdefault(name, (set(), set()))[side].add(item)
+    pairs = {(*some, *others) for some, others in by_name.values() if len(some) == 1 == len(others)}
+    counts = Counter(one for pair in pairs for one in pair)
+    return {image: file for image, file in pairs if counts[image] == 1 == counts[file]}
 
 
 def _inner(folder: str, input_path: str) -> str:
@@ -243,7 +361,7 @@ def _stems(text: bytes) -> Iterable[str]:
 
 def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     """Yields the references of a part, with what their XML files say."""
-    values, packed = json.loads(part.detail)
+    values, packed, files = json.loads(part.detail)
     place = VocPlace(*values)
     refs = decode_refs(packed.encode("latin-1"))
     if context.settings.record_layout.needs is Needs.SEMANTIC:
@@ -255,9 +373,14 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
             return ref
         path = below(ref.uri, place.images) or ref.uri.rpartition("/")[2]
         try:
-            data = read_annotation_file(join(place.annotations, stem_of(path) + ".xml"))
+            file = files.get(ref.key) or join(place.annotations, stem_of(path) + ".xml")
+            data = read_annotation_file(file)
+            if data is None and context.settings.missing_annotations == "empty":
+                return annotated(ref, Annotations(objects=()))
             if data is None:
-                raise AnnotationFault("there is no XML file for it")
+                raise AnnotationFault(
+                    "there is no XML file for it (--missing_annotations empty stores it without objects)"
+                )
             return annotated(ref, parse_voc(data))
         except AnnotationFault as fault:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault))

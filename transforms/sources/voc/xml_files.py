@@ -9,10 +9,12 @@ from xml.parsers import expat
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.image_files import class_name, is_text
+from shardwright.transforms.sources.moved_files import file_name
 
 _ROOT = "annotation"
 _OBJECT = (_ROOT, "object")
 _MOST_DEPTH = 64
+_IMAGE_NAMES = ("filename", "path")
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
@@ -24,6 +26,7 @@ class _Reader:
         self.path: list[str] = []
         self.text: list[str] = []
         self.size: dict[str, str] = {}
+        self.image: dict[str, str] = {}
         self.objects: list[dict[str, str]] = []
 
     def start(self, name: str, attributes: Any) -> None:
@@ -46,6 +49,8 @@ class _Reader:
         self.path.pop()
         if len(inner) == 2 and inner[0] == "size":
             self.size.setdefault(inner[1], text)
+        elif len(inner) == 1 and inner[0] in _IMAGE_NAMES:
+            self.image.setdefault(inner[0], text)
         elif len(inner) == 2 and inner[0] == "object":
             self.objects[-1].setdefault(inner[1], text)
         elif len(inner) == 3 and inner[:2] == ("object", "bndbox"):
@@ -62,6 +67,21 @@ def parse_voc(data: bytes) -> Annotations:
     Raises:
       AnnotationFault: naming the line where it is broken.
     """
+    reader = _read(data)
+    return Annotations(objects=tuple(_object(item) for item in reader.objects), size=_size(reader.size))
+
+
+def named_images(data: bytes) -> list[str]:
+    """Returns the names that an XML file gives to its image, the likeliest first; none of a broken file."""
+    try:
+        said = _read(data).image
+    except AnnotationFault:
+        return []
+    names = (file_name(said.get(name, "")) for name in _IMAGE_NAMES)
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _read(data: bytes) -> _Reader:
     reader = _Reader()
     parser = expat.ParserCreate()
     parser.buffer_text = True
@@ -78,7 +98,7 @@ def parse_voc(data: bytes) -> Annotations:
         ) from None
     except (ValueError, LookupError) as error:  # an encoding that there is not
         raise AnnotationFault(f"its XML cannot be read: {error}") from None
-    return Annotations(objects=tuple(_object(item) for item in reader.objects), size=_size(reader.size))
+    return reader
 
 
 def _number(text: str) -> float:
