@@ -121,6 +121,7 @@ def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
             "ledger": dict(made.ledger),
             "first_label": made.first_label,
             "labels": list(made.labels),
+            "unused_ids": list(made.plan.unused_ids),
             "class_counts": {name: dict(counts) for name, counts in by_split(made.class_counts).items()},
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -273,13 +274,18 @@ def _shape(item: Mapping[str, Any]) -> str:
 
 
 def _print_classes(out: Any, found: Mapping[str, Any]) -> None:
-    labels, counts = found["labels"], found["class_counts"]
+    unused, counts = set(found["unused_ids"]), found["class_counts"]
+    labels = [
+        (number, name)
+        for number, name in enumerate(found["labels"], found["first_label"])
+        if number not in unused
+    ]
     print_table(
         out,
         ("id", "class", *counts),
         [
-            [found["first_label"] + i, shown(name), *(split.get(name, 0) for split in counts.values())]
-            for i, name in enumerate(labels[:_MAX_CLASSES_SHOWN])
+            [number, shown(name), *(split.get(name, 0) for split in counts.values())]
+            for number, name in labels[:_MAX_CLASSES_SHOWN]
         ],
     )
     if len(labels) > _MAX_CLASSES_SHOWN:

@@ -123,19 +123,16 @@ def print_forecast(forecast: Forecast) -> None:
         ],
     )
     counts = forecast.class_counts
-    first = layout_by_name(forecast.plan.settings["layout"]).first_label
+    classes = forecast.plan.classes(layout_by_name(forecast.plan.settings["layout"]).first_label)
     print_table(
         out,
         ("id", "class", "images"),
-        [
-            [number, name, counts.get(name, 0)]
-            for number, name in enumerate(forecast.plan.labels[:_MAX_CLASSES_SHOWN], first)
-        ],
+        [[number, name, counts.get(name, 0)] for number, name in list(classes.items())[:_MAX_CLASSES_SHOWN]],
     )
-    if len(forecast.plan.labels) > _MAX_CLASSES_SHOWN:
-        out.print(f"  and {counted(len(forecast.plan.labels) - _MAX_CLASSES_SHOWN, 'more class')}")
+    if len(classes) > _MAX_CLASSES_SHOWN:
+        out.print(f"  and {counted(len(classes) - _MAX_CLASSES_SHOWN, 'more class')}")
     out.print(
-        f"  {counted(forecast.total, 'image')} in {counted(len(forecast.plan.labels), 'class')}, "
+        f"  {counted(forecast.total, 'image')} in {counted(len(classes), 'class')}, "
         f"{format_size(forecast.source_bytes)} of sources; about "
         f"{format_size(sum(estimate.values()))} in {counted(sum(shards.values()), 'shard')}"
     )

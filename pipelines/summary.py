@@ -68,9 +68,11 @@ def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
         "unlisted": "not listed",
     }
     noun = "segments" if layout == Needs.PANOPTIC else "boxes"
-    return f"{noun}: " + ", ".join(
+    said = f"{noun}: " + ", ".join(
         f"{boxes[name]:,} {text}" for name, text in texts.items() if boxes.get(name)
     )
+    segments = [f"{boxes[key]:,} {texts[name]}" for name in texts if boxes.get(key := f"segments_{name}")]
+    return f"{said}; segments: {', '.join(segments)}" if segments else said
 
 
 def print_convert_summary(result: ConvertResult) -> None:
@@ -85,7 +87,7 @@ def print_convert_summary(result: ConvertResult) -> None:
     speed = f", {records / seconds:,.0f} images/s" if seconds else ""
     out.print(
         f"  {counted(records, 'record')} in {counted(shards, 'shard')}, {format_size(size)}, "
-        f"{counted(len(made.labels), 'class')}; {result.run['seconds']:.1f} s{speed}"
+        f"{counted(len(made.classes), 'class')}; {result.run['seconds']:.1f} s{speed}"
     )
     for path, taken_for in zip(result.run["input"], result.run["taken_for"]):
         out.print(f"  {path}: {taken_for}")

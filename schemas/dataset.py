@@ -79,8 +79,13 @@ class Dataset:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Class names in id order."""
+        """Class names in id order; an id that no class has is named by its number (`Plan.unused_ids`)."""
         return self.plan.labels
+
+    @property
+    def classes(self) -> dict[int, str]:
+        """Class name by id, in the order of ids, of the ids that a class has."""
+        return self.plan.classes(self.first_label)
 
     @property
     def keeps_unlabelled(self) -> bool:

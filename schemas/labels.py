@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shardwright.schemas.errors import UsageError
@@ -130,18 +130,50 @@ def merge_class_texts(found: Iterable[ClassId]) -> dict[str, str]:
     return {name: min(said) for name, said in texts.items() if len(said) == 1}
 
 
-def labels_txt(labels: Sequence[str], first_label: int = 0) -> str:
+def unused_ids(
+    labels: Sequence[str],
+    first_label: int,
+    known: Container[str],
+    carried: Sequence[str] = (),
+    carried_unused: Container[int] = (),
+) -> tuple[int, ...]:
+    """Returns the ids that no class has; `order_labels` named them by their number.
+
+    Args:
+      labels: class names in id order.
+      first_label: the id of the first class.
+      known: class names that images have or the source lists.
+      carried: the names of an earlier build, in id order.
+      carried_unused: the ids that no class had there.
+    """
+    return tuple(
+        number
+        for number, name in enumerate(labels, first_label)
+        if name == str(number)
+        and name not in known
+        and (number in carried_unused or name not in carried[number - first_label : number - first_label + 1])
+    )
+
+
+def labels_txt(classes: Mapping[int, str]) -> str:
     """Returns TF-Slim's `id:name` lines (research/slim/datasets/dataset_utils.py).
 
     A line break inside a name (file systems allow it) is written as `\\n`.
+
+    Args:
+      classes: id -> class name, in the order of ids.
     """
-    names = (name.replace("\n", "\\n").replace("\r", "\\r") for name in labels)
-    return "".join(f"{first_label + i}:{name}\n" for i, name in enumerate(names))
+    lines = ((number, name.replace("\n", "\\n").replace("\r", "\\r")) for number, name in classes.items())
+    return "".join(f"{number}:{name}\n" for number, name in lines)
 
 
-def label_map_pbtxt(labels: Sequence[str]) -> str:
-    """Returns a `StringIntLabelMap`, ids from 1, as the TF Object Detection API reads it."""
-    return message(("item", [("id", i), ("name", name)]) for i, name in enumerate(labels, 1))
+def label_map_pbtxt(classes: Mapping[int, str]) -> str:
+    """Returns a `StringIntLabelMap` as the TF Object Detection API reads it.
+
+    Args:
+      classes: id -> class name, in the order of ids; 0 means the background there and cannot be an id.
+    """
+    return message(("item", [("id", number), ("name", name)]) for number, name in classes.items())
 
 
 def lines_of(text: str) -> list[str]:
@@ -153,30 +185,35 @@ def lines_of(text: str) -> list[str]:
 def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, ...]:
     """Reads a `--class_names` file: one name a line, in id order; `id:name` lines work too.
 
+    `id:name` lines may leave ids out, as COCO does. An empty name stands for each of these in the result.
+
     Args:
       text: of the file.
       path: of the file.
       first_label: the id of the first class, at which ids may begin as well as at 0.
 
     Raises:
-      UsageError: if a name is empty or stands twice, or the ids are not 0, 1, 2, ...
+      UsageError: if a name is empty or occurs twice, or the ids do not begin at the first one and grow.
     """
     names = lines_of(text)
     if names and all(re.match(r"[0-9]+:", name) for name in names):
         pairs = [name.split(":", 1) for name in names]
         ids = [int(number) for number, _ in pairs]
         begin = first_label if ids[0] else 0
-        if ids != list(range(begin, begin + len(ids))):
+        if ids[0] != begin or ids != sorted(set(ids)) or ids[-1] > MAX_OWN_ID:
             raise UsageError(
-                f"--class_names {path}: ids must run {begin}, {begin + 1}, {begin + 2}, ... without gaps; "
-                "number them anew."
+                f"--class_names {path}: ids must begin with {begin}, grow from line to line and end by "
+                f"{MAX_OWN_ID:,}; number them anew."
             )
-        names = [name.strip() for _, name in pairs]
-    if "" in names:
-        raise UsageError(f"--class_names {path}: id {names.index('')} has no name; give it one.")
+        known = {number: name.strip() for number, (_, name) in zip(ids, pairs)}
+        if "" in known.values():
+            raise UsageError(
+                f"--class_names {path}: id {next(i for i in ids if not known[i])} has no name; give it one."
+            )
+        names = [known.get(number, "") for number in range(begin, ids[-1] + 1)]
     if not names:
         raise UsageError(f"--class_names {path}: the file names no class; put one name on a line.")
-    twice = [name for name, count in Counter(names).items() if count > 1]
+    twice = [name for name, count in Counter(filter(None, names)).items() if count > 1]
     if twice:
         raise UsageError(f"--class_names {path}: {twice[0]!r} stands twice; remove one of them.")
     return tuple(names)

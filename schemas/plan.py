@@ -28,6 +28,8 @@ class Plan:
       settings: the settings that can change a byte of the dataset.
       texts: what classes are called whose names are synset ids, in id order, empty for a class without
         one; none at all unless the layout stores both.
+      unused_ids: ids that no class has, such as 2 to 16 where COCO's ids are 1 and 17. In `labels` their
+        number stands in the place of a name.
     """
 
     labels: tuple[str, ...]
@@ -35,6 +37,7 @@ class Plan:
     estimate: Mapping[str, int]
     settings: Mapping[str, Any]
     texts: tuple[str, ...] = ()
+    unused_ids: tuple[int, ...] = ()
 
     @property
     def text_of(self) -> dict[str, str]:
@@ -46,6 +49,15 @@ class Plan:
         """What records call the classes, in id order: the text where there is one, else the name."""
         return tuple(text or name for name, text in zip(self.labels, self.texts or self.labels))
 
+    def classes(self, first_label: int) -> dict[int, str]:
+        """Returns class name by id, in the order of ids, of the ids that a class has.
+
+        Args:
+          first_label: the id of the first class.
+        """
+        unused = set(self.unused_ids)
+        return {number: name for number, name in enumerate(self.labels, first_label) if number not in unused}
+
     def as_json(self) -> dict[str, Any]:
         """Returns the plan as `dataset.json` stores it."""
         return {
@@ -54,6 +66,7 @@ class Plan:
             "estimate": dict(self.estimate),
             "settings": settings_json(self.settings),
             **({"texts": list(self.texts)} if self.texts else {}),
+            **({"unused_ids": list(self.unused_ids)} if self.unused_ids else {}),
         }
 
     @staticmethod
@@ -69,6 +82,7 @@ class Plan:
             estimate={str(name): int(size) for name, size in value["estimate"].items()},
             settings=_settings_from_json(value["settings"]),
             texts=tuple(map(str, value.get("texts", ()))),
+            unused_ids=tuple(map(int, value.get("unused_ids", ()))),
         )
         if not isinstance(value["labels"], list) or not all(isinstance(name, str) for name in plan.labels):
             raise TypeError("the labels are no list of names")

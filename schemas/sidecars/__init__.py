@@ -15,14 +15,19 @@ from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
 
 #: File name -> its text, None where the file makes no sense for a dataset.
 SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
-    LABELS_TXT: lambda dataset: labels_txt(dataset.labels, dataset.first_label),
-    LABEL_MAP_PBTXT: lambda dataset: label_map_pbtxt(dataset.labels),
+    LABELS_TXT: lambda dataset: labels_txt(dataset.classes),
+    LABEL_MAP_PBTXT: lambda dataset: label_map_pbtxt(_ids_from_one(dataset)),
     "croissant.json": croissant_json,
     DATASET_INFO_JSON: dataset_info_json,
     "features.json": features_json,
     "parse.py": parse_py,
     "schema.pbtxt": schema_pbtxt,
 }
+
+
+def _ids_from_one(dataset: Dataset) -> dict[int, str]:
+    """Returns the classes with ids from 1, as label maps have them."""
+    return {number + 1 - dataset.first_label: name for number, name in dataset.classes.items()}
 
 
 def with_sidecars(dataset: Dataset) -> tuple[Dataset, dict[str, bytes]]:

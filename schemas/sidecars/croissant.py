@@ -111,7 +111,7 @@ def croissant_json(dataset: Dataset) -> str:
 def _description(dataset: Dataset) -> str:
     splits = ", ".join(f"{split} {dataset.records(split)}" for split in dataset.splits)
     total = dataset.all_records
-    classes = f" of {counted(len(dataset.labels), 'class')}" if dataset.labels else ""
+    classes = f" of {counted(len(dataset.classes), 'class')}" if dataset.labels else ""
     return (
         f"{counted(total, 'image')}{classes} (splits: {splits}), each with what is known of it in a "
         f"tf.train.Example record of layout {dataset.layout}, in TFRecord files. "
@@ -180,6 +180,7 @@ def _splits(dataset: Dataset) -> _Json:
 def _labels(dataset: Dataset) -> Iterable[_Json]:
     if dataset.labels:
         texts = bool(dataset.plan.texts)  # where the names are codes
+        classes = dataset.classes
         yield {
             "@type": "cr:RecordSet",
             "@id": _LABELS,
@@ -201,6 +202,7 @@ def _labels(dataset: Dataset) -> Iterable[_Json]:
                 for number, (name, text) in enumerate(
                     zip(dataset.labels, dataset.plan.label_texts), dataset.first_label
                 )
+                if number in classes
             ],
         }
 

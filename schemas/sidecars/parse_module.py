@@ -83,7 +83,7 @@ def parse_py(dataset: Dataset) -> str:
 
 def _docstring(dataset: Dataset, split: str) -> str:
     splits = ", ".join(f"{_shown(name)} {dataset.records(name):,}" for name in dataset.splits)
-    classes = counted(len(dataset.labels), "class") if dataset.labels else "no classes"
+    classes = counted(len(dataset.classes), "class") if dataset.labels else "no classes"
     facts = (
         f"Reads the dataset {_shown(dataset.name)} (layout {_shown(dataset.layout)}) with TensorFlow alone."
     )
@@ -121,6 +121,8 @@ def _labels(dataset: Dataset) -> str:
     if not dataset.labels:
         return "# There are no classes.\nlabels = ()\n"
     says = f"# Class names in the order of their ids; the first id is {dataset.first_label}.\n"
+    if dataset.plan.unused_ids:
+        says += "# A number stands for an id that no class has.\n"
     if dataset.keeps_unlabelled:
         says += f"# Pictures without a class have {UNLABELLED}.\n"
     if len(dataset.labels) > _MAX_NAMES:

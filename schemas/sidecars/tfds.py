@@ -221,7 +221,7 @@ def _split(dataset: Dataset, split: str) -> _Json:
 
 def _description(dataset: Dataset) -> str:
     return (
-        f"Images: {dataset.all_records}. Classes: {len(dataset.labels)}. "
+        f"Images: {dataset.all_records}. Classes: {len(dataset.classes)}. "
         f"Layout: {dataset.layout}. Fingerprint: {dataset.fingerprint}. Written by Shardwright."
     )
 

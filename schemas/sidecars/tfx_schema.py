@@ -153,7 +153,7 @@ def _label_names(dataset: Dataset, names: Sequence[str]) -> _Domain | None:
 
 
 def _object_text(dataset: Dataset) -> _Domain | None:
-    return _one_of(dataset.labels)
+    return _one_of(tuple(dataset.classes.values()))
 
 
 def _format(dataset: Dataset) -> _Domain | None:

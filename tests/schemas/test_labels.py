@@ -16,7 +16,9 @@ from shardwright.schemas.labels import (
     merge_class_texts,
     order_labels,
     parse_class_names,
+    unused_ids,
 )
+from shardwright.schemas.plan import Plan
 
 _NAMES = st.lists(
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9)
@@ -37,11 +39,11 @@ def test_new_names_follow_by_their_bytes_and_old_ones_stay() -> None:
 @given(_NAMES)
 @example(["a\u2028b", "c\x85d", "1:2"])
 def test_labels_txt_is_read_back_as_class_names(names: list[str]) -> None:
-    assert parse_class_names(labels_txt(names), "labels.txt") == tuple(names)
+    assert parse_class_names(labels_txt(dict(enumerate(names))), "labels.txt") == tuple(names)
 
 
 def test_a_line_break_in_a_name_stays_on_its_line() -> None:
-    assert labels_txt(["a\nb", "c"], first_label=1) == "1:a\\nb\n2:c\n"
+    assert labels_txt({1: "a\nb", 2: "c"}) == "1:a\\nb\n2:c\n"
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=6))
@@ -57,8 +59,8 @@ def test_the_label_map_is_protobuf_text(names: list[str]) -> None:
     whole.field.add(name="item", number=1, type=11, label=3, type_name=".Item")
     pool.Add(file)
     message = message_factory.GetMessageClass(pool.FindMessageTypeByName("Map"))()
-    text_format.Parse(label_map_pbtxt(names), message)
-    assert [(one.id, one.name) for one in message.item] == list(enumerate(names, 1))
+    text_format.Parse(label_map_pbtxt(dict(enumerate(names, 3))), message)
+    assert [(one.id, one.name) for one in message.item] == list(enumerate(names, 3))
 
 
 def test_class_names_are_one_a_line_with_or_without_ids() -> None:
@@ -69,7 +71,8 @@ def test_class_names_are_one_a_line_with_or_without_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n \n", "a\na", "0:a\n2:b", "1:a\n2:b", "0:a\n1:a", "0:\n1:b", "0:a\n0:b"]
+    "text",
+    ["", "\n \n", "a\na", "0:a\n2:b\n1:c", "1:a\n2:b", "0:a\n1:a", "0:\n1:b", "0:a\n0:b", "0:a\n9999999:b"],
 )
 def test_what_cannot_be_class_names(text: str) -> None:
     with pytest.raises(UsageError):
@@ -81,6 +84,34 @@ def test_ids_of_the_source_stay_with_their_gaps() -> None:
     names = order_labels(["3", "0", "7"], own_ids=own)
     assert names == ("0", "1", "2", "3", "4", "5", "6", "7")
     assert order_labels(["3", "9"], names, {"3": 3, "9": 9}) == (*names, "8", "9")
+
+
+def test_ids_that_no_class_has() -> None:
+    coco = {"person": 1, "cat": 17, "bottle": 44}
+    labels = order_labels(["cat"], own_ids=coco, first_label=1)
+    unused = unused_ids(labels, 1, coco)
+    assert set(range(1, 45)) - set(unused) == {1, 17, 44}
+    plan = Plan(labels, {}, {}, {}, unused_ids=unused)
+    classes = plan.classes(1)
+    assert classes == {1: "person", 17: "cat", 44: "bottle"}
+    assert labels_txt(classes) == "1:person\n17:cat\n44:bottle\n"
+    assert Plan.from_json(plan.as_json()) == plan
+    # A later build keeps them, and a new class takes one of them.
+    later = order_labels(["cat"], labels, {**coco, "dog": 18}, 1)
+    assert set(unused) - set(unused_ids(later, 1, {*coco, "dog"}, labels, unused)) == {18}
+
+
+def test_a_class_that_is_named_by_its_number_is_one() -> None:
+    labels = order_labels(["0", "2"], own_ids={"0": 0, "2": 2})
+    assert labels == ("0", "1", "2") and unused_ids(labels, 0, {"0", "2"}) == (1,)
+    # What an earlier build had as a class stays one, whether images have it now or not.
+    assert unused_ids(labels, 0, {"0"}, labels, ()) == ()
+    assert unused_ids(labels, 0, {"0", "2"}, labels, (1,)) == (1,)
+
+
+def test_class_names_may_leave_ids_out() -> None:
+    assert parse_class_names("1:person\n3:cat\n", "f", first_label=1) == ("person", "", "cat")
+    assert parse_class_names("0:person\n2:cat\n", "f", first_label=1) == ("person", "", "cat")
 
 
 def test_ids_of_the_source_move_up_where_a_layout_begins_at_one() -> None:
@@ -108,12 +139,12 @@ def test_an_own_id_that_moves_gives_no_name_two_ids() -> None:
 
 
 def test_labels_txt_of_a_layout_that_begins_at_one_is_read_back() -> None:
-    text = labels_txt(["cat", "dog"], first_label=1)
+    text = labels_txt({1: "cat", 2: "dog"})
     assert parse_class_names(text, "f", first_label=1) == ("cat", "dog")
     assert parse_class_names("0:cat\n1:dog\n", "f", first_label=1) == ("cat", "dog")
-    with pytest.raises(UsageError, match="must run 1, 2, 3"):
+    with pytest.raises(UsageError, match="must begin with 1"):
         parse_class_names("2:cat\n3:dog\n", "f", first_label=1)
-    with pytest.raises(UsageError, match="must run 0, 1, 2"):
+    with pytest.raises(UsageError, match="must begin with 0"):
         parse_class_names(text, "f")
 
 

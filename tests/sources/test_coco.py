@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from records import balanced, examples, quarantine, value, values
 
+from shardwright.pipelines import inspect
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.plan import plan, print_forecast
 from shardwright.schemas.errors import UsageError
 
 IDS = {"thing": 3, "bird": 16}
@@ -388,3 +391,100 @@ def test_listing_is_the_same_in_any_order(tmp_path: Path, photos: list[Photo]) -
     shuffled["images"] = document["images"][::-1]
     save(path, json.dumps(shuffled, indent=3, ensure_ascii=False))
     assert listed(path).refs == first.refs
+
+
+def test_gaps_in_ids_are_no_classes(
+    tmp_path: Path, photos: list[Photo], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "in" / "instances_val2017.json", coco_of(photos))
+    (tmp_path / "val2017").rename(tmp_path / "in" / "val2017")
+    settings = {"input": tmp_path / "in", "layout": "detection"}
+    made = convert(**settings, output=tmp_path / "out", verify="quality").dataset
+    assert made.classes == {3: "thing", 16: "bird"} and len(made.labels) == 16
+    assert (tmp_path / "out" / "labels.txt").read_text() == "3:thing\n16:bird\n"
+    label_map = (tmp_path / "out" / "label_map.pbtxt").read_text()
+    assert label_map.count("item") == 2 and "id: 16" in label_map
+    croissant = json.loads((tmp_path / "out" / "croissant.json").read_text())
+    assert " of 2 classes" in croissant["description"]
+    assert inspect.main([str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "thing" in shown and " 15 " not in shown
+    print_forecast(plan(**settings))
+    shown = capsys.readouterr().out
+    assert "4 images in 2 classes" in shown and " 15 " not in shown
+    # The names file of one dataset is that of the next.
+    names = tmp_path / "names.txt"
+    names.write_text("1:person\n3:thing\n16:bird\n")
+    other = convert(**settings, output=tmp_path / "other", class_names=names).dataset
+    assert other.classes == {1: "person", 3: "thing", 16: "bird"}
+
+
+def test_key_points_are_said_to_be_left_out(tmp_path: Path, photos: list[Photo]) -> None:
+    document = coco_of(photos)
+    path = save(tmp_path / "instances_val2017.json", document)
+    assert "key points" not in listed(path).taken_for.taken_for
+    document["categories"][0] |= {"keypoints": ["beak", "tail"], "skeleton": [[1, 2]]}
+    document["images"][-1]["padding"] = "x" * (2 << 20)
+    said = listed(save(path, document)).taken_for.taken_for
+    assert said.endswith("left out: the key points of instances_val2017.json (no layout stores them)")
+    save(tmp_path / "person_keypoints_val2017.json", document)
+    said = listed(tmp_path).taken_for.taken_for
+    assert "person_keypoints_val2017.json (key points are not stored)" in said
+
+
+def test_fiftyone(tmp_path: Path, photos: list[Photo]) -> None:
+    """FiftyOne's COCODetectionDataset: labels.json beside data/."""
+    (tmp_path / "val2017").rename(tmp_path / "data")
+    save(tmp_path / "labels.json", coco_of(photos))
+    found = listed(tmp_path)
+    assert found.taken_for.source == "coco" and not found.reasons()
+    assert found.refs.keys() == {f"data/{photo.name}" for photo in photos}
+    assert listed(tmp_path / "labels.json").refs.keys() == {photo.name for photo in photos}
+
+
+PATHS = (
+    "C:\\\\Users\\\\ann\\\\photos\\\\{}",
+    "/home/ann/photos/{}",
+    "photos\\\\{}",
+    "{root}/inner/{}",
+    "file:///home/ann/{}",
+    "../{}",
+)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("pattern", PATHS)
+def test_paths_of_another_machine_are_found_by_name(
+    tmp_path: Path, photos: list[Photo], pattern: str, beside: bool
+) -> None:
+    (tmp_path / "val2017").rename(tmp_path / "data")
+    root = tmp_path / "data"
+    if not beside:
+        root.rename(tmp_path / "inner")
+        root.mkdir()
+        (tmp_path / "inner").rename(root / "inner")
+    document = coco_of(photos)
+    for image in document["images"]:
+        image["file_name"] = pattern.replace("\\\\", "\\").format(image["file_name"], root=root)
+    path = save(tmp_path / "labels.json", document)
+    where = {} if beside else {"image_root": root}
+    found = listed(path, **where)
+    assert not found.reasons()
+    assert found.refs.keys() == {photo.name if beside else f"inner/{photo.name}" for photo in photos}
+    assert [len(found.said(key).objects or ()) for key in found.refs] == [len(p.boxes) for p in photos]
+    (root / "other").mkdir()
+    shutil.copy(root / ("" if beside else "inner") / photos[1].name, root / "other" / photos[1].name)
+    found = listed(path, **where)
+    if pattern == "{root}/inner/{}" and not beside:
+        assert not found.reasons()  # the path is right
+        return
+    ((key, ref),) = [(key, ref) for key, ref in found.refs.items() if not ref.is_candidate]
+    assert ref.reason == "BAD_ANNOTATION" and "its name alone could mean" in ref.message, key
+
+
+def test_two_paths_to_one_image_are_an_image_listed_twice(tmp_path: Path, photos: list[Photo]) -> None:
+    document = coco_of(photos)
+    again = {**document["images"][1], "id": 9999, "file_name": f"C:\\photos\\{photos[1].name}"}
+    document["images"].append(again)
+    found = listed(save(tmp_path / "instances_val2017.json", document))
+    assert set(found.reasons()) == {photos[1].name, "instances_val2017.json:image 5"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from listing import Photo, listed, put_photos
 from PIL import Image
-from records import examples
+from records import examples, value, values
 from test_coco import coco_of, save
 
 from shardwright.pipelines.convert import convert
@@ -91,3 +91,52 @@ def test_bad_panoptic_annotations(tmp_path: Path) -> None:
     assert set(found.reasons()) == {photo.name for photo in photos[:3]}
     made = convert(input=path, output=tmp_path / "out", layout="panoptic", max_bad_fraction=1, source="coco")
     assert made.dataset.ledger["reasons"]["quarantined"] == {"BAD_ANNOTATION": 4}
+
+
+def test_vision_stores_objects_and_panoptic_masks(tmp_path: Path, photos: list[Photo]) -> None:
+    folder = tmp_path / "annotations"
+    document = panoptic_of(photos, folder / "panoptic_val2017")
+    document["categories"].append({"id": 40, "name": "sky", "isthing": 0})
+    for annotation in document["annotations"]:
+        annotation["segments_info"][1]["category_id"] = 40
+    save(folder / "panoptic_val2017.json", document)
+    save(folder / "instances_val2017.json", coco_of(photos))
+    out = tmp_path.parent / "vision"
+    made = convert(input=tmp_path, output=out, layout="vision", verify="full", resize=64)
+    assert made.dataset.ledger["written"] == len(photos)
+    assert made.dataset.classes == {3: "thing", 16: "bird", 40: "sky"}
+    boxes = {photo.name: len(photo.boxes) for photo in photos}
+    (records,) = examples(out).values()
+    for record in records:
+        category = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/category_mask"))))
+        instance = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/instance_mask"))))
+        assert (category[0, 0], category[0, -1], category[-1, -1]) == (3, 40, 0)
+        assert (instance[0, 0], instance[0, -1], instance[-1, -1]) == (1, 0, 0)
+        name = value(record, "image/filename").rpartition("/")[2]
+        assert len(values(record, "image/object/bbox/xmin")) == boxes[name]
+    assert made.outcome["boxes"]["written"] == sum(boxes.values())
+    assert made.outcome["boxes"]["segments_written"] == 2 * len(photos)
+    for record in examples_of(tmp_path, "detection"):
+        assert not [name for name in record.features.feature if "panoptic" in name]
+
+
+def examples_of(folder: Path, layout: str) -> list[Any]:
+    convert(input=folder, output=folder.parent / layout, layout=layout)
+    (records,) = examples(folder.parent / layout).values()
+    return records
+
+
+def test_panoptic_files_that_are_not_used_are_named(tmp_path: Path, photos: list[Photo]) -> None:
+    folder = tmp_path / "annotations"
+    save(folder / "panoptic_val2017.json", panoptic_of(photos, folder / "panoptic_val2017"))
+    instances = save(folder / "instances_val2017.json", coco_of(photos))
+
+    def left_out(where: Path, layout: str) -> str:
+        return listed(where, layout=layout).taken_for.taken_for.partition("; left out: ")[2]
+
+    assert left_out(tmp_path, "vision") == ""
+    assert "panoptic_val2017.json (--layout detection stores no" in left_out(tmp_path, "detection")
+    assert "instances_val2017.json (--layout panoptic stores" in left_out(tmp_path, "panoptic")
+    assert left_out(instances, "vision") == "panoptic_val2017.json (name the folder as --input to use it too)"
+    shutil.rmtree(folder / "panoptic_val2017")
+    assert "name it with --mask_dir" in left_out(tmp_path, "vision")

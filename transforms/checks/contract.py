@@ -30,6 +30,7 @@ class Contract(NamedTuple):
       texts: what the classes are called, in id order, where their names are synset ids.
       split: of the records at hand; empty if unknown.
       damaged_too: whether images with missing or damaged data were written on purpose.
+      unused_ids: ids that no class has; a number stands for them in `labels`.
     """
 
     features: tuple[FeatureSpec, ...]
@@ -40,6 +41,13 @@ class Contract(NamedTuple):
     texts: tuple[str, ...] = ()
     split: str = ""
     damaged_too: bool = False
+    unused_ids: tuple[int, ...] = ()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names in id order, without what stands for ids that no class has."""
+        unused = set(self.unused_ids)
+        return tuple(n for i, n in enumerate(self.labels or (), self.first_label) if i not in unused)
 
     @property
     def own(self) -> bool:
@@ -82,6 +90,7 @@ def contract_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Pl
         picture_shape_of(settings) if settings.get("image_format") == "raw" else None,
         plan.label_texts if plan.texts else (),
         damaged_too=settings.get("damaged") == "keep",
+        unused_ids=plan.unused_ids,
     )
 
 

@@ -51,7 +51,7 @@ def facts_of(
     formats: Counter[str] = Counter()
     bad_fraction = None
     if dataset is not None:
-        classes.update(dict.fromkeys(dataset.labels, 0))
+        classes.update(dict.fromkeys(dataset.classes.values(), 0))
         for counts in dataset.class_counts.values():
             classes.update(counts)
         for counts in dataset.formats.values():

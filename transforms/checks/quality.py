@@ -109,4 +109,4 @@ def _outliers(shard: ShardSizes, sizes: Sizes) -> FindingSummary:
 
 
 def _balance(counts: ClassCounts, contract: Contract) -> FindingSummary:
-    return FindingSummary().add(check_balance(counts, contract.labels or ()))
+    return FindingSummary().add(check_balance(counts, contract.classes))

@@ -45,6 +45,8 @@ class Annotated:
 _MAX_SEGMENT = 0xFFFFFF
 #: Bytes a pixel takes while a mask is decoded, turned and brought to ids.
 _WORKING_BYTES = 12
+#: What is counted of boxes and of segments.
+_OF_BOXES_TOO = ("written", "vanished")
 _NOTHING = Annotated()
 #: Class id and number of the instance of a segment of which nothing is known.
 _NOT_KNOWN = (0, 0)
@@ -61,7 +63,8 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
     if not ref.annotations or layout.by_fill().keys().isdisjoint((Fill.SEMANTIC_MASK, *_PANOPTIC)):
         return None
     said = decode_annotations(ref.annotations)
-    uri, place = _mask_of(said, ref, layout.needs)
+    panoptic = bool(said.panoptic_mask) and not layout.by_fill().keys().isdisjoint(_PANOPTIC)
+    uri, place = (said.panoptic_mask, "") if panoptic else _semantic_mask_of(said, ref)
     if not uri:
         return None
     try:
@@ -70,10 +73,8 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
         raise masks.about(uri, fault) from None
 
 
-def _mask_of(said: Annotations, ref: ImageRef, needs: Needs) -> tuple[str, str]:
-    """Returns the file of a mask, empty without one, and which part of it that is."""
-    if needs is Needs.PANOPTIC and said.panoptic_mask:
-        return said.panoptic_mask, ""
+def _semantic_mask_of(said: Annotations, ref: ImageRef) -> tuple[str, str]:
+    """Returns the file of a mask of classes, empty without one, and which part of the file it is."""
     return said.semantic_mask or (ref.uri if said.semantic_place else ""), said.semantic_place
 
 
@@ -134,13 +135,22 @@ def _annotate(
     if Fill.SEMANTIC_MASK in wanted:
         values |= _semantic_values(said, ref, frame, settings, mask)
     if not wanted.isdisjoint(_PANOPTIC):
-        values |= _panoptic_values(said, ref, frame, settings, ids, tally, mask)
+        segments = Tally()
+        values |= _panoptic_values(said, ref, frame, settings, ids, segments, mask)
+        beside_boxes = settings.record_layout.needs is Needs.OBJECTS
+        tally.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
+        tally.message = tally.message or segments.message
     kept = {fill: found for fill, found in values.items() if fill in wanted}
     counts = {name: count for name, count in tally.counts.items() if count}
     label = None
     if Fill.OBJECT_TEXT in values:
         label = LABEL_SEPARATOR.join(sorted({text.decode() for text in values[Fill.OBJECT_TEXT]}))
     return Annotated(kept, counts or None, tally.message, label)
+
+
+def _named_apart(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns counts of segments under names that those of boxes do not have."""
+    return {f"segments_{name}" if name in _OF_BOXES_TOO else name: count for name, count in counts.items()}
 
 
 def _no_mask(settings: ConvertSettings, fill: Fill) -> dict[Fill, Sequence[Any]]:
@@ -159,7 +169,7 @@ def _semantic_values(
 ) -> dict[Fill, Sequence[Any]]:
     if data is None or not (said.semantic_mask or said.semantic_place):
         return _no_mask(settings, Fill.SEMANTIC_MASK)
-    uri, _ = _mask_of(said, ref, Needs.SEMANTIC)
+    uri, _ = _semantic_mask_of(said, ref)
     mask = _class_ids(data, uri, frame, settings)
     encoded = masks.encode_mask(masks.place_class_ids(mask, frame))
     return {Fill.SEMANTIC_MASK: [encoded], Fill.SEMANTIC_FORMAT: [b"png"]}

@@ -12,7 +12,7 @@ from shardwright.schemas import units
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
-from shardwright.schemas.labels import order_labels
+from shardwright.schemas.labels import order_labels, unused_ids
 from shardwright.schemas.layouts import Fill, Layout, Needs
 from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
 from shardwright.schemas.settings import ConvertSettings
@@ -212,7 +212,8 @@ def make_forecast(
       executor: reads and converts the sample.
       own_ids: class name -> id, of sources that have ids of their own.
       carried: the plan to carry on.
-      class_names: the only class names allowed, in id order; empty for any.
+      class_names: the only class names allowed, in id order, an empty one where no class has the id;
+        empty for any.
       explicit_shards: the shard settings were given anew, so carried counts do not hold.
       texts: class name -> what the class is called, of sources that say both.
 
@@ -226,7 +227,7 @@ def make_forecast(
     for of_split in summary.classes.values():
         classes.update(of_split)
     if class_names:
-        labels = tuple(class_names)
+        labels = tuple(name or str(number) for number, name in enumerate(class_names, layout.first_label))
     else:
         labels = order_labels(classes, carried.labels if carried else (), own_ids, layout.first_label)
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label))
@@ -260,7 +261,20 @@ def make_forecast(
                 estimate = old
         shards[split], estimates[split] = count, estimate
     return Forecast(
-        plan=Plan(labels, shards, estimates, settings.identity(), _texts(labels, layout, texts, carried)),
+        plan=Plan(
+            labels,
+            shards,
+            estimates,
+            settings.identity(),
+            _texts(labels, layout, texts, carried),
+            unused_ids(
+                labels,
+                layout.first_label,
+                {*summary.classes, *own_ids, *class_names},
+                carried.labels if carried else (),
+                carried.unused_ids if carried else (),
+            ),
+        ),
         candidates=_by_split(shards, summary.candidates),
         listed=_by_split((*shards, *({NO_SPLIT} & summary.listed.keys())), summary.listed),
         filtered=_filtered(summary, settings, cut),

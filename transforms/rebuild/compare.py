@@ -180,6 +180,8 @@ def _reasons(begun: Begun, forecast: Forecast, versions: Mapping[str, str]) -> I
         added = [name for name in new.labels if name not in old.labels]
         more = ", ..." if len(added) > _SHOWN else ""
         yield f"new classes: {', '.join(added[:_SHOWN])}{more}" if added else "the classes are others"
+    elif old.unused_ids != new.unused_ids:
+        yield "the ids that no class has are others"
     if dict(old.shards) != dict(new.shards):
         yield f"shards are {dict(new.shards)}, were {dict(old.shards)}"
     if old.texts != new.texts:
@@ -231,7 +233,7 @@ class CompareWithPrevious(beam.PTransform):
 
         def decided(begun: Begun, compared: Sequence[Compared], forecast: Forecast) -> Decision:
             decision = decide(begun, forecast, compared, task.versions)
-            images, classes = forecast.total, len(forecast.plan.labels)
+            images, classes = forecast.total, len(forecast.plan.labels) - len(forecast.plan.unused_ids)
             said = (
                 f"{counted(images, 'image')} of {counted(classes, 'class')} in "
                 f"{counted(decision.shards, 'shard')}"

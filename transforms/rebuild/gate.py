@@ -106,7 +106,7 @@ def gate_version(
             fingerprint=made.fingerprint,
             records=made.all_records,
             total_bytes=sum(shard.bytes for shards in made.splits.values() for shard in shards),
-            classes=len(made.labels),
+            classes=len(made.classes),
             findings=report.counts,
             work=committed["work"],
             changes={kind.value: changes.total(kind) for kind in Kind} if begun.dataset is not None else {},

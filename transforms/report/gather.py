@@ -159,7 +159,7 @@ def _gather(
         version=__version__,
         fingerprint=dataset.fingerprint,
         layout=dataset.layout,
-        labels=dataset.labels,
+        labels=tuple(dataset.classes.values()),
         splits={
             split: (dataset.records(split), sum(shard.bytes for shard in shards), len(shards))
             for split, shards in dataset.splits.items()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -21,11 +22,15 @@ from shardwright.transforms.sources.coco.files import (
     decode_files,
     encode_files,
     find_files,
+    has_key_points,
     is_coco,
+    is_panoptic,
     key_prefix,
     mask_folder,
     names_show,
+    root_among,
     root_candidates,
+    stores_panoptic,
 )
 from shardwright.transforms.sources.coco.index import CocoIndex, id_of, index_coco
 from shardwright.transforms.sources.coco.json_stream import JsonFault
@@ -35,14 +40,15 @@ from shardwright.transforms.sources.glimpse import Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     annotated,
     bad_entry,
+    below,
     check_folder,
-    find_root,
     inner_path,
     is_text,
     join,
     key_of,
     number,
 )
+from shardwright.transforms.sources.moved_files import MovedFile, find_moved, with_slashes
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 
 #: Keys by which an annotation shows that it is of an object.
@@ -95,7 +101,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     for option in ("image_root", "mask_dir"):
         if getattr(settings, option):
             check_folder(f"--{option}", getattr(settings, option))
-    files = find_files(glimpse, settings)
+    files, left_out = find_files(glimpse, settings)
     if not files:
         raise UsageError(
             f"--input {printable(glimpse.path)} holds no COCO JSON; name the JSON file, or a folder with "
@@ -110,10 +116,13 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
                 raise _no_images(file.path)
         where = f"images in {printable(file.root)}" if file.root else "images beside it"
         split = f", split {file.split}" if file.split else ""
-        if settings.record_layout.needs is Needs.PANOPTIC:
-            where += f", masks in {printable(_masks_of(file, settings))}"
+        if masks := _masks_of(file, settings):
+            where += f", masks in {printable(masks)}"
         places.append(f"{printable(file.key)} ({where}{split})")
-    return "COCO: " + "; ".join(places)
+        if has_key_points(file.path):
+            left_out[f"the key points of {file.key}"] = "no layout stores them"
+    without = "; ".join(f"{printable(name)} ({why})" for name, why in left_out.items())
+    return f"COCO: {'; '.join(places)}{f'; left out: {without}' if without else ''}"
 
 
 def _no_images(path: str) -> UsageError:
@@ -124,6 +133,10 @@ def _no_images(path: str) -> UsageError:
 
 
 def _masks_of(file: CocoFile, settings: ConvertSettings) -> str:
+    """Returns the folder with the panoptic masks of a file; empty if they are not wanted."""
+    if settings.record_layout.needs is not Needs.PANOPTIC:
+        wanted = stores_panoptic(settings) and is_panoptic(file.key)
+        return mask_folder(file.path, settings) if wanted else ""
     found = mask_folder(file.path, settings)
     if not found:
         stem = printable(file.path.rpartition("/")[2].rpartition(".")[0])
@@ -137,7 +150,7 @@ def _masks_of(file: CocoFile, settings: ConvertSettings) -> str:
 def split(item: Input, context: Context) -> Iterator[Part]:
     """Yields the files of an input whose images lie in the same folder and split, together."""
     groups: dict[tuple[str, str], list[CocoFile]] = {}
-    for file in find_files(look_at(item.path), context.settings):
+    for file in find_files(look_at(item.path), context.settings)[0]:
         groups.setdefault((file.root or file.path, file.split), []).append(file)
     for files in groups.values():
         yield Part(item, files[0].path, detail=encode_files(files))
@@ -160,21 +173,73 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
             for place, why in index.orphans():
                 key = f"{part.item.prefix}{opened.key}:annotation {place}"
                 yield bad_entry(key, opened.said.path, why)
-        entries: dict[str, list[_Entry]] = {}
+        named: dict[str, list[_Entry]] = {}
         for number_of_file, opened in enumerate(files):
             for count in range(len(opened.index.images) // 2):
                 name, why = _name_of(opened, count)
                 if why:
-                    key = f"{part.item.prefix}{opened.key}:image {count + 1}"
-                    yield bad_entry(key, opened.said.path, why)
+                    yield _bad_image(part, opened, count, why)
                 else:
-                    entries.setdefault(name, []).append((number_of_file, count))
+                    named.setdefault(name, []).append((number_of_file, count))
+        states = FileStates(root, len(named))
+        entries: dict[str, list[_Entry]] = {}
+        faults: dict[str, str] = {}
+        for name, (path, why) in find_images(named, root, states).items():
+            if not path:
+                for number_of_file, count in named[name]:
+                    yield _bad_image(part, files[number_of_file], count, why)
+                continue
+            entries.setdefault(path, []).extend(named[name])
+            if why:
+                faults[path] = why
         refs = (
             ref
             for name, found in entries.items()
-            for ref in _refer(name, found, files, root, prefix, part, settings)
+            for ref in _refer(name, found, files, root, prefix, part, settings, faults.get(name, ""))
         )
-        yield from with_states(refs, FileStates(root, len(entries)), root)
+        yield from with_states(refs, states, root)
+
+
+def _bad_image(part: Part, opened: _Opened, count: int, why: str) -> ImageRef:
+    """Returns the reference of an image's entry that leads to no image."""
+    return bad_entry(f"{part.item.prefix}{opened.key}:image {count + 1}", opened.said.path, why)
+
+
+def find_images(names: Collection[str], root: str, states: FileStates) -> dict[str, tuple[str, str]]:
+    """Returns `file_name` -> (path relative to the folder, fault) of the images of a JSON file.
+
+    A path that leads nowhere, or out of the folder, is looked for by its last part. The path is empty where
+    the name can be that of no image; a fault with a path is about an image that is missing.
+
+    Args:
+      names: as the file has them.
+      root: the folder of the images.
+      states: of the files in it.
+    """
+    found = {name: _inside(name, root, states) for name in names}
+    moved = find_moved([name for name, path in found.items() if not path], root)
+    return {name: (path, "") if path else _or_moved(name, moved.get(name)) for name, path in found.items()}
+
+
+def _inside(name: str, root: str, states: FileStates) -> str:
+    """Returns the path of an image in the folder of the images; empty if it is not there."""
+    inner = inner_path(name)
+    if inner and states.has(join(root, inner)) is not False:
+        return inner
+    if name.startswith("/") and "\0" not in name:
+        inner = inner_path(below(os.path.normpath(name), os.path.abspath(root)) or "")
+    else:
+        inner = inner_path(with_slashes(name)) if "\\" in name else ""
+    return inner if inner and states.has(join(root, inner)) else ""
+
+
+def _or_moved(name: str, moved: MovedFile | None) -> tuple[str, str]:
+    if moved and moved.path:
+        return moved.path, ""
+    why = moved.fault if moved else ""
+    if inner := inner_path(name):
+        return inner, why
+    return "", why or f"its file_name {name!r} leads out of the folder of the images"
 
 
 def _open(file: CocoFile, settings: ConvertSettings, stack: contextlib.ExitStack) -> _Opened:
@@ -197,7 +262,7 @@ def _open(file: CocoFile, settings: ConvertSettings, stack: contextlib.ExitStack
     wants_names = settings.record_layout.needs is Needs.OBJECTS and "category_id" in index.kinds
     if wants_names and not index.categories:
         raise UsageError(f"--input {shown} names no categories; add an array of categories with id and name.")
-    masks = _masks_of(file, settings) if settings.record_layout.needs is Needs.PANOPTIC else ""
+    masks = _masks_of(file, settings)
     return _Opened(file, opened, index, masks, FileStates(masks, len(index.ids) if masks else 0))
 
 
@@ -233,14 +298,14 @@ def _look_for_images(opened: _Opened, part: Part, settings: ConvertSettings) -> 
     named = (_name_of(opened, entry)[0] for entry in range(count))
     names = [name for name in named if name]
     candidates = root_candidates(opened.said.path, settings, alone=part.path == part.item.path)
-    found = find_root(candidates, names)
+    found = root_among(candidates, names)
     if not found and names and not settings.image_root:
         raise _no_images(opened.said.path)
     return found or candidates[-1 if settings.image_root else 0]
 
 
 def _name_of(opened: _Opened, count: int) -> tuple[str, str]:
-    """Returns the relative path of an image by the number of its entry; else why it has none."""
+    """Returns the `file_name` of an image by the number of its entry; else why it has none."""
     value = opened.index.image(opened.file, count)
     if not isinstance(value, dict):
         return "", "its entry is no object"
@@ -249,8 +314,7 @@ def _name_of(opened: _Opened, count: int) -> tuple[str, str]:
     name = value.get("file_name")
     if not isinstance(name, str) or not name:
         return "", "its entry has no file_name"
-    path = inner_path(name)
-    return path, "" if path else f"its file_name {name!r} leads out of the folder of the images"
+    return name, ""
 
 
 def _refer(
@@ -261,6 +325,7 @@ def _refer(
     prefix: str,
     part: Part,
     settings: ConvertSettings,
+    fault: str,
 ) -> Iterator[ImageRef]:
     """Yields the reference of an image, and of the entries that name it once more."""
     first = files[entries[0][0]]
@@ -274,10 +339,11 @@ def _refer(
     seen = set()
     for number_of_file, count in entries:
         if number_of_file in seen:
-            key = f"{part.item.prefix}{files[number_of_file].key}:image {count + 1}"
-            yield bad_entry(key, files[number_of_file].said.path, f"{name!r} is listed before")
+            yield _bad_image(part, files[number_of_file], count, f"{name!r} is listed before")
         seen.add(number_of_file)
     try:
+        if fault:
+            raise _Bad(fault)
         if len(seen) < len(entries):
             raise _Bad("it is listed twice, so that its annotations may be those of another image")
         found = _Found()
@@ -334,7 +400,7 @@ def _gather(found: _Found, opened: _Opened, count: int, name: str, settings: Con
         found.objects = []
     for value in index.annotations(opened.file, image):
         if "segments_info" in value:
-            if not wants_objects:
+            if opened.masks:
                 _take_segments(found, value, opened)
         elif "caption" in value and not _OBJECT_KEYS & value.keys():
             if not is_text(value["caption"]):

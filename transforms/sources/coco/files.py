@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardwright.schemas.layouts import Needs
+from shardwright.schemas.layouts import Fill, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.json_stream import JsonFault, stream_object
@@ -17,11 +18,13 @@ from shardwright.transforms.sources.image_files import (
     find_root,
     folder_of,
     inner_path,
+    is_file,
     is_folder,
     join,
     parent_of,
     split_token,
 )
+from shardwright.transforms.sources.moved_files import file_name, with_slashes
 
 #: What is read of a file to see the names of a few images; annotations may stand before them.
 _HEAD_BYTES = 1 << 20
@@ -30,6 +33,11 @@ _NAMES_TRIED = 5
 #: JSON files of a folder that are looked into.
 _MOST_FILES = 50
 _ROBOFLOW = "_annotations.coco.json"
+#: Folders of images beside a JSON file: most exporters', and FiftyOne's.
+_IMAGE_FOLDERS = ("images", "data")
+#: Bytes at the end of a file in which its categories are looked for.
+_TAIL_BYTES = 1 << 16
+_KEY_POINTS = re.compile(rb'"keypoints"\s*:\s*\[\s*[^\]\s]')
 
 
 class CocoFile(NamedTuple):
@@ -68,14 +76,14 @@ def is_coco(head: bytes) -> bool:
 
 
 def _names_in(head: bytes) -> list[str]:
-    """Returns the paths of the first images that show."""
+    """Returns the paths of the first images that show, as they are written."""
     names: list[str] = []
     try:
         for item in stream_object(io.BytesIO(head)):
             if item.name == "images" and isinstance(item.value, dict):
                 path = item.value.get("file_name")
-                if isinstance(path, str) and inner_path(path):
-                    names.append(inner_path(path))
+                if isinstance(path, str) and file_name(path):
+                    names.append(path)
             if len(names) == _NAMES_TRIED:
                 break
     except JsonFault:
@@ -105,27 +113,79 @@ def coco_files(glimpse: Glimpse) -> Iterator[str]:
             yield name
 
 
-def _used(names: Sequence[str], needs: Needs) -> list[str]:
-    """Returns the files of a folder that a layout is about, as COCO's own names tell."""
-    panoptic = [name for name in names if "panoptic" in name]
-    if needs is Needs.PANOPTIC and panoptic:
-        return panoptic
-    others = [name for name in names if name not in panoptic] or list(names)
-    # The same objects stand in the files of keypoints and of stuff again, which know less of them.
-    again = {
-        name.replace("instances_", f"{kind}_")
-        for name in others
-        for kind in ("person_keypoints", "stuff")
-        if "instances_" in name
-    }
-    return [name for name in others if name not in again]
+def is_panoptic(name: str) -> bool:
+    """Whether a file's name says that it lists panoptic segments, as COCO's own names do."""
+    return "panoptic" in name
 
 
-def find_files(glimpse: Glimpse, settings: ConvertSettings) -> list[CocoFile]:
-    """Returns the JSON files of an input that the layout is about, with their images' folders."""
+def stores_panoptic(settings: ConvertSettings) -> bool:
+    """Whether records have features for panoptic masks."""
+    fills = settings.record_layout.by_fill().keys()
+    return Fill.PANOPTIC_CATEGORY in fills or Fill.PANOPTIC_INSTANCE in fills
+
+
+def _left_out(glimpse: Glimpse, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
+    """Returns file -> why it is left out, of the files of a folder, as COCO's own names tell."""
+    panoptic = [name for name in names if is_panoptic(name)]
+    others = [name for name in names if not is_panoptic(name)]
+    layout = settings.record_layout
+    if layout.needs is Needs.PANOPTIC and panoptic:
+        return dict.fromkeys(others, f"--layout {layout.name} stores panoptic segments only")
+    left_out = {}
+    if others:
+        for name in panoptic:
+            partners = [name.replace("panoptic", kind) for kind in ("instances", "captions")]
+            if not stores_panoptic(settings):
+                left_out[name] = f"--layout {layout.name} stores no panoptic segments"
+            elif not mask_folder(storage.join(glimpse.path, name), settings):
+                left_out[name] = "there is no folder with its masks; name it with --mask_dir"
+            elif len(others) > 1 and not set(partners) & {*others}:
+                left_out[name] = f"there is no {file_name(partners[0])}"
+    # The files of key points and of stuff list the same objects again and know less of them.
+    for kind, why in (
+        ("person_keypoints", "key points are not stored"),
+        ("stuff", "its objects are in the other files"),
+    ):
+        again = {name.replace("instances_", f"{kind}_") for name in others if "instances_" in name}
+        left_out |= {name: why for name in others if name in again and "instances_" not in name}
+    return left_out
+
+
+def find_files(glimpse: Glimpse, settings: ConvertSettings) -> tuple[list[CocoFile], dict[str, str]]:
+    """Returns the JSON files of an input that the layout is about, with their images' folders.
+
+    The second result is file -> why it is left out.
+    """
     if glimpse.is_file:
-        return [CocoFile(glimpse.path, glimpse.name, _root_of(glimpse.path, settings, alone=True), "")]
-    names = _used(list(coco_files(glimpse)), settings.record_layout.needs)
+        alone = CocoFile(glimpse.path, glimpse.name, _root_of(glimpse.path, settings, alone=True), "")
+        return [alone], _beside(glimpse, settings)
+    found = list(coco_files(glimpse))
+    left_out = _left_out(glimpse, found, settings)
+    names = [name for name in found if name not in left_out]
+    return _placed(glimpse, names, settings), left_out
+
+
+def _beside(glimpse: Glimpse, settings: ConvertSettings) -> dict[str, str]:
+    """Returns the panoptic file of the images of a single file, which the layout could store."""
+    if not stores_panoptic(settings) or "instances" not in glimpse.name:
+        return {}
+    name = glimpse.name.replace("instances", "panoptic")
+    if not is_file(join(folder_of(glimpse.path), name)):
+        return {}
+    return {name: "name the folder as --input to use it too"}
+
+
+def has_key_points(path: str) -> bool:
+    """Whether the beginning or the end of a file shows key points, of objects or of categories."""
+    head = storage.read_head(path, _HEAD_BYTES)
+    if _KEY_POINTS.search(head):
+        return True
+    size = storage.size_of(path)
+    begin = max(len(head), size - _TAIL_BYTES)
+    return begin < size and bool(_KEY_POINTS.search(storage.read_range(path, begin, size - begin)))
+
+
+def _placed(glimpse: Glimpse, names: Sequence[str], settings: ConvertSettings) -> list[CocoFile]:
     splits = {name: _split_of(name) for name in names}
     several = len(set(splits.values()) - {""}) > 1
     return [
@@ -164,10 +224,10 @@ def root_candidates(path: str, settings: ConvertSettings, alone: bool) -> list[s
         return [named] if alone else [*(join(named, name) for name in inner), named]
     here = folder_of(path)
     above = parent_of(here)
-    places = [here, join(here, "images"), join(above, "images")]
+    folders = [join(place, name) for name in _IMAGE_FOLDERS for place in (here, above)]
+    places = [here, *folders]
     for name in inner:
-        places += [join(here, name), join(above, name)]
-        places += [join(join(here, "images"), name), join(join(above, "images"), name)]
+        places += [join(place, name) for place in (here, above, *folders)]
     return [*places, above]
 
 
@@ -175,7 +235,19 @@ def _root_of(path: str, settings: ConvertSettings, alone: bool) -> str:
     candidates = root_candidates(path, settings, alone)
     if settings.image_root and alone:
         return candidates[0]
-    return find_root(candidates, _names_in(storage.read_head(path, _HEAD_BYTES)))
+    return root_among(candidates, _names_in(storage.read_head(path, _HEAD_BYTES)))
+
+
+def root_among(candidates: Sequence[str], names: Sequence[str]) -> str:
+    """Returns the first folder that holds one of the images; empty if none does.
+
+    Args:
+      candidates: folders, the likeliest first.
+      names: of a few images, as the JSON file has them. Of paths of another machine the last part counts.
+    """
+    inner = [path for name in names for path in {name: 0, with_slashes(name): 0} if inner_path(path)]
+    found = find_root(candidates, [inner_path(path) for path in inner])
+    return found or find_root(candidates, [file_name(name) for name in names])
 
 
 def names_show(path: str) -> bool:
