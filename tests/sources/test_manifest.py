@@ -16,7 +16,7 @@ import pyarrow
 import pytest
 from conftest import PHOTOS, shard_hashes
 from hostile import check_books
-from manifests import PICTURES, ROWS, listed, write_csv, write_jsonl, write_parquet
+from manifests import PICTURES, ROWS, described, listed, write_csv, write_jsonl, write_parquet
 from records import balanced, examples, labels_by_key, quarantine, value, values
 
 from shardwright.pipelines.convert import ConvertResult, convert
@@ -352,3 +352,21 @@ def test_plan_reads_as_convert_does(tmp_path: Path) -> None:
     assert forecast.total == len(ROWS) and forecast.class_counts == {
         name: sum(row[1] == name for row in ROWS) for name in {row[1] for row in ROWS}
     }
+
+
+def test_paths_of_another_machine_are_found_by_name(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    for name in ("a/1.jpg", "a/2.jpg", "b/2.jpg", "b/3.jpg"):
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PHOTOS / PICTURES[0], photos / name)
+    rows = [("image", "label"), ("C:\\old\\1.jpg", "x"), ("/home/ann/2.jpg", "y"), ("/home/ann/4.jpg", "y")]
+    file = write_csv(tmp_path / "rows.csv", [*rows, ("b\\3.jpg", "x"), ("b/2.jpg", "y")])
+    found = {ref.key: ref for ref in listed(file, image_root=str(photos))}
+    assert {key for key, ref in found.items() if ref.is_candidate} == {"a/1.jpg", "b/3.jpg", "b/2.jpg"}
+    assert found["a/1.jpg"].label == "x" and found["a/1.jpg"].size > 0
+    assert found["a/1.jpg"].message == "rows.csv, line 2"
+    twice, gone = found["home/ann/2.jpg"], found["home/ann/4.jpg"]
+    assert twice.reason == gone.reason == "UNREADABLE"
+    assert twice.message.startswith("rows.csv, line 3: ") and "mean a/2.jpg and b/2.jpg" in twice.message
+    assert "no such file" in gone.message
+    assert "image_root" not in described(file, image_root=str(photos))

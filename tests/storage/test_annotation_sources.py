@@ -25,8 +25,8 @@ from test_objects_column import row_of
 from test_open_images import put_csv, rows_of
 from test_path_lists import put_imagenet
 from test_semantic_masks import put_set as put_mask_set
-from test_voc import put_list, put_voc
-from test_yolo import SPLITS, YAML
+from test_voc import put_list, put_voc, put_xml
+from test_yolo import DARKNET, SPLITS, YAML, put_darknet
 from test_yolo import put_set as put_yolo_set
 
 from shardwright.pipelines.convert import convert
@@ -125,7 +125,31 @@ def _masks(root: Path) -> str:
     return "images"
 
 
+def _darknet(root: Path) -> str:
+    put_darknet(root, DARKNET, "data/")
+    (root / "train.txt").write_text("C:\\old\\eagle.jpg\ndata/obj_train_data/apple.jpg\n/old/house.jpg\n")
+    return ""
+
+
+def _moved(root: Path) -> str:
+    document = coco_of(put_photos(root / "data"))
+    document["images"][1]["file_name"] = "C:\\photos\\apple.jpg"
+    document["images"][2]["file_name"] = "/home/ann/house.jpg"
+    save(root / "labels.json", document)
+    return ""
+
+
+def _voc_pair(root: Path) -> str:
+    photos = put_photos(root / "data")
+    put_xml(root / "labels", photos)
+    (root / "labels" / "apple.xml").rename(root / "labels" / "7.xml")
+    return ""
+
+
 SETS = {
+    "darknet": (_darknet, "detection"),
+    "paths of another machine": (_moved, "detection"),
+    "voc in two folders": (_voc_pair, "detection"),
     "coco": (_coco, "detection"),
     "coco file": (_coco_file, "detection"),
     "panoptic": (_panoptic, "panoptic"),

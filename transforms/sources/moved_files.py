@@ -15,6 +15,8 @@ from shardwright.transforms.sources.image_files import MISSING, files_below
 
 #: Folders of archivers that hold no images of the dataset.
 _IGNORED = ("__MACOSX",)
+#: Files of a folder that are looked at; in a larger one nothing is found.
+_MOST_FILES = 5_000_000
 
 
 class MovedFile(NamedTuple):
@@ -46,7 +48,8 @@ def file_name(path: str) -> str:
 def find_moved(paths: Iterable[str], folder: str) -> dict[str, MovedFile]:
     """Looks for files by name; lists the folder once, whatever the number of paths.
 
-    Hidden files and folders do not count. Names may differ in their Unicode form.
+    Hidden files and folders do not count. Names may differ in their Unicode form. Nothing is found in a
+    folder with more than five million files, so that a root such as `/` makes no build wait for hours.
 
     Args:
       paths: as annotations have them.
@@ -62,7 +65,9 @@ def find_moved(paths: Iterable[str], folder: str) -> dict[str, MovedFile]:
     if not wanted:
         return {}
     found: dict[str, list[str]] = {}
-    for inner, _ in files_below(folder):
+    for count, (inner, _) in enumerate(files_below(folder)):
+        if count == _MOST_FILES:
+            return {}
         name = _same_form(inner.rpartition("/")[2])
         if name in wanted and not any(part.startswith(".") or part in _IGNORED for part in inner.split("/")):
             found.setdefault(name, []).append(inner)

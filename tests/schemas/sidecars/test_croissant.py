@@ -86,7 +86,7 @@ def test_files_fields_classes_and_splits(kind: str, caplog: pytest.LogCaptureFix
         assert field.source.extract.column == name
         assert unquote(field.uuid) == f"records/{name}"
 
-    labels = enumerate(dataset.labels, dataset.first_label)
+    labels = dataset.classes.items()
     assert list(found.records("labels")) == [{"labels/id": i, "labels/name": name} for i, name in labels]
     assert [(row["splits/name"], row["splits/records"]) for row in found.records("splits")] == [
         (split, dataset.records(split)) for split in dataset.splits

@@ -39,6 +39,7 @@ from shardwright.transforms.sources.manifest.lines import (
 from shardwright.transforms.sources.manifest.parquet import parquet_parts, parquet_rows, parquet_table
 from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, RowFault, state_of
 from shardwright.transforms.sources.manifest.rows import Rows, bare_rows
+from shardwright.transforms.sources.moved_files import find_moved
 from shardwright.transforms.sources.source import Context, Input, Part, Source
 from shardwright.transforms.storage.objects import StoredObject
 
@@ -278,6 +279,7 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
     if table.kind == columns.PARQUET:
         part = part._replace(begin=0, end=1)
     image_root, tried = ImageRoot(root), 0
+    paths: list[str] = []
     for _, values in _rows(part, table, file, settings.label_separator):
         if isinstance(values, str) or not isinstance(values[0], str):
             continue
@@ -286,6 +288,7 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
             if storage.is_remote(uri):
                 return ""
             tried += 1
+            paths.append(values[0])
             state_of(uri)
             return ""
         except (RowFault, FileFault):
@@ -294,6 +297,8 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
             break
     if not tried:
         return ""
+    if find_moved(paths, root or "."):
+        return "; its images are not where it says, they are looked for by their names"
     where = printable(root) or "the working directory"
     return (
         f"; none of the first {counted(tried, 'image')} is there, --image_root says where paths "

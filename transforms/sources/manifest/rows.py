@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -15,11 +16,12 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.image_files import annotated
+from shardwright.transforms.sources.image_files import annotated, join, key_of
 from shardwright.transforms.sources.manifest.columns import ROLES, SPLIT_WORDS
 from shardwright.transforms.sources.manifest.lines import Row
 from shardwright.transforms.sources.manifest.objects import objects_of
 from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, RowFault, state_of
+from shardwright.transforms.sources.moved_files import MovedFile, find_moved
 from shardwright.transforms.sources.split_names import split_name
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
@@ -63,6 +65,7 @@ class Rows:
         key_folder: str = "",
     ) -> None:
         self._root = ImageRoot(root)
+        self._folder = root or "."
         self._prefix = prefix + key_folder
         self._manifest = manifest
         self._shown = f"{printable(shown)}, {unit} "
@@ -79,26 +82,66 @@ class Rows:
 
     def refs(self, rows: Iterable[Row]) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each row, and the classes that are numbers."""
-        for number, values in rows:
+        # From the first image on that is missing, everything waits for one search for all of these.
+        waiting: list[tuple[Row, ImageRef, str]] = []
+        for row in rows:
+            number, values = row
             if isinstance(values, str):
-                yield self._without_image(number, values)
-                continue
-            yield self._ref(number, values)
+                ref, path = self._without_image(number, values), ""
+            else:
+                ref = self._ref(number, values)
+                path = _path(values[0]) if self._may_have_moved(ref) else ""
+            if path or waiting:
+                waiting.append((row, ref, path))
+            else:
+                yield ref
             if self._new_ids:
-                for own in self._new_ids:
-                    yield ClassId(str(own), own)
-                self._new_ids.clear()
+                yield from self._ids_to_tell()
+        found = find_moved((path for _, _, path in waiting if path), self._folder)
+        for row, ref, path in waiting:
+            yield self._moved(row, found[path]) if path in found else ref
+        yield from self._ids_to_tell()
+
+    def _ids_to_tell(self) -> Iterator[ClassId]:
+        for own in self._new_ids:
+            yield ClassId(str(own), own)
+        self._new_ids.clear()
+
+    @staticmethod
+    def _may_have_moved(ref: ImageRef) -> bool:
+        """Whether an image is missing, or has a path that hardly any object of a storage has."""
+        if ref.is_candidate:
+            return storage.is_remote(ref.uri) and "\\" in ref.uri
+        return ref.reason == QuarantineReason.UNREADABLE and not _is_there(ref.uri)
+
+    def _moved(self, row: Row, moved: MovedFile) -> ImageRef:
+        """Returns the reference of a row whose image was looked for by its name."""
+        number, values = row
+        assert not isinstance(values, str)
+        ref = self._ref(number, values, moved.path)
+        if moved.path:
+            return ref
+        return ref.quarantined(QuarantineReason.UNREADABLE, f"{self._shown}{number}: {moved.fault}")
 
     def _without_image(self, number: int, problem: str) -> ImageRef:
         ref = ImageRef(key=f"{self._own_key}:{number}", uri=self._manifest, split=NO_SPLIT)
         return ref.quarantined(QuarantineReason.BAD_ROW, f"{self._shown}{number}: {problem}")
 
-    def _ref(self, number: int, values: Sequence[Any]) -> ImageRef:
+    def _ref(self, number: int, values: Sequence[Any], inner: str = "") -> ImageRef:
+        """Returns the reference of a row.
+
+        Args:
+          number: of the row.
+          values: of the row.
+          inner: where its image is below the root, if it is not where the row says.
+        """
         image, label, split, group, sha256 = values[:5]
         try:
             key, uri = self._root.find(image if type(image) is str else _path(image))
         except RowFault as fault:
             return self._without_image(number, str(fault))
+        if inner:
+            key, uri = key_of(inner), join(self._folder, inner)
         key = self._prefix + key
         try:
             known = self._labels.get(label) if type(label) is str else None
@@ -212,6 +255,13 @@ def bare_rows(cells: Iterable[tuple[int, list[str] | str]], separator: str) -> I
             names = [name for text in names for name in text.split(separator)]
         label = names[0] if len(names) == 1 else names
         yield number, (image, label, split, "", "")
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return os.path.lexists(path)
+    except ValueError:  # a NUL
+        return False
 
 
 def _path(value: Any) -> str:
