@@ -83,6 +83,14 @@ def test_faults_name_file_and_line(tmp_path: Path) -> None:
     assert len(photos) == 4
 
 
+def test_images_that_are_not_read(tmp_path: Path) -> None:
+    put_kitti(tmp_path)
+    (tmp_path / "image_2" / "new.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    (tmp_path / "label_2" / "new.txt").write_text(DONT_CARE)
+    found = listed(tmp_path)
+    assert found.reasons() == {"image_2/new.heic": "UNSUPPORTED_FORMAT"}
+
+
 def test_text_that_is_not_of_labels() -> None:
     assert parse_kitti(b"\xef\xbb\xbf\n").objects == ()
     with pytest.raises(AnnotationFault, match="line 1"):

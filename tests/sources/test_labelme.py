@@ -177,6 +177,22 @@ def test_faults_name_the_file(tmp_path: Path) -> None:
     assert messages["gone.json"] == "its image is missing: gone.jpg"
 
 
+def test_images_that_are_not_read(tmp_path: Path) -> None:
+    photos = put_labelme(tmp_path)
+    for name in ("new.heic", "alone.heic"):
+        (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    save(tmp_path / "new.json", document(photos[1]._replace(name="new.heic")))
+    found = listed(tmp_path)
+    assert found.reasons() == dict.fromkeys(("new.heic", "alone.heic"), "UNSUPPORTED_FORMAT")
+
+
+def test_class_folders_with_json_inside_stay_class_folders(tmp_path: Path) -> None:
+    put_labelme(tmp_path / "in" / "birds")
+    assert listed(tmp_path / "in", layout="classification").taken_for.source == "class_folders"
+    with pytest.raises(UsageError, match="choose --layout detection"):
+        listed(tmp_path / "in" / "birds", layout="classification")
+
+
 def test_shapes_are_drawn_for_the_upright_picture(tmp_path: Path) -> None:
     """LabelMe shows pictures upright, so its boxes are there even where width and height do not tell."""
     for orientation, expected in ((3, (0.1, 0.2)), (6, (0.1, 0.2))):

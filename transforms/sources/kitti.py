@@ -20,6 +20,8 @@ from shardwright.transforms.sources.source import Context, Input, Part, Source
 _IMAGES, _LABELS, _SETS = "image_2", "label_2", "ImageSets"
 #: Folders of the original collection; the labels of the second are not public.
 _TRAINING, _TESTING = "training", "testing"
+#: What CVAT calls the images of no subset.
+_DEFAULT = "default"
 _LISTS = ("train", "val", "test")
 #: Columns of a line: without and with the score of a detection.
 _COLUMNS = (15, 16)
@@ -73,7 +75,10 @@ def _find_pairings(glimpse: Glimpse) -> list[Pairing]:
     root = glimpse.path.rstrip("/") or "/"
     if {_IMAGES, _LABELS} <= {*glimpse.folders}:
         return [_pairing(root, "")]
-    names = [name for name in glimpse.folders if not name.startswith(".")][:_FOLDERS_TRIED]
+    # Others are not looked into: in a bucket that takes long where a folder holds many images.
+    names = [name for name in glimpse.folders if split_token(name) or name.lower() == _DEFAULT][
+        :_FOLDERS_TRIED
+    ]
     inner = {name: glimpse.inside(name).folders for name in names}
     labelled = [name for name, folders in inner.items() if {_IMAGES, _LABELS} <= {*folders}]
     several = len(labelled) > 1

@@ -18,7 +18,7 @@ from PIL import Image
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.place import BASE64, Place
 from shardwright.schemas.settings import ConvertSettings
@@ -190,6 +190,13 @@ def _holds_labelme(glimpse: Glimpse) -> bool:
     return any(map(is_labelme, heads))
 
 
+def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+    """Whether a folder is one of LabelMe's; class folders with such files in them stay class folders."""
+    if settings.record_layout.needs is Needs.LABEL:
+        return _holds_labelme(glimpse)
+    return _is_labelme_folder(glimpse)
+
+
 def _is_labelme_folder(glimpse: Glimpse) -> bool:
     """Whether a folder, or one of those in it, holds LabelMe's files."""
     if glimpse.is_file:
@@ -229,7 +236,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     for ref in list_class_folders(Input(image_root, prefix)):
         path = below(ref.uri, image_root) or ref.uri
         ref = ref._replace(label="", split=tree.place(ref.key.removeprefix(prefix))[0])
-        if ref.is_candidate:
+        if is_image(ref):
             images[path] = ref
         elif (
             path.lower().endswith(_SUFFIX) and image_root == root and ref.reason == FilterReason.NOT_AN_IMAGE
@@ -256,13 +263,15 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
             yield _without_file(document, item, root, states[document.path], tree)
     yield from others.values()
     for path, ref in images.items():
-        if path not in said:
+        if path not in said and ref.is_candidate:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_FILE)
         else:
-            yield _referred(ref, said[path])
+            yield _referred(ref, said[path]) if path in said else ref
 
 
 def _referred(ref: ImageRef, document: _Document) -> ImageRef:
+    if not ref.is_candidate:
+        return ref
     if document.annotations is None:
         message = f"{printable(document.path)}: {document.fault}"
         return ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
@@ -351,7 +360,7 @@ def _read(path: str, inner: str) -> _Document | None:
 SOURCE = Source(
     name="labelme",
     provides=frozenset({Needs.OBJECTS}),
-    accepts=lambda glimpse, settings: _is_labelme_folder(glimpse),
+    accepts=_accepts,
     describe=_describe,
     list_part=list_part,
 )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
-from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, printable
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
     read_annotation_file,
@@ -94,7 +94,7 @@ def _list_images(
     for ref in list_class_folders(Input(pairing.images, prefix)):
         path = below(ref.uri, pairing.images) or ref.uri
         ref = ref._replace(label="", split=pairing.split)
-        if not ref.is_candidate:
+        if not is_image(ref):
             yield ref
             continue
         name = pairing.annotation_of(path)
@@ -103,6 +103,8 @@ def _list_images(
             ref = ref._replace(split=splits.get(stem_of(path), pairing.split))
         if not pairing.annotations or (splits is not None and stem_of(path) not in splits):
             yield ref.filtered(FilterReason.NOT_LISTED)
+        elif not ref.is_candidate:
+            yield ref
         elif name not in files:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_FILE)
         elif has_masks:

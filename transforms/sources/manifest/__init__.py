@@ -55,7 +55,7 @@ _FILES_TRIED = 10
 _METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), "file_name"
 #: Rows whose images are looked for before anything is read.
 _ROWS_TRIED = 50
-_LIST_SUFFIXES = ("txt", "lst", "list")
+_LIST_SUFFIXES = ("txt", "lst")
 
 
 def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
