@@ -30,6 +30,8 @@ from shardwright.transforms.sources.spool import Spool
 LISTING = ("source", "image_root", "mask_dir", "keep_labels", "rename_labels", "folders")
 #: Those of them that a dataset does not store, for they are places; its `run.json` says that there were some.
 UNSTORED = ("image_root", "mask_dir", "keep_labels")
+#: What `run.json` has if numbers in the source stand for the names of `--class_names`: the first number.
+_FIRST_NUMBER = "class_names_from"
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def prepared(
     with _in_words_of_validate():
         settings = settings_from({**listing, "input": tuple(against)}, dataset.plan.settings)
         settings.check()
-        rules = make_label_rules(settings)
+        number = _first_number(run)
+        rules = make_label_rules(settings, () if number is None else dataset.plan.labels, number or 0)
         inputs = check_inputs(settings, None)
     machine = run.get("machine")
     processor = machine.get("processor") if isinstance(machine, Mapping) else None
@@ -175,7 +178,15 @@ def _check_given(run: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
             )
 
 
-def unstored_settings(settings: ConvertSettings) -> dict[str, str]:
+def unstored_settings(settings: ConvertSettings, rules: LabelRules) -> dict[str, str | int]:
     """Returns the settings by which a source was listed and that `dataset.json` does not store."""
     given = {name: printable(getattr(settings, name)) for name in UNSTORED}
-    return {name: value for name, value in given.items() if value}
+    numbers: dict[str, str | int] = {_FIRST_NUMBER: rules.first_number} if rules.names else {}
+    return {name: value for name, value in given.items() if value} | numbers
+
+
+def _first_number(run: Mapping[str, Any]) -> int | None:
+    """Returns the number that stands for the first class in the source; None if no number stands for one."""
+    listing = run.get("listing")
+    number = listing.get(_FIRST_NUMBER) if isinstance(listing, Mapping) else None
+    return number if type(number) is int else None

@@ -223,7 +223,7 @@ def run_facts(request: Request, beam_options: Any, workers: Workers) -> dict[str
         "workers": {**asdict(workers), "text": str(workers)},
         "input": [printable(item) for item in request.settings.input],
         "taken_for": [item.taken_for for item in request.inputs],
-        "listing": unstored_settings(request.settings),
+        "listing": unstored_settings(request.settings, request.rules),
         "launcher": platform.node(),
     }
 

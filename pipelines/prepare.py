@@ -11,7 +11,7 @@ from shardwright.pipelines import options as cli_options
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
-from shardwright.schemas.labels import check_carried, parse_class_names
+from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.settings import ConvertSettings
@@ -62,7 +62,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
     if with_output:
         storage.require_known("--output", settings.output)
     first_label = settings.record_layout.first_label
-    class_names = read_class_names(settings.class_names, first_label)
+    class_names, first_number = read_class_names(settings.class_names, first_label)
     if class_names and carried:
         check_carried(class_names, carried.labels, first_label, settings.class_names, plan_from)
     inputs = check_inputs(settings, settings.output if with_output else None)
@@ -74,7 +74,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
         carried=carried,
         class_names=class_names,
         explicit_shards=bool({"shards", "shard_size"} & set(values)),
-        rules=make_label_rules(settings),
+        rules=make_label_rules(settings, class_names, first_number),
     )
 
 
@@ -113,11 +113,12 @@ def read_plan(path: str) -> Plan:
     return Dataset.from_bytes(data, f"--plan_from {path}").plan
 
 
-def read_class_names(path: str, first_label: int = 0) -> tuple[str, ...]:
-    """Reads the `--class_names` file, in the order of ids; empty without one."""
+def read_class_names(path: str, first_label: int = 0) -> tuple[tuple[str, ...], int]:
+    """Reads the `--class_names` file: its names in the order of ids, and the number of the first of them."""
     if not path:
-        return ()
-    return parse_class_names(storage.read_text("--class_names", path), path, first_label)
+        return (), 0
+    text = storage.read_text("--class_names", path)
+    return parse_class_names(text, path, first_label), first_number_of(text)
 
 
 def build_forecast(pipeline: Any, request: Request, spool: Spool, carried: Any = None) -> tuple[Any, Any]:

@@ -182,6 +182,54 @@ def lines_of(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
+def numbered_names(names: Sequence[str], first: int = 0) -> Mapping[str, str]:
+    """Returns number as text -> class name, for sources whose classes are the numbers of names.
+
+    Nothing if numbers are names themselves: if a name is the number of another name.
+
+    >>> numbered_names(("cat", "dog"))
+    {'0': 'cat', '1': 'dog'}
+    >>> numbered_names(("1", "2"))
+    {}
+
+    Args:
+      names: in id order; empty for an id that no class has.
+      first: the number of the first name.
+    """
+    numbers = {str(number): name for number, name in enumerate(names, first) if name}
+    return numbers if all(numbers.get(name, name) == name for name in names) else {}
+
+
+def check_numbering(seen: Container[str], names: Sequence[str], first_label: int, path: str) -> None:
+    """Checks that a source does not count its classes from 1 where the names are counted from 0.
+
+    Args:
+      seen: the classes of the images, with names in the place of numbers.
+      names: of the `--class_names` file, in id order; number 0 stands for the first.
+      first_label: the id of the first class.
+      path: of the file.
+
+    Raises:
+      UsageError: if it seems to do so: each class would get the name of the next one.
+    """
+    beyond = str(len(names))
+    if names[0] in seen or beyond not in seen or beyond in names or str(len(names) + 1) in seen:
+        return
+    todo = "write the lines as `1:name`" if first_label else "put a line for number 0 before the first"
+    raise UsageError(
+        f"--class_names {path} names {beyond} classes, and the source counts them from 1 to {beyond}, not "
+        f"from 0: each class would get the name of the next one; {todo}."
+    )
+
+
+def first_number_of(text: str) -> int:
+    """Returns the number of the first name in a `--class_names` file: that of its `id:name` lines, else 0."""
+    names = lines_of(text)
+    if names and all(re.match(r"[0-9]+:", name) for name in names):
+        return int(names[0].split(":", 1)[0])
+    return 0
+
+
 def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, ...]:
     """Reads a `--class_names` file: one name a line, in id order; `id:name` lines work too.
 

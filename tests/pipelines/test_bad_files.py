@@ -17,7 +17,7 @@ Capture = pytest.CaptureFixture[str]
     [
         (b"", "the file names no class"),
         (b"ant\nant\n", "'ant' stands twice"),
-        (b"0:ant\n2:bee\n", "ids must run 0, 1, 2"),
+        (b"0:ant\n2:bee\n1:cow\n", "ids must begin with 0, grow from line to line"),
         (b"\xff\xfe", "is not UTF-8 text"),
         (None, "is a directory"),
     ],

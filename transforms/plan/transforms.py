@@ -25,7 +25,7 @@ from shardwright.schemas.image_ref import (
     is_image,
     printable,
 )
-from shardwright.schemas.labels import ClassId, merge_class_ids, merge_class_texts
+from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids, merge_class_texts
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.decode import limit_pixels
@@ -162,9 +162,29 @@ class _MakeForecast(beam.DoFn):
                 explicit,
                 self._rules.apply_to_texts(merge_class_texts(said)),
             )
+        forecast = self._with_numbering_checked(forecast, said)
         PROGRESS.total_images = forecast.total
         PROGRESS.total_shards = sum(forecast.plan.shards.values())
         yield forecast
+
+    def _with_numbering_checked(self, forecast: Forecast, said: Iterable[ClassId]) -> Forecast:
+        """Returns a forecast that warns if no image has the number of the first class name.
+
+        Raises:
+          UsageError: if the source counts its classes from 1 and the names are counted from 0.
+        """
+        names, seen = self._rules.names, forecast.class_counts
+        if not names or self._rules.first_number or names[0] in seen:
+            return forecast
+        first_label = self._settings.record_layout.first_label
+        check_numbering(seen, names, first_label, self._settings.class_names)
+        if not any(item.name == str(item.id) for item in said):
+            return forecast
+        warning = (
+            f"No image has the number 0, which stands for {names[0]!r}: check that the source does not count "
+            "its classes from 1."
+        )
+        return replace(forecast, warnings=(*forecast.warnings, warning))
 
 
 class ForecastDataset(beam.PTransform):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, is_image
-from shardwright.schemas.labels import lines_of
+from shardwright.schemas.labels import lines_of, numbered_names
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -23,11 +24,20 @@ class LabelRules:
       rename: old name -> new name.
       keep: the only names to keep, after renaming; None for all.
       class_needed: whether an image without a class has a fault.
+      names: of `--class_names` in id order, if a number in the source stands for one of them.
+      first_number: the number that stands for the first of them.
     """
 
     rename: Mapping[str, str] = field(default_factory=dict)
     keep: frozenset[str] | None = None
     class_needed: bool = True
+    names: tuple[str, ...] = ()
+    first_number: int = 0
+
+    @cached_property
+    def numbers(self) -> Mapping[str, str]:
+        """Number as text -> the name that it stands for."""
+        return numbered_names(self.names, self.first_number)
 
     @property
     def _changes_names(self) -> bool:
@@ -38,10 +48,23 @@ class LabelRules:
         renamed = dict.fromkeys(self.rename.get(name, name) for name in names)
         return [name for name in renamed if self.keep is None or name in self.keep]
 
+    def _named(self, ref: ImageRef) -> ImageRef:
+        """Returns a reference with names in the place of the numbers that stand for them.
+
+        The numbers of objects are left alone: some formats count these from 0 and some from 1.
+        """
+        if self.numbers.keys().isdisjoint(ref.labels) or _has_objects(ref):
+            return ref
+        # A number that is renamed is a name.
+        names = (name if name in self.rename else self.numbers.get(name, name) for name in ref.labels)
+        return ref._replace(label=LABEL_SEPARATOR.join(dict.fromkeys(names)))
+
     def apply(self, ref: ImageRef) -> ImageRef:
         """Returns a reference with its new names; filtered if it had some and has none left."""
         if not is_image(ref):
             return ref
+        if self.names:
+            ref = self._named(ref)
         if self._changes_names and ref.label:
             names = self._names(ref.labels)
             if not names:
@@ -84,8 +107,23 @@ class LabelRules:
         return {new: text for name, text in texts.items() for new in self._names([name])}
 
 
-def make_label_rules(settings: ConvertSettings) -> LabelRules:
+def _has_objects(ref: ImageRef) -> bool:
+    """Whether the classes of a reference are those of its objects."""
+    if not ref.annotations:
+        return False
+    known = decode_annotations(ref.annotations)
+    return known.objects is not None or bool(known.segments)
+
+
+def make_label_rules(
+    settings: ConvertSettings, names: Sequence[str] = (), first_number: int = 0
+) -> LabelRules:
     """Reads what the settings say of class names.
+
+    Args:
+      settings: checked settings.
+      names: of `--class_names`, in id order.
+      first_number: the number of the first of them.
 
     Raises:
       UsageError: if a file cannot be read or an entry is wrong.
@@ -100,6 +138,8 @@ def make_label_rules(settings: ConvertSettings) -> LabelRules:
         rename=_parse_renames(settings.rename_labels),
         keep=keep,
         class_needed=needs_class and settings.unlabelled == "quarantine",
+        names=tuple(names) if numbered_names(names, first_number) else (),
+        first_number=first_number,
     )
 
 

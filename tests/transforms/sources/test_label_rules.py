@@ -12,7 +12,9 @@ from shardwright.schemas.annotations import (
     PanopticSegment,
     decode_annotations,
 )
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.labels import check_numbering, first_number_of
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.image_files import annotated
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
@@ -57,3 +59,57 @@ def test_names_may_hold_what_ends_lines_elsewhere(tmp_path: Path, name: str) -> 
     (tmp_path / "keep.txt").write_text(f"{name}\nplain\n")
     rules = make_label_rules(ConvertSettings(keep_labels=str(tmp_path / "keep.txt")))
     assert rules.keep == {name, "plain"}
+
+
+class TestNumbers:
+    def _rules(self, *names: str, first: int = 0, **settings: object) -> LabelRules:
+        return make_label_rules(ConvertSettings(**settings), names, first)  # type: ignore[arg-type]
+
+    def _label(self, rules: LabelRules, label: str) -> str:
+        return rules.apply(ImageRef("a", "a", label)).label
+
+    def test_a_number_is_the_name_at_its_place(self) -> None:
+        rules = self._rules("cat", "dog")
+        found = {label: self._label(rules, label) for label in ("0", "1", "2", "01", "dog", "-1")}
+        assert found == {"0": "cat", "1": "dog", "2": "2", "01": "01", "dog": "dog", "-1": "-1"}
+        assert self._label(rules, "1\x1f0\x1fdog") == "dog\x1fcat"
+
+    def test_numbers_that_are_names(self) -> None:
+        for names in (("1", "2", "3"), ("zero", "2", "two"), ("0", "cat", "1")):
+            assert [self._label(self._rules(*names), str(i)) for i in range(3)] == ["0", "1", "2"]
+        digits = self._rules(*map(str, range(10)))
+        assert [self._label(digits, str(i)) for i in range(10)] == [str(i) for i in range(10)]
+        cars = self._rules("911", "3008")  # no number of another class
+        assert [self._label(cars, label) for label in ("0", "911", "1")] == ["911", "911", "3008"]
+
+    def test_ids_that_no_class_has(self) -> None:
+        rules = self._rules("cat", "", "dog")
+        assert [self._label(rules, str(i)) for i in range(4)] == ["cat", "1", "dog", "3"]
+
+    def test_files_that_count_from_one(self) -> None:
+        assert self._label(self._rules("cat", "dog", first=1), "1") == "cat"
+        assert first_number_of("1:cat\n2:dog\n") == 1 and first_number_of("0:cat\n1:dog\n") == 0
+        assert first_number_of("cat\n12:30\n") == 0 == first_number_of("")
+
+    def test_after_them_come_the_other_rules(self, tmp_path: Path) -> None:
+        keep = tmp_path / "keep.txt"
+        keep.write_text("cat\n")
+        rules = self._rules("cat", "dog", keep_labels=str(keep), rename_labels="1=cat")
+        assert self._label(rules, "0") == self._label(rules, "1") == "cat"
+        assert rules.apply(ImageRef("a", "a", "dog")).reason == "label_not_kept"
+
+    def test_numbers_of_objects_stay(self) -> None:
+        rules = self._rules("cat", "dog")
+        ref = annotated(ImageRef("a", "a"), Annotations(objects=(ObjectAnnotation("1", None),)))
+        assert rules.apply(ref) == ref
+        captioned = ImageRef("a", "a", "1", annotations=Annotations(captions=("A dog.",)).encode())
+        assert rules.apply(captioned) == captioned._replace(label="dog")
+
+    def test_a_source_that_counts_from_one_is_refused(self) -> None:
+        check_numbering({"cat", "dog", "2"}, ("cat", "dog"), 0, "f")
+        check_numbering({"dog"}, ("cat", "dog"), 0, "f")
+        check_numbering({"dog", "2", "3"}, ("cat", "dog"), 0, "f")
+        with pytest.raises(UsageError, match=r"from 1 to 2, not from 0: .* put a line for number 0 before"):
+            check_numbering({"dog", "2"}, ("cat", "dog"), 0, "f")
+        with pytest.raises(UsageError, match="write the lines as `1:name`"):
+            check_numbering({"dog", "2"}, ("cat", "dog"), 1, "f")
