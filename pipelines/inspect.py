@@ -39,6 +39,7 @@ _MAX_CLASSES_SHOWN = 40
 _MAX_FILES_SHOWN = 20
 _MAX_RECORDS = 10_000
 _MAX_THUMBNAILS = 1024
+_THUMBNAILS = "64"
 
 
 def inspect(
@@ -318,7 +319,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             "--contact_sheet", default="", metavar="FILE", help="draw the split's pictures: .png, .jpg, .webp"
         )
         parser.add_argument(
-            "--thumbnails", default="64", metavar="N", help="how many, evenly over the classes (default: 64)"
+            "--thumbnails",
+            default=None,
+            metavar="N",
+            help="how many, evenly over the classes (default: 64)",
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
         cli_options.add_common(parser)
@@ -327,13 +331,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if rest:
             cli_options.use_storage_options(rest, cli_options.names_of(namespace))
         place = cli_options.dataset_of(namespace)
+        if namespace.thumbnails is not None and not namespace.contact_sheet:
+            print("shardwright: note: --thumbnails has no effect without --contact_sheet.", file=sys.stderr)
         with quiet_engine(verbose):
             found = inspect(
                 place,
                 records=_number("records", namespace.records, 0, _MAX_RECORDS),
                 split=namespace.split,
                 contact_sheet=namespace.contact_sheet,
-                thumbnails=_number("thumbnails", namespace.thumbnails, 1, _MAX_THUMBNAILS),
+                thumbnails=_number("thumbnails", namespace.thumbnails or _THUMBNAILS, 1, _MAX_THUMBNAILS),
             )
         if namespace.json:
             print(pretty_json(found), end="")

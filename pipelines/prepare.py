@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
+from shardwright.schemas.effects import Known, given_names
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
@@ -35,6 +36,7 @@ class Request:
       class_names: the only class names allowed, in id order; empty for any.
       explicit_shards: shard settings were given, so carried counts do not hold.
       rules: what becomes of the class names that the sources say.
+      given: the settings that were given, and not left at their defaults or carried on.
     """
 
     settings: ConvertSettings
@@ -43,6 +45,12 @@ class Request:
     class_names: tuple[str, ...]
     explicit_shards: bool
     rules: LabelRules
+    given: frozenset[str] = frozenset()
+
+    @property
+    def known(self) -> Known:
+        """What is known of the conversion before the inputs are listed."""
+        return Known(self.settings, frozenset(item.source for item in self.inputs))
 
 
 def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
@@ -75,6 +83,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
         class_names=class_names,
         explicit_shards=bool({"shards", "shard_size"} & set(values)),
         rules=make_label_rules(settings, class_names, first_number),
+        given=given_names(values),
     )
 
 
@@ -156,6 +165,8 @@ def build_forecast(pipeline: Any, request: Request, spool: Spool, carried: Any =
         request.class_names,
         request.explicit_shards,
         carried,
+        request.given,
+        request.known,
     )  # Forecast
     return batches, forecast
 

@@ -40,6 +40,13 @@ def show_progress(wanted: bool, directory: str = "") -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+        _print_sentences()
+
+
+def _print_sentences() -> None:
+    """Prints what workers of this process want people to read at once."""
+    for sentence in PROGRESS.taken_sentences():
+        print(f"shardwright: note: {sentence}", file=sys.stderr, flush=True)
 
 
 def _shards_done(directory: str) -> int:
@@ -106,6 +113,7 @@ def _on_terminal(stop: threading.Event, directory: str) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
         while not stop.wait(_TICK_SECONDS):
+            _print_sentences()
             bar.update(
                 task,
                 total=PROGRESS.total_images or None,
@@ -118,6 +126,7 @@ def _in_lines(stop: threading.Event, directory: str) -> None:
     stopwatch = _Stopwatch()
     last, said = time.monotonic(), ""
     while not stop.wait(_TICK_SECONDS):
+        _print_sentences()
         seconds = stopwatch.seconds()
         if time.monotonic() - last < _LINE_SECONDS:
             continue

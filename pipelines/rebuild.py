@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from shardwright.pipelines.run import (
 from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
 from shardwright.pipelines.workers import choose_workers
 from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.effects import without_effect
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.job import JobFile
 from shardwright.schemas.labels import check_carried
@@ -202,8 +203,9 @@ def rebuild(
         check_remote_writable(request.settings.output)
     if log_format:
         events.configure()
+    notes = list(_notes(said, request))
     if progress:
-        print_inputs(request)
+        print_inputs(request, notes)
     workers = choose_workers(given, beam_options, request.inputs)
     run = run_facts(request, beam_options, workers)
     host, pid, began = this_process() if _dies_with_launcher(beam_options) else ("", 0, "")
@@ -227,10 +229,20 @@ def rebuild(
         started=started,
         log_format=log_format or "text",
     )
+    if log_format == "json":
+        for sentence in notes:
+            events.stage(task, "note", sentence)
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(_Overtaken):
             return _run(_named(task), request, beam_options, progress)
     return _run(_named(task), request, beam_options, progress)
+
+
+def _notes(job: JobFile, request: Request) -> Iterator[str]:
+    """Yields a sentence for everything that was asked for and has no effect."""
+    if job.retention.keep_days and not job.retention.keep:
+        yield "keep_days has no effect with keep: 0, which keeps all versions."
+    yield from without_effect(request.given, request.known)
 
 
 class _Overtaken(EngineError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.changes import Kind
+from shardwright.schemas.effects import without_effect
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.shell import shell_word
@@ -22,11 +23,20 @@ if TYPE_CHECKING:
 _LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated")
 
 
-def print_inputs(request: Request) -> None:
-    """Says on stderr what the inputs are taken for, before anything is read, if there could be a doubt."""
+def print_inputs(request: Request, notes: Iterable[str] | None = None) -> None:
+    """Says on stderr what the inputs are taken for, if there could be a doubt, and what has no effect.
+
+    Args:
+      request: what was asked for.
+      notes: a sentence for everything without an effect; None for what the settings show.
+    """
+    if notes is None:
+        notes = without_effect(request.given, request.known)
     for item in request.inputs:
         if item.source != "class_folders":
             print(f"{printable(item.path)}: {item.taken_for}", file=sys.stderr)
+    for sentence in notes:
+        print(f"shardwright: note: {sentence}", file=sys.stderr)
 
 
 def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:

@@ -20,6 +20,7 @@ class Progress:
       checked_records: records read back.
       checked_shards: shards read back.
       findings: what their check found.
+      sentences: what a worker found out that people should read at once.
     """
 
     images: int = 0
@@ -31,6 +32,7 @@ class Progress:
     checked_records: int = 0
     checked_shards: int = 0
     findings: int = 0
+    sentences: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, **counts: int) -> None:
@@ -39,11 +41,24 @@ class Progress:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
 
+    def tell(self, *sentences: str) -> None:
+        """Adds sentences for whoever shows the progress."""
+        with self._lock:
+            self.sentences += sentences
+
+    def taken_sentences(self) -> list[str]:
+        """Returns the sentences that nobody has shown yet, and counts them as shown."""
+        with self._lock:
+            taken, self.sentences = self.sentences, []
+            return taken
+
     def reset(self) -> None:
         """Begins a new run."""
         with self._lock:
             for item in fields(self):
-                if item.name != "_lock":
+                if item.name == "sentences":
+                    self.sentences = []
+                elif item.name != "_lock":
                     setattr(self, item.name, 0)
 
 

@@ -16,6 +16,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import FilterReason, Outcome
+from shardwright.schemas.effects import Known, without_effect
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import (
     EncodedRefs,
@@ -134,7 +135,11 @@ class _MakeForecast(beam.DoFn):
         carried: Plan | None,
         class_names: Sequence[str],
         explicit_shards: bool,
+        given: frozenset[str],
+        known: Known | None,
     ) -> None:
+        self._given = given
+        self._known = known or Known(settings, frozenset())
         self._settings = settings
         self._rules = rules
         self._carried = carried
@@ -163,6 +168,10 @@ class _MakeForecast(beam.DoFn):
                 self._rules.apply_to_texts(merge_class_texts(said)),
             )
         forecast = self._with_numbering_checked(forecast, said)
+        known = replace(self._known, splits_from=forecast.splits_from)
+        notes = tuple(without_effect(self._given, known))
+        PROGRESS.tell(*notes)
+        forecast = replace(forecast, warnings=(*forecast.warnings, *notes))
         PROGRESS.total_images = forecast.total
         PROGRESS.total_shards = sum(forecast.plan.shards.values())
         yield forecast
@@ -199,6 +208,8 @@ class ForecastDataset(beam.PTransform):
       explicit_shards: the shard settings were given; where a plan is carried on it counts whether they are
         those of the plan.
       found: side input of the plan to carry on that the job finds itself, or None.
+      given: the settings that were given.
+      known: what is known of the conversion; None for the settings alone.
     """
 
     def __init__(
@@ -210,8 +221,12 @@ class ForecastDataset(beam.PTransform):
         class_names: Sequence[str] = (),
         explicit_shards: bool = False,
         found: beam.pvalue.AsSingleton | None = None,
+        given: frozenset[str] = frozenset(),
+        known: Known | None = None,
     ) -> None:
         super().__init__()
+        self._given = given
+        self._known = known
         self._found = found
         self._settings = settings
         self._class_ids = class_ids
@@ -229,7 +244,13 @@ class ForecastDataset(beam.PTransform):
             | "MakeForecast"
             >> beam.ParDo(
                 _MakeForecast(
-                    self._settings, self._rules, self._carried, self._class_names, self._explicit_shards
+                    self._settings,
+                    self._rules,
+                    self._carried,
+                    self._class_names,
+                    self._explicit_shards,
+                    self._given,
+                    self._known,
                 ),
                 beam.pvalue.AsIter(self._class_ids),
                 self._found,

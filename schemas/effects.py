@@ -1,0 +1,182 @@
+"""Which setting needs what to have an effect. What has none is reported, never left out in silence.
+
+Every setting stands in `EFFECTS`. `docs/converting.md` explains the settings themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shardwright.schemas.layouts import Fill, Needs
+from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.settings import ConvertSettings
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a conversion when a setting is judged.
+
+    Attributes:
+      settings: all settings, with their defaults.
+      sources: names of the sources that read the inputs.
+      splits_from: what decides the splits; None before the inputs are listed.
+    """
+
+    settings: ConvertSettings
+    sources: frozenset[str]
+    splits_from: SplitsFrom | None = None
+
+
+class Effect(NamedTuple):
+    """When a setting has an effect.
+
+    Attributes:
+      has_effect: whether it has one.
+      otherwise: completes "--NAME has no effect" where it has none.
+      is_late: whether that is known only when the inputs are listed.
+    """
+
+    has_effect: Callable[[Known], bool]
+    otherwise: Callable[[Known], str]
+    is_late: bool = False
+
+
+#: Setting -> the sources that use it. `tests/schemas/test_effects.py` compares this with the sources.
+OF_SOURCES: Mapping[str, tuple[str, ...]] = {
+    "image_root": ("manifest", "box_table", "cvat", "labelme", "coco", "open_images", "voc"),
+    "mask_dir": ("semantic_masks", "coco", "voc"),
+    "image_column": ("manifest", "box_table", "arrays"),
+    "label_column": ("manifest", "box_table", "arrays", "webdataset"),
+    "split_column": ("manifest", "box_table"),
+    "group_column": ("manifest",),
+    "sha256_column": ("manifest",),
+    "extra_columns": ("manifest", "arrays", "webdataset", "tfrecord"),
+    "label_separator": ("manifest", "cvat", "arrays", "webdataset", "tfrecord"),
+    "label_regex": ("file_names", "archives"),
+    "label_depth": ("archives", "class_folders"),
+    "folders": ("archives", "class_folders"),
+    "pixel_shape": ("arrays", "tfrecord"),
+    "missing_annotations": ("voc",),
+}
+
+
+def _always(known: Known) -> bool:
+    return True
+
+
+def _in_any_of(sources: tuple[str, ...]) -> Effect:
+    def otherwise(known: Known) -> str:
+        read = _listed(sorted(known.sources), "and")
+        return f"on what is read as {read}; only {_listed(sources, 'and')} can use it"
+
+    return Effect(lambda known: bool(known.sources & set(sources)), otherwise)
+
+
+def _needs(has_effect: Callable[[Known], bool], otherwise: str) -> Effect:
+    return Effect(has_effect, lambda known: otherwise)
+
+
+def _both(first: Effect, second: Effect) -> Effect:
+    """Returns the effect of a setting that needs two things."""
+    return Effect(
+        lambda known: first.has_effect(known) and second.has_effect(known),
+        lambda known: (second if first.has_effect(known) else first).otherwise(known),
+        first.is_late or second.is_late,
+    )
+
+
+def _listed(names: Iterable[str], word: str) -> str:
+    *most, last = names
+    return f"{', '.join(most)} {word} {last}" if most else last
+
+
+_ALWAYS = _needs(_always, "")
+_RESIZING = _needs(lambda known: bool(known.settings.resize), "without --resize")
+_LOSSY = _needs(
+    lambda known: known.settings.stored_format in ("keep", "jpeg", "webp"),
+    "on images that are not stored as JPEG or WebP",
+)
+_KEEPING = _needs(
+    lambda known: known.settings.stored_format == "keep",
+    "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata",
+)
+_OBJECTS = _needs(
+    lambda known: any(str(fill).startswith("object_") for fill in _fills(known)),
+    "with a layout that stores no objects",
+)
+_LABELLED = _needs(
+    lambda known: known.settings.record_layout.needs is not Needs.OBJECTS,
+    "with a layout of objects: images without objects are kept anyway",
+)
+_SEVERAL_SPLITS = _needs(
+    lambda known: len(known.settings.parsed_splits) > 1,
+    "without several --splits to keep a group together in",
+)
+_DRAWN_SPLITS = Effect(
+    lambda known: known.splits_from is not SplitsFrom.SOURCE,
+    lambda known: "because the source names the split of every image",
+    is_late=True,
+)
+
+
+def _fills(known: Known) -> Iterable[Fill]:
+    return known.settings.record_layout.by_fill()
+
+
+EFFECTS: Mapping[str, Effect] = {
+    **{name: _in_any_of(sources) for name, sources in OF_SOURCES.items()},
+    "group_column": _both(_in_any_of(OF_SOURCES["group_column"]), _both(_SEVERAL_SPLITS, _DRAWN_SPLITS)),
+    "splits": _DRAWN_SPLITS,
+    "split_by": _both(_SEVERAL_SPLITS, _DRAWN_SPLITS),
+    "fit": _RESIZING,
+    "resample": _RESIZING,
+    "quality": _LOSSY,
+    "strip_metadata": _KEEPING,
+    "bad_boxes": _OBJECTS,
+    "unlabelled": _LABELLED,
+    # These count with every input, or on what only the pictures themselves show (`background`: whether any
+    # has transparent pixels).
+    **dict.fromkeys(
+        (
+            "input", "output", "source", "layout", "rename_labels", "keep_labels", "seed", "shard_size",
+            "shards", "compression", "resize", "image_format", "color", "background", "damaged", "max_pixels",
+            "max_bytes", "max_bad_fraction", "dedupe", "class_names", "limit", "verify", "plan_from",
+            "overwrite", "resume",
+        ),
+        _ALWAYS,
+    ),
+}  # fmt: skip
+
+
+def given_names(values: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the settings that were given; one that is empty or switched off asks for nothing.
+
+    Args:
+      values: of a command line, a job file or a notebook, by name.
+    """
+    return frozenset(
+        name
+        for name, value in values.items()
+        if value not in ("", None, (), [], {}) and str(value).lower() not in ("false", "no", "0")
+    )
+
+
+def without_effect(given: Iterable[str], known: Known) -> Iterator[str]:
+    """Yields a sentence for each given setting that has no effect, as far as that is known.
+
+    Before the inputs are listed it judges the settings that need no listing, and after it the others.
+
+    Args:
+      given: names of the settings that were given, in any order.
+      known: what is known by now.
+    """
+    for name in sorted(given):
+        effect = EFFECTS[name]
+        late = known.splits_from is not None
+        if effect.has_effect(known) or (late and not effect.is_late):
+            continue
+        if late and not effect.has_effect(Known(known.settings, known.sources)):
+            continue  # said before the inputs were listed
+        yield f"--{name} has no effect {effect.otherwise(known)}."

@@ -1,0 +1,127 @@
+"""Settings without an effect are reported: every setting is judged, and judged as the sources use it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shardwright.schemas.effects import EFFECTS, OF_SOURCES, Known, given_names, without_effect
+from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.settings import SOURCES, ConvertSettings
+from shardwright.schemas.settings_values import setting_fields
+from shardwright.transforms.sources.source import source_by_name
+
+ROOT = Path(__file__).parents[2]
+SPLITS = "train=0.8,test=0.2"
+
+
+def judged(
+    *names: str, source: str = "class_folders", late: SplitsFrom | None = None, **values: object
+) -> str:
+    settings = replace(ConvertSettings(), **values)  # type: ignore[arg-type]
+    return "\n".join(without_effect(names, Known(settings, frozenset({source}), late)))
+
+
+def test_every_setting_is_classified() -> None:
+    assert set(EFFECTS) == set(setting_fields()), "say in schemas/effects.py when the setting has an effect"
+    assert set(OF_SOURCES) <= set(EFFECTS)
+    assert {name for names in OF_SOURCES.values() for name in names} <= set(SOURCES)
+
+
+@pytest.mark.parametrize("name", sorted(setting_fields()))
+def test_every_setting_has_an_effect_somewhere(name: str) -> None:
+    full = replace(
+        ConvertSettings(),
+        splits=SPLITS,
+        resize="224",
+        image_format="keep",
+        layout="detection",
+        label_regex="",
+    )
+    layouts = (full, replace(full, layout="classification"))
+    cases = [Known(settings, frozenset({source})) for settings in layouts for source in SOURCES]
+    assert any(EFFECTS[name].has_effect(known) for known in cases)
+
+
+def test_the_sources_use_what_the_table_says() -> None:
+    """A module that reads a setting, itself or with a helper of its own package, is one that uses it."""
+    folder = ROOT / "transforms" / "sources"
+    texts = {}
+    for source in SOURCES:
+        path = folder / source
+        files = path.rglob("*.py") if path.is_dir() else [folder / f"{source}.py"]
+        texts[source] = "".join(file.read_text() for file in files)
+    for name in ("mask_dir", "pixel_shape", "label_separator"):
+        reading = {source for source, text in texts.items() if re.search(rf"settings\.{name}\b", text)}
+        assert set(OF_SOURCES[name]) == reading, name
+    columns = {source for source in SOURCES if source_by_name(source).has_columns}
+    assert set(OF_SOURCES["extra_columns"]) == columns
+    folders = {source for source in SOURCES if source_by_name(source).names_classes_by_folder}
+    assert set(OF_SOURCES["label_depth"]) == set(OF_SOURCES["folders"]) == folders
+    rooted = {source for source, text in texts.items() if "image_root" in text}
+    assert set(OF_SOURCES["image_root"]) == rooted
+
+
+@pytest.mark.parametrize(
+    ("name", "without", "having"),
+    [
+        ("fit", {}, {"resize": "224"}),
+        ("resample", {}, {"resize": "224"}),
+        ("quality", {"image_format": "png"}, {"image_format": "webp"}),
+        ("quality", {"image_format": "raw", "resize": "8"}, {}),
+        ("strip_metadata", {"resize": "224"}, {"image_format": "keep"}),
+        ("bad_boxes", {}, {"layout": "detection"}),
+        ("unlabelled", {"layout": "detection"}, {}),
+        ("split_by", {}, {"splits": SPLITS}),
+        ("extra_columns", {}, {"source": "manifest"}),
+        ("extra_columns", {}, {"source": "tfrecord"}),
+        ("image_root", {}, {"source": "coco"}),
+        ("mask_dir", {}, {"source": "semantic_masks"}),
+        ("label_regex", {}, {"source": "file_names"}),
+        ("label_column", {"source": "coco"}, {"source": "manifest"}),
+        ("split_column", {}, {"source": "manifest"}),
+        ("group_column", {"source": "manifest"}, {"source": "manifest", "splits": SPLITS}),
+        ("group_column", {"splits": SPLITS}, {"source": "manifest", "splits": SPLITS}),
+        ("sha256_column", {"source": "webdataset"}, {"source": "manifest"}),
+        ("image_column", {"source": "tfrecord"}, {"source": "arrays"}),
+        ("label_separator", {}, {"source": "arrays"}),
+        ("label_depth", {"source": "voc"}, {"source": "archives"}),
+        ("pixel_shape", {}, {"source": "arrays"}),
+    ],
+)
+def test_a_setting_has_an_effect_only_with_what_it_needs(
+    name: str, without: dict[str, str], having: dict[str, str]
+) -> None:
+    def sentence(values: dict[str, str]) -> str:
+        return judged(name, **{"source": "class_folders", **values})  # type: ignore[arg-type]
+
+    assert sentence(without).startswith(f"--{name} has no effect ") and sentence(without).endswith(".")
+    assert sentence(having) == ""
+
+
+def test_sentences_say_what_is_missing() -> None:
+    assert judged("fit") == "--fit has no effect without --resize."
+    assert judged("mask_dir") == (
+        "--mask_dir has no effect on what is read as class_folders; only semantic_masks, coco and voc "
+        "can use it."
+    )
+
+
+def test_what_only_the_listing_shows_is_said_then_and_nothing_twice() -> None:
+    assert judged("splits", "fit", splits=SPLITS) == "--fit has no effect without --resize."
+    named = judged("splits", "split_by", "fit", splits=SPLITS, late=SplitsFrom.SOURCE)
+    assert named.splitlines() == [
+        "--split_by has no effect because the source names the split of every image.",
+        "--splits has no effect because the source names the split of every image.",
+    ]
+    for drawn in (SplitsFrom.HASH, SplitsFrom.BOTH):
+        assert judged("splits", "split_by", splits=SPLITS, late=drawn) == ""
+    assert judged("split_by", late=SplitsFrom.SOURCE) == ""  # said before: there is one split only
+
+
+def test_only_what_asks_for_something_counts_as_given() -> None:
+    values = {"fit": "pad", "resize": "", "limit": 0, "overwrite": False, "input": ["x"], "resume": "false"}
+    assert given_names(values) == {"fit", "input"}
