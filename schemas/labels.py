@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.pbtxt import message
+from shardwright.schemas.units import counted
 
 #: What an image without a class has where a layout wants one (as in TFDS's unlabelled splits).
 UNLABELLED = -1
@@ -217,7 +218,7 @@ def check_numbering(seen: Container[str], names: Sequence[str], first_label: int
         return
     todo = "write the lines as `1:name`" if first_label else "put a line for number 0 before the first"
     raise UsageError(
-        f"--class_names {path} names {beyond} classes, and the source counts them from 1 to {beyond}, not "
+        f"--class_names {path} names {counted(beyond, 'class')}, and the source counts them from 1 to {beyond}, not "
         f"from 0: each class would get the name of the next one; {todo}."
     )
 
