@@ -218,8 +218,8 @@ def check_numbering(seen: Container[str], names: Sequence[str], first_label: int
         return
     todo = "write the lines as `1:name`" if first_label else "put a line for number 0 before the first"
     raise UsageError(
-        f"--class_names {path} names {counted(beyond, 'class')}, and the source counts them from 1 to {beyond}, not "
-        f"from 0: each class would get the name of the next one; {todo}."
+        f"--class_names {path} names {counted(len(names), 'class')}, and the source counts them from 1 to "
+        f"{beyond}, not from 0: each class would get the name of the next one; {todo}."
     )
 
 
