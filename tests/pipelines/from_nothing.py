@@ -75,6 +75,10 @@ def assert_same_dataset(made: Path, fresh: Path) -> None:
     """Checks that two datasets are the same, byte for byte and in what is said of them."""
     ours, theirs = (json.loads((path / "dataset.json").read_text()) for path in (made, fresh))
     assert ours == theirs
+    sources, fresh_sources = (
+        json.loads((path / "run.json").read_text())["sources"] for path in (made, fresh)
+    )
+    assert sources == fresh_sources
     for name in ("labels.txt", "label_map.pbtxt", "features.json", "quarantine.jsonl"):
         assert _bytes_of(made / name) == _bytes_of(fresh / name), name
     for shard in shard_files(theirs):

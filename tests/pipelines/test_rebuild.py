@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import shard_hashes
 from from_nothing import (
     Rebuilt,
     alter_in_secret,
@@ -23,6 +26,7 @@ from from_nothing import (
 )
 from hostile import make_tree, picture
 
+from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
 from shardwright.transforms import storage
 from shardwright.transforms.images import read as reading
@@ -267,3 +271,25 @@ def test_untouched_shards_are_the_same_files(make: Make, tmp_path: Path) -> None
     assert work(rebuilt)[0] == 3
     after = inodes(rebuilt.latest)
     assert sum(before[name] == after[name] for name in before) == 3
+
+
+def test_ledgers_without_sizes_of_sources_still_serve(make: Make, tmp_path: Path) -> None:
+    paths = write_bmps(tmp_path / "in", 10)
+    rebuilt = make(shards="2")
+    for path in (rebuilt.latest / "_shards").iterdir():  # as version 1 wrote them
+        header, *lines = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+        header = {**header, "ledger_version": 1}
+        del header["sources"]
+        lines = [{n: value for n, value in line.items() if not n.startswith("source_")} for line in lines]
+        text = "".join(f"{json.dumps(line)}\n" for line in (header, *lines))
+        path.unlink()  # it may be a link to another version's
+        path.write_bytes(gzip.compress(text.encode()))
+    assert unchanged(rebuilt)
+    paths[0].write_bytes(picture(77, "BMP", 8))
+    result = rebuilt.again(compared=False)
+    done = result.outcome["work"]
+    assert (done["reused_shards"], done["copied"] + done["converted"], done["converted"]) == (1, 5, 1)
+    fresh = rebuilt.from_nothing(rebuilt.latest)
+    assert shard_hashes(rebuilt.latest) == shard_hashes(fresh)  # the shards' bytes do not depend on it
+    assert json.loads((rebuilt.latest / "run.json").read_text())["sources"]["images"] == 1
+    assert validate(str(rebuilt.latest), mode="full").sound
