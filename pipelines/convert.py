@@ -98,7 +98,9 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     from shardwright.transforms.shards.write import WritePlannedShards
 
     settings = job.settings
-    batches, forecast = build_forecast(pipeline, request, Spool(job.directory))  # EncodedRefs, Forecast
+    batches, forecast = build_forecast(
+        pipeline, request, Spool(job.directory), run=job.started
+    )  # EncodedRefs, Forecast
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
     results = (
         planned
@@ -174,7 +176,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     if progress:
         print_inputs(request)
     try:
-        with show_progress(progress, directory):
+        with show_progress(progress, directory, started):
             result = run_pipeline(lambda pipeline: build_convert(pipeline, job, request), beam_options)
     except UsageError:
         leave_no_trace(directory, fresh)

@@ -101,6 +101,7 @@ def _scratch(beam_options: Any) -> Iterator[str]:
 def print_forecast(forecast: Forecast) -> None:
     """Prints what would be written."""
     out = console()
+    out.print(f"found: {forecast.tree}")
     shards, estimate = forecast.plan.shards, forecast.plan.estimate
     print_table(
         out,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.plan import Plan
+from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.publish import repair_swap
@@ -130,7 +132,9 @@ def read_class_names(path: str, first_label: int = 0) -> tuple[tuple[str, ...], 
     return parse_class_names(text, path, first_label), first_number_of(text)
 
 
-def build_forecast(pipeline: Any, request: Request, spool: Spool, carried: Any = None) -> tuple[Any, Any]:
+def build_forecast(
+    pipeline: Any, request: Request, spool: Spool, carried: Any = None, run: float = 0.0
+) -> tuple[Any, Any]:
     """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
 
     Args:
@@ -138,6 +142,7 @@ def build_forecast(pipeline: Any, request: Request, spool: Spool, carried: Any =
       request: what was asked for.
       spool: takes what cannot be read at random.
       carried: side input of the plan to carry on, where the job itself finds it; None for the request's.
+      run: when the run began, if the launcher shows what the input holds as soon as that is known.
 
     Returns:
       The PCollections of reference batches and of the one forecast.
@@ -168,7 +173,16 @@ def build_forecast(pipeline: Any, request: Request, spool: Spool, carried: Any =
         request.given,
         request.known,
     )  # Forecast
+    if run and not storage.is_remote(spool.directory):
+        _ = forecast | "TellTree" >> beam.Map(_keep_tree, spool, run)  # None
     return batches, forecast
+
+
+def _keep_tree(forecast: Forecast, spool: Spool, run: float) -> None:
+    """Tells the launcher what the input holds, where workers are processes of their own on its machine."""
+    with contextlib.suppress(OSError):  # a place that cannot be written to is reported by whoever needs it
+        storage.make_dirs(spool.path)
+        storage.write_bytes(spool.tree_path, json.dumps({"run": run, "tree": forecast.tree}).encode())
 
 
 def build_planned_shards(batches: Any, forecast: Any, request: Request) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import sys
 import threading
 import time
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.sources.spool import Spool
 
 _TICK_SECONDS = 0.2
 #: Seconds between lines where there is no terminal.
@@ -20,12 +23,13 @@ _SETTLED_SECONDS = 1.0
 
 
 @contextlib.contextmanager
-def show_progress(wanted: bool, directory: str = "") -> Iterator[None]:
+def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterator[None]:
     """Shows the progress of this process's workers on stderr while the block runs.
 
     Args:
       wanted: whether to show anything.
       directory: where shard ledgers appear, for workers in other processes.
+      run: when the run began, to show what the input holds as soon as that is known; 0 shows nothing of it.
     """
     PROGRESS.reset()
     if not wanted:
@@ -33,13 +37,17 @@ def show_progress(wanted: bool, directory: str = "") -> Iterator[None]:
         return
     stop = threading.Event()
     watch = _on_terminal if sys.stderr.isatty() else _in_lines
-    thread = threading.Thread(target=watch, args=(stop, directory), daemon=True)
+    found = _Found(directory, run)
+    thread = threading.Thread(target=watch, args=(stop, directory, found), daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
+        for line in found.news():  # of a run that was faster than a tick
+            print(line, file=sys.stderr, flush=True)
+        found.clear_up()
         _print_sentences()
 
 
@@ -47,6 +55,38 @@ def _print_sentences() -> None:
     """Prints what workers of this process want people to read at once."""
     for sentence in PROGRESS.taken_sentences():
         print(f"shardwright: note: {sentence}", file=sys.stderr, flush=True)
+
+
+class _Found:
+    """Tells once what the input holds, whichever process found that out."""
+
+    def __init__(self, directory: str, run: float) -> None:
+        local = bool(directory) and not storage.is_remote(directory)
+        self._path = Spool(directory).tree_path if local else ""
+        self._run, self._told = run, not run
+
+    def news(self) -> Iterator[str]:
+        """Yields the line to show, when it is known and was not told before."""
+        tree = "" if self._told else PROGRESS.tree or self._of_workers()
+        if tree:
+            self._told = True
+            yield f"found: {tree}"
+
+    def _of_workers(self) -> str:
+        if not self._path:
+            return ""
+        try:
+            with open(self._path, "rb") as file:
+                said = json.load(file)
+            return str(said["tree"]) if said["run"] == self._run else ""
+        except (OSError, ValueError):
+            return ""
+
+    def clear_up(self) -> None:
+        """Removes what workers wrote for this."""
+        if self._path and self._run:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
 
 
 def _shards_done(directory: str) -> int:
@@ -104,7 +144,7 @@ class _Stopwatch:
         return time.monotonic() - self._begun if self._begun is not None else 0.0
 
 
-def _on_terminal(stop: threading.Event, directory: str) -> None:
+def _on_terminal(stop: threading.Event, directory: str, found: _Found) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -113,6 +153,8 @@ def _on_terminal(stop: threading.Event, directory: str) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
         while not stop.wait(_TICK_SECONDS):
+            for line in found.news():
+                bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
             _print_sentences()
             bar.update(
                 task,
@@ -122,10 +164,12 @@ def _on_terminal(stop: threading.Event, directory: str) -> None:
             )
 
 
-def _in_lines(stop: threading.Event, directory: str) -> None:
+def _in_lines(stop: threading.Event, directory: str, found: _Found) -> None:
     stopwatch = _Stopwatch()
     last, said = time.monotonic(), ""
     while not stop.wait(_TICK_SECONDS):
+        for line in found.news():
+            print(line, file=sys.stderr, flush=True)
         _print_sentences()
         seconds = stopwatch.seconds()
         if time.monotonic() - last < _LINE_SECONDS:

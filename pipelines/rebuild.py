@@ -260,7 +260,7 @@ def _run(task: RebuildTask, request: Request, beam_options: Any, progress: bool)
     from shardwright.transforms.rebuild.outcome import outcome_file, read_outcome
 
     try:
-        with show_progress(progress, task.directory), heartbeat(task.output, task.holder):
+        with show_progress(progress, task.directory, task.started), heartbeat(task.output, task.holder):
             run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), beam_options)
     except (ShardwrightError, KeyboardInterrupt) as error:
         if isinstance(error, ShardwrightError):

@@ -14,6 +14,7 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
+from shardwright.transforms.sources.folder_tree import CLASS_FOLDERS
 
 if TYPE_CHECKING:
     from shardwright.pipelines.convert import ConvertResult
@@ -33,7 +34,7 @@ def print_inputs(request: Request, notes: Iterable[str] | None = None) -> None:
     if notes is None:
         notes = without_effect(request.given, request.known)
     for item in request.inputs:
-        if item.source != "class_folders":
+        if item.taken_for != CLASS_FOLDERS:
             print(f"{printable(item.path)}: {item.taken_for}", file=sys.stderr)
     for sentence in notes:
         print(f"shardwright: note: {sentence}", file=sys.stderr)

@@ -163,6 +163,27 @@ class Forecast:
         return compare_splits(self.split_class_counts, self.candidates)
 
     @property
+    def tree(self) -> str:
+        """What the input holds, and what is left out: `3 splits x 10 classes, 3,781 images`.
+
+        Splits count here if the source names them.
+        """
+        classes = sum(count > 0 for count in self.class_counts.values())
+        parts = [counted(classes, "class")] if classes else []
+        if self.splits_from is not SplitsFrom.HASH:
+            parts.insert(0, counted(sum(count > 0 for count in self.candidates.values()), "split"))
+        found = ", ".join(filter(None, (" x ".join(parts), counted(self.total, "image"))))
+        filtered = sum(self.filtered.values())
+        bad = sum(self.listed.values()) - self.total - filtered - self.deduplicated
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.filtered.items())
+        left_out = [
+            f"{counted(filtered, 'file')} ({reasons})" if filtered else "",
+            counted(bad, "bad image") if bad else "",
+            f"{counted(self.deduplicated, 'copy')}" if self.deduplicated else "",
+        ]
+        return "; left out: ".join(filter(None, (found, ", ".join(filter(None, left_out)))))
+
+    @property
     def total(self) -> int:
         """Images to convert in all splits."""
         return sum(self.candidates.values())

@@ -21,6 +21,7 @@ class Progress:
       checked_shards: shards read back.
       findings: what their check found.
       sentences: what a worker found out that people should read at once.
+      tree: what the input holds (`Forecast.tree`), empty while that is unknown.
     """
 
     images: int = 0
@@ -33,6 +34,7 @@ class Progress:
     checked_shards: int = 0
     findings: int = 0
     sentences: list[str] = field(default_factory=list)
+    tree: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, **counts: int) -> None:
@@ -59,7 +61,7 @@ class Progress:
                 if item.name == "sentences":
                     self.sentences = []
                 elif item.name != "_lock":
-                    setattr(self, item.name, 0)
+                    setattr(self, item.name, item.default)
 
 
 #: The board of this process.

@@ -37,6 +37,12 @@ class Done(NamedTuple):
     err: str
 
 
+def ended(code: int, out: str, err: str) -> Done:
+    """Returns how a command ended, without the line that says what the input holds before the work begins."""
+    lines = err.splitlines(keepends=True)
+    return Done(code, out, "".join(line for line in lines if not line.startswith("found: ")))
+
+
 def picture(seed: int, file_format: str = "PNG", size: int = 16) -> bytes:
     """Returns a small image file, another one for every seed."""
     colours = [(seed * 37 % 256, (seed * 91 + x) % 256, seed // 256 * 16 + x % 16) for x in range(size)]
@@ -64,7 +70,7 @@ def run(capfd: pytest.CaptureFixture[str], *argv: object) -> Done:
     capfd.readouterr()
     code = main([str(argument) for argument in argv])
     captured = capfd.readouterr()
-    return Done(code, captured.out, captured.err)
+    return ended(code, captured.out, captured.err)
 
 
 def run_command(*argv: object, **options: Any) -> Done:
@@ -72,7 +78,7 @@ def run_command(*argv: object, **options: Any) -> Done:
     done = subprocess.run(
         [str(COMMAND), *map(str, argv)], capture_output=True, text=True, timeout=120, **options
     )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return ended(done.returncode, done.stdout, done.stderr)
 
 
 def sentence_of(done: Done, code: int) -> str:
@@ -195,7 +201,7 @@ def wait(process: Any, log: Path) -> Done:
     process.join(60)
     assert process.exitcode is not None, "it hangs"
     out, err = (Path(f"{log}.{name}").read_text(errors="replace") for name in ("out", "err"))
-    return Done(process.exitcode, out, err)
+    return ended(process.exitcode, out, err)
 
 
 def run_forked(log: Path, *argv: object, before: Callable[[], None] | None = None) -> Done:

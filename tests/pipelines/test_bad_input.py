@@ -257,13 +257,13 @@ def test_a_key_that_stands_twice_is_found_across_splits(capfd: Capture, tmp_path
         for folder in ("first/train/ant", "second/train/ant"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
             (tmp_path / folder / f"{i}.png").write_bytes(picture(i))
-    make_tree(tmp_path / "second")
-    inputs = ("--input", tmp_path / "first", "--input", tmp_path / "second")
+    rows = [f"train/ant/{i}.png,ant\n" for i in range(8)]
+    (tmp_path / "second" / "rows.csv").write_text("".join(["image,label\n", *rows]))
+    inputs = ("--input", tmp_path / "first", "--input", tmp_path / "second" / "rows.csv")
     for shares in ("train=0.5,test=0.5", "test=1"):
-        sentence = refused(
-            capfd, tmp_path, "convert", *inputs, "--output", tmp_path / "out", "--splits", shares
-        )
-        assert "Two images have the key 'train/ant/" in sentence
+        done = run(capfd, "convert", *inputs, "--output", tmp_path / "out", "--splits", shares)
+        assert done.code == 2 and "shardwright: Two images have the key 'train/ant/" in done.err
+        assert not (tmp_path / "out").exists()
 
 
 def test_names_that_differ_in_their_unicode_form_only_collide(capfd: Capture, tmp_path: Path) -> None:

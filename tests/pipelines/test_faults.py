@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,9 +16,9 @@ from typing import Any
 import pytest
 from hostile import (
     COMMAND,
-    Done,
     at_call,
     check_books,
+    ended,
     identity,
     leftovers,
     limit_file_size,
@@ -82,7 +83,8 @@ def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[s
     assert not leftovers(output)
     check_books(output)
     kept = [name for name, mtime in mtimes.items() if (output / name).stat().st_mtime_ns == mtime]
-    reused = int(done.out.split(" shards taken over")[0].split()[-1]) if "taken over" in done.out else 0
+    taken_over = re.search(r"([0-9]+) shards? taken over", done.out)
+    reused = int(taken_over[1]) if taken_over else 0
     assert len(kept) >= reused
     return reused
 
@@ -369,7 +371,7 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
         [str(COMMAND), *map(str, argv)], capture_output=True, text=True,
         preexec_fn=partial(limit_file_size, 10_000),
     )  # fmt: skip
-    assert "Cannot write a shard to" in sentence_of(Done(done.returncode, done.stdout, done.stderr), 3)
+    assert "Cannot write a shard to" in sentence_of(ended(done.returncode, done.stdout, done.stderr), 3)
 
 
 def test_a_run_that_was_cut_off_between_a_shard_and_its_ledger(

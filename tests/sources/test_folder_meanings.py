@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from packing import by_key, list_refs, tar_of, zip_of
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.convert import main as convert_main
+from shardwright.pipelines.plan import main as plan_main
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.folder_tree import TopFolders, decide, is_shard_number, split_of_folder
 
@@ -224,3 +226,22 @@ def test_the_setting_is_stored_and_refused_where_it_means_nothing(tmp_path: Path
         convert(input=str(rows), image_root=str(source), output=str(tmp_path / "no"), folders="classes")
     with pytest.raises(UsageError, match="leave one of them out"):
         convert(input=str(source), output=str(tmp_path / "no"), folders="classes", label_regex="(?P<label>.)")
+
+
+def test_plan_and_convert_say_what_they_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the work: the tree and what is left out of it."""
+    source = write_files(
+        tmp_path / "in", [*SPLITS, "Test/dog/4.jpg", "docs/x.txt", ".hidden", "train/cat/x.heic"]
+    )
+    tree = "3 splits x 2 classes, 4 images; left out: 2 files (1 dotfile, 1 not_an_image), 1 bad image"
+    taken_for = f"{source}: class folders in train, validation and Test; no images in docs\n"
+    argv = ["--input", str(source), "--max_bad_fraction", "0.5"]
+    assert convert_main([*argv, "--output", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().err.startswith(f"{taken_for}found: {tree}\n")
+    assert not (tmp_path / "out" / "_work" / "spool").exists()
+    assert plan_main(argv[:2]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"found: {tree}\n") and said.err.startswith(taken_for)
+    shutil.make_archive(str(tmp_path / "in"), "zip", source / "train")
+    assert plan_main([f"{source}.zip", "--splits", "train=0.5,test=0.5"]) == 0
+    assert capsys.readouterr().out.startswith("found: 2 classes, 2 images; left out: 1 bad image\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import unicodedata
 import zlib
 from array import array
@@ -40,6 +41,8 @@ from shardwright.transforms.plan.assign import (
 from shardwright.transforms.plan.forecast import Placement, RefSummary, make_forecast
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.sources.label_rules import LabelRules
+
+_LOG = logging.getLogger(__name__)
 
 ShardId = tuple[str, int]
 
@@ -172,6 +175,8 @@ class _MakeForecast(beam.DoFn):
         notes = tuple(without_effect(self._given, known))
         PROGRESS.tell(*notes)
         forecast = replace(forecast, warnings=(*forecast.warnings, *notes))
+        PROGRESS.tree = forecast.tree
+        _LOG.info("The input holds %s", forecast.tree)
         PROGRESS.total_images = forecast.total
         PROGRESS.total_shards = sum(forecast.plan.shards.values())
         yield forecast

@@ -26,6 +26,7 @@ from shardwright.transforms.shards.pool import merge_streams
 from shardwright.transforms.sources.file_kinds import could_be_image
 from shardwright.transforms.sources.folder_tree import (
     AUTO,
+    CLASS_FOLDERS,
     SPLITS,
     FolderTree,
     TopFolders,
@@ -51,7 +52,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
             f"--input {printable(glimpse.path)} is no folder; name the folder that holds the images."
         )
     if storage.is_remote(glimpse.path) and not storage.has_folders(glimpse.path):
-        return "class folders"  # to see them costs a whole listing, which a worker makes
+        return CLASS_FOLDERS  # to see them costs a whole listing, which a worker makes
     return find_tree(glimpse.path, settings.folders).text
 
 

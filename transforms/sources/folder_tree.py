@@ -20,6 +20,8 @@ _SPLIT_FOLDER = re.compile(rf"({'|'.join(SPLIT_FOLDERS)})([ _-]?set)?\Z", re.IGN
 _SHARD_NUMBER = re.compile(r"[0-9]{5,}\Z")
 _NAMES_SHOWN = 3
 
+#: What an input is taken for whose folders are classes, and nothing else is to be said of them.
+CLASS_FOLDERS = "class folders"
 AUTO, CLASSES, SPLITS, IGNORE = "auto", "classes", "splits", "ignore"
 
 
@@ -100,9 +102,9 @@ class FolderTree:
         if not self.names_classes:
             text = "folders that say nothing of the images"
         elif self.splits:
-            text = f"class folders in {_listed(self.splits)}"
+            text = f"{CLASS_FOLDERS} in {_listed(self.splits)}"
         else:
-            text = "class folders"
+            text = CLASS_FOLDERS
         if self.only_splits:
             return f"{text}; what lies outside of these is left out"
         return f"{text}; no images in {_listed(self.empty)}" if self.empty else text

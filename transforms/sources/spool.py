@@ -13,6 +13,7 @@ from shardwright.schemas.dataset import WORK_DIR
 from shardwright.transforms import storage
 
 _DIRECTORY = "spool"
+_TREE = "tree.json"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class Spool:
     def path(self) -> str:
         """Where the spool files lie."""
         return storage.join(self.directory, WORK_DIR, _DIRECTORY)
+
+    @property
+    def tree_path(self) -> str:
+        """A file in which a worker says what the input holds, for the process that shows it."""
+        return storage.join(self.path, _TREE)
 
     def fill(self, identity: str, write: Callable[[IO[bytes]], None]) -> str:
         """Returns the spool file of a source, written if it is not there yet.
