@@ -58,7 +58,7 @@ OF_SOURCES: Mapping[str, tuple[str, ...]] = {
     "label_depth": ("archives", "class_folders"),
     "folders": ("archives", "class_folders"),
     "pixel_shape": ("arrays", "tfrecord"),
-    "missing_annotations": ("voc",),
+    "missing_annotations": ("voc", "labelme", "kitti", "cityscapes"),
 }
 
 

@@ -191,8 +191,8 @@ class ConvertSettings:
     )
     missing_annotations: str = _setting(
         "fail",
-        "images without an annotation file of their own, such as VOC's XML: fail them, or store them as "
-        "empty, without objects (YOLO always does)",
+        "images without an annotation file of their own, such as VOC's XML or LabelMe's JSON: fail them, "
+        "or store them as empty, without objects (YOLO always does)",
         choices=("fail", "empty"),
     )
     pixel_shape: str = _setting(

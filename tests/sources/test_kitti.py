@@ -67,6 +67,15 @@ def test_splits(tmp_path: Path) -> None:
     assert {ref.split for ref in listed(tmp_path / "two" / "train").refs.values()} == {""}
 
 
+def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
+    put_kitti(tmp_path)
+    (tmp_path / "label_2" / "house.txt").unlink()
+    found = listed(tmp_path, missing_annotations="empty")
+    assert not found.reasons()
+    (key,) = [key for key in found.refs if "house" in key]
+    assert found.said(key).objects == ()
+
+
 def test_faults_name_file_and_line(tmp_path: Path) -> None:
     photos = put_kitti(tmp_path)
     folder = tmp_path / "label_2"

@@ -160,6 +160,13 @@ def test_broken_shapes(broken: Any, why: str) -> None:
         parse_labelme({"shapes": [broken], "imageWidth": 9, "imageHeight": 9})
 
 
+def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
+    put_labelme(tmp_path, ("eagle", "apple"))
+    (tmp_path / "apple.json").unlink()
+    found = listed(tmp_path, missing_annotations="empty")
+    assert not found.reasons() and found.said("apple.jpg").objects == ()
+
+
 def test_faults_name_the_file(tmp_path: Path) -> None:
     photos = put_labelme(tmp_path, ("eagle", "apple", "house", "seagull", "rose"))
     (tmp_path / "eagle.json").write_text('{\n"shapes": [}')

@@ -129,7 +129,8 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
     if has_masks:
         for place, name in enumerate(CLASSES):
             yield ClassId(name, place)
-    yield from list_pairs(part, None if has_masks else parse_polygons)
+    missing = context.settings.missing_annotations
+    yield from list_pairs(part, None if has_masks else parse_polygons, missing)
 
 
 SOURCE = Source(

@@ -139,7 +139,7 @@ def split(item: Input, context: Context) -> Iterator[Part]:
 
 def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
     """Yields the references of a part, with what their labels say."""
-    yield from list_pairs(part, parse_kitti)
+    yield from list_pairs(part, parse_kitti, context.settings.missing_annotations)
 
 
 def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:

@@ -263,7 +263,9 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
             yield _without_file(document, item, root, states[document.path], tree)
     yield from others.values()
     for path, ref in images.items():
-        if path not in said and ref.is_candidate:
+        if path not in said and ref.is_candidate and settings.missing_annotations == "empty":
+            yield annotated(ref, Annotations(objects=()))
+        elif path not in said and ref.is_candidate:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_FILE)
         else:
             yield _referred(ref, said[path]) if path in said else ref

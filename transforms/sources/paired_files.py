@@ -30,7 +30,8 @@ from shardwright.transforms.sources.source import Input, Part
 
 #: Files that a worker reads at a time.
 _PART_FILES = 2000
-NO_FILE = "there is no annotation file for it"
+NO_FILE = "there is no annotation file for it (--missing_annotations empty stores it without objects)"
+_NO_MASK_FILE = "there is no annotation file for it"
 
 
 class Pairing(NamedTuple):
@@ -105,8 +106,8 @@ def _list_images(
             yield ref.filtered(FilterReason.NOT_LISTED)
         elif not ref.is_candidate:
             yield ref
-        elif name not in files:
-            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_FILE)
+        elif has_masks and name not in files:
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, _NO_MASK_FILE)
         elif has_masks:
             yield ref._replace(annotations=MaskFile(name, files[name]).annotations)
         else:
@@ -121,12 +122,15 @@ def _is_one(path: str, suffix: str) -> bool:
     return path.endswith(suffix) and not any(part.startswith(".") for part in path.split("/"))
 
 
-def list_pairs(part: Part, parse: Callable[[bytes], Annotations] | None) -> Iterator[ImageRef]:
+def list_pairs(
+    part: Part, parse: Callable[[bytes], Annotations] | None, missing_annotations: str
+) -> Iterator[ImageRef]:
     """Yields the references of a part, with what their annotation files say.
 
     Args:
       part: made by `split_pairs`.
       parse: returns what a file says, or raises AnnotationFault; None for masks, which nobody reads yet.
+      missing_annotations: the setting: `empty` stores images without a file as images without objects.
     """
     values, packed = json.loads(part.detail)
     pairing = Pairing(*values)
@@ -141,6 +145,8 @@ def list_pairs(part: Part, parse: Callable[[bytes], Annotations] | None) -> Iter
         name = pairing.annotation_of(below(ref.uri, pairing.images) or ref.uri)
         try:
             data = read_annotation_file(join(pairing.annotations, name))
+            if data is None and missing_annotations == "empty":
+                return annotated(ref, Annotations(objects=()))
             if data is None:
                 raise AnnotationFault(NO_FILE)
             return annotated(ref, parse(data))
