@@ -284,8 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbose = namespace.verbose
         if len(namespace.datasets) != 2:
             raise UsageError(
-                f"diff compares two datasets, not {len(namespace.datasets)}; write shardwright diff OLD NEW "
-                "and Beam's options behind them."
+                f"diff compares two datasets, not {len(namespace.datasets)}; write shardwright diff OLD NEW."
             )
         with quiet_engine(verbose):
             old, new = namespace.datasets

@@ -52,4 +52,7 @@ def print_table(
         )
     for row in rows:
         table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else str(c)) for c in row))
-    out.print(table)
+    with out.capture() as captured:
+        out.print(table)
+    # Spaces that fill a column at the end of a line are nothing but bytes, and long values make many.
+    out.file.writelines(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])

@@ -215,6 +215,7 @@ def test_piped_output_is_never_wrapped() -> None:
     assert lines[0] == f"  {words}"
     assert sum(words in line for line in lines) == 2
     assert all(len(line) < len(words) + 40 for line in lines)  # and nothing is padded to some width
+    assert all(line == line.rstrip() for line in lines)
 
 
 def test_a_state_that_stays_the_same_is_told_once(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
