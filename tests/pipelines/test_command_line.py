@@ -231,7 +231,7 @@ def test_a_state_that_stays_the_same_is_told_once(capsys: Capture, monkeypatch: 
         return text or "starting"
 
     monkeypatch.setattr(progress, "progress_text", state)
-    progress._in_lines(stop, "")
+    progress._in_lines(stop, "", progress._Found("", 0.0))
     said = capsys.readouterr().err.splitlines()
     assert said == [f"shardwright: {text}" for text in ("starting", "listing", "starting")]
 
