@@ -28,7 +28,7 @@ from shardwright.transforms.rebuild.compare import Decision
 from shardwright.transforms.rebuild.gate import gate_version
 from shardwright.transforms.rebuild.lease import renew
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.shards.earlier import overlapping
+from shardwright.transforms.shards.earlier import near
 from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.statistics.combine import AddUpStatistics
 
@@ -119,7 +119,7 @@ def _earlier_checks(task: RebuildTask, begun: Begun, place: ShardPlace) -> Itera
     """Yields where it stands what was found in the latest version's shards with records of a new one."""
     build = begun.build(task.output)
     if build is not None and place.split in build.shards:
-        for number in overlapping(place, build.shards[place.split]):
+        for number in near(place, build.shards[place.split]):
             shard = shard_file(place.split, number, build.shards[place.split], build.suffix)
             yield storage.join(build.directory, check_file(shard))
 

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import IO, NamedTuple
 
@@ -16,12 +16,14 @@ from shardwright.schemas.ledger import Entry, ShardResult, dump_index, ledger_he
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
-from shardwright.transforms.plan.assign import HASH_RANGE, shard_of
+from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.transforms.records.framing import data_of_frame, uncompressed
 from shardwright.transforms.shards.finish import ShardPlace
 
 #: Of an old shard that are read at once, since records are asked for in the order in which they stand.
 _BLOCK_BYTES = 1 << 18
+#: Shards on each side of its own in which an image is looked for that may have filled an empty shard.
+_NEIGHBORS = 4
 
 
 class EarlierBuild(NamedTuple):
@@ -214,7 +216,7 @@ class EarlierRecords:
         for shard in self._opened:
             shard.close()
 
-    def find(self, refs: Iterable[tuple[ImageRef, str]]) -> dict[str, Known]:
+    def find(self, refs: Sequence[tuple[ImageRef, str]]) -> dict[str, Known]:
         """Returns by key what is known of images.
 
         Args:
@@ -226,10 +228,14 @@ class EarlierRecords:
         for split in sorted(self._build.shards, key=lambda name: (name != own, name)):
             if not wanted:
                 break
-            for shard in overlapping(self._place, self._build.shards[split]):
+            shards = self._build.shards[split]
+            few = len(refs) < NEVER_EMPTY
+            for shard in near(self._place, shards) if few else overlapping(self._place, shards):
                 for key, known in self._known(split, shard, wanted):
                     found[key] = known
-            wanted = {key: value for key, value in wanted.items() if key not in found}
+                wanted = {key: value for key, value in wanted.items() if key not in found}
+                if not wanted:
+                    break
         return found
 
     def _known(
@@ -258,6 +264,17 @@ def overlapping(place: ShardPlace, shards: int) -> range:
     _, number, count = place
     first, last = -(-number * HASH_RANGE // count), -(-(number + 1) * HASH_RANGE // count) - 1
     return range(shard_of(first, shards), shard_of(last, shards) + 1)
+
+
+def near(place: ShardPlace, shards: int) -> list[int]:
+    """Returns the shards of `overlapping` and their neighbors, the nearest first.
+
+    Where a shard has few images, one of a neighbor may have filled it when it was empty, in either build
+    (`fill_empty_shards`). What moved farther is converted again.
+    """
+    inside = overlapping(place, shards)
+    around = range(max(inside.start - _NEIGHBORS, 0), min(inside.stop + _NEIGHBORS, shards))
+    return sorted(around, key=lambda shard: max(inside.start - shard, shard - inside.stop + 1, 0))
 
 
 def can_stay(entry: Entry) -> bool:

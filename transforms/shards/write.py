@@ -291,7 +291,7 @@ def _known(place: ShardPlace, plan: ShardPlan, earlier: Earlier) -> Iterator[Map
         return
     trusting = earlier.trusting and place[:2] not in earlier.altered
     with EarlierRecords(earlier.finished, place, plan.recipe_digest, trusting) as records:
-        yield records.find(zip(plan.refs, plan.ref_digests, strict=True))
+        yield records.find(list(zip(plan.refs, plan.ref_digests, strict=True)))
 
 
 def _check_codec(recorded: Mapping[str, str]) -> None:

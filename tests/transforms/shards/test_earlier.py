@@ -17,6 +17,7 @@ from shardwright.transforms.shards.earlier import (
     EarlierRecords,
     can_stay,
     is_marked,
+    near,
     take_over,
 )
 from shardwright.transforms.shards.finish import ShardPlace
@@ -155,3 +156,9 @@ def test_what_follows_from_the_bytes_can_stay() -> None:
     assert can_stay(bad) and can_stay(bad._replace(reason="BAD_ANNOTATION", stage="build"))
     assert not can_stay(bad._replace(reason="UNREADABLE", stage="read"))
     assert not can_stay(bad._replace(reason="BAD_ANNOTATION", stage="read"))  # a mask that may be there now
+
+
+def test_neighbors_that_filled_an_empty_shard_are_looked_at_last() -> None:
+    assert near(ShardPlace("train", 3, 8), 8) == [3, 2, 4, 1, 5, 0, 6, 7]
+    assert near(ShardPlace("train", 0, 1), 3) == [0, 1, 2]
+    assert near(ShardPlace("train", 50, 100), 200)[:2] == [100, 101]
