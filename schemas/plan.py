@@ -134,7 +134,8 @@ class Forecast:
       sampled: images of the sample.
       sample_faults: quarantine reason -> count in the sample.
       limit_cut: (hash, key) of the last image taken under a limit, or None.
-      moved: per split, hash -> shard of the images that fill a shard that would be empty.
+      moved: per split, hash -> shard of the images that fill a shard that would be empty. Only `AssignShards`
+        knows them.
       class_names_given: whether labels outside the plan are faults.
       warnings: sentences for the user.
       split_class_counts: candidates per split and class name.

@@ -65,7 +65,11 @@ def test_a_class_of_heic_alone(capfd: pytest.CaptureFixture[str], tmp_path: Path
     assert "convert (to JPEG or PNG)" in done.err and "--max_bad_fraction 0.5" in done.err
     lines = [json.loads(line) for line in (tmp_path / "out/quarantine.jsonl").read_text().splitlines()]
     assert [line["key"] for line in lines] == [f"ant/{i}.heic" for i in range(4)]
-    assert all(line["message"] == lines[0]["message"] and "it is heif" in line["message"] for line in lines)
+    assert all(
+        line["message"] == lines[0]["message"]
+        and "it is HEIC (HEIF), a format that is not read" in line["message"]
+        for line in lines
+    )
     done = run(capfd, *argv, "--max_bad_fraction=0.5", "--resume")
     assert done.code == 0, done
     made = document(tmp_path / "out")
@@ -112,7 +116,7 @@ def test_webdataset(tmp_path: Path) -> None:
 def test_a_webdataset_of_heic_alone_is_recognised(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_of({"1.cls": b"0", "1.heic": HEIC}))
     done = run(capfd, "convert", "--input", tmp_path / "a.tar", "--output", tmp_path / "out")
-    assert done.code == 1 and "1 of 1 images are bad (1 UNSUPPORTED_FORMAT)" in done.err, done
+    assert done.code == 1 and "(1 UNSUPPORTED_FORMAT)" in done.err, done
 
 
 def test_manifests(tmp_path: Path) -> None:

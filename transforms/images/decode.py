@@ -135,7 +135,7 @@ def check_kind(head: bytes, name: str) -> str:
         raise ImageFault(
             QuarantineReason.UNSUPPORTED_FORMAT,
             Stage.DECODE,
-            f"it is {kind}, {advice}convert it to JPEG or PNG",
+            f"it is {_shown(kind)}, {advice}convert it to JPEG or PNG",
         )
     if not is_image_name(name):
         raise NotACandidate(FilterReason.NOT_AN_IMAGE)
@@ -143,9 +143,14 @@ def check_kind(head: bytes, name: str) -> str:
         raise ImageFault(
             QuarantineReason.UNSUPPORTED_FORMAT,
             Stage.DECODE,
-            f"its name says {named}, a format that is not read; convert it to JPEG or PNG",
+            f"its name says {_shown(named)}, a format that is not read; convert it to JPEG or PNG",
         )
     raise no_image(head)
+
+
+def _shown(kind: str) -> str:
+    """Returns a kind of image as people call it."""
+    return "HEIC (HEIF)" if kind == "heif" else kind.replace("_", " ")
 
 
 def no_image(data: bytes) -> ImageFault:

@@ -242,7 +242,7 @@ class ForecastDataset(beam.PTransform):
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        forecast = (
+        return (
             batches
             | "SummariseRefs"
             >> beam.CombineGlobally(_Summarise(self._settings)).with_output_types(RefSummary)  # RefSummary
@@ -261,7 +261,6 @@ class ForecastDataset(beam.PTransform):
                 self._found,
             ).with_output_types(Forecast)  # Forecast
         )
-        return forecast | "FillEmptyShards" >> FillEmptyShards(self._settings, batches)  # Forecast
 
 
 class _SortInHand(beam.DoFn):
@@ -335,33 +334,6 @@ def _fill(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Forecast:
     return replace(forecast, moved={split: moves for split, moves in moved.items() if moves})
 
 
-class FillEmptyShards(beam.PTransform):
-    """Decides which images fill the shards that would be empty. `[Forecast] -> [Forecast]`.
-
-    A shard is a range of hashes, so it may be empty where a split has few images for its shards. That can be
-    told only when the number of shards is known, so the references are gone through a second time, and only
-    where a split has so few.
-
-    Args:
-      settings: checked settings.
-      batches: the references, packed.
-    """
-
-    def __init__(self, settings: ConvertSettings, batches: beam.PCollection) -> None:
-        super().__init__()
-        self._settings = settings
-        self._batches = batches
-
-    def expand(self, forecast: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        hashes = self._batches | "HashesOfSparseSplits" >> beam.ParDo(
-            _HashesOfSparseSplits(self._settings), beam.pvalue.AsSingleton(forecast)
-        ).with_output_types(tuple[str, bytes])  # (split, hashes)
-        return forecast | "Fill" >> beam.Map(_fill, beam.pvalue.AsIter(hashes)).with_output_types(
-            Forecast
-        )  # Forecast
-
-
 class _AssignShard(_SortInHand):
     """Sorts references by shard."""
 
@@ -393,7 +365,15 @@ def _all_shards(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
 
 
 class AssignShards(beam.PTransform):
-    """Groups references by shard. `PCollection[EncodedRefs] -> [(ShardId, Iterable[EncodedRefs])]`."""
+    """Groups references by shard. `PCollection[EncodedRefs] -> [(ShardId, Iterable[EncodedRefs])]`.
+
+    A shard is a range of hashes, so it may be empty where a split has few images for its shards. Which images
+    fill it follows from all of their hashes, so these are gathered first, for splits that have so few.
+
+    Args:
+      settings: checked settings.
+      forecast: the one Forecast, with the number of images and of shards in each split.
+    """
 
     def __init__(self, settings: ConvertSettings, forecast: beam.PCollection) -> None:
         super().__init__()
@@ -403,8 +383,14 @@ class AssignShards(beam.PTransform):
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
         types = tuple[ShardId, EncodedRefs]
+        hashes = batches | "HashesOfSparseSplits" >> beam.ParDo(
+            _HashesOfSparseSplits(self._settings), beam.pvalue.AsSingleton(self._forecast)
+        ).with_output_types(tuple[str, bytes])  # (split, hashes)
+        filled = self._forecast | "FillEmptyShards" >> beam.Map(
+            _fill, beam.pvalue.AsIter(hashes)
+        ).with_output_types(Forecast)  # Forecast
         planned = batches | "AssignShard" >> beam.ParDo(
-            _AssignShard(self._settings), beam.pvalue.AsSingleton(self._forecast)
+            _AssignShard(self._settings), beam.pvalue.AsSingleton(filled)
         ).with_output_types(types)  # ((split, shard), EncodedRefs)
         every = self._forecast | "NameEveryShard" >> beam.FlatMap(_all_shards).with_output_types(
             types

@@ -21,7 +21,6 @@ from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.plan.transforms import (
     AssignShards,
     BatchRefs,
-    FillEmptyShards,
     ShardId,
     check_keys,
 )
@@ -131,10 +130,9 @@ class CompareWithSource(beam.PTransform):
             # Of an image of a class that the dataset does not have nothing is a copy.
             fatal = plan.labels if settings.record_layout.needs is Needs.LABEL else ()
             batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
-        carried = begin | "CarriedPlan" >> beam.Create(
+        forecast = begin | "CarriedPlan" >> beam.Create(
             [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
         )  # Forecast
-        forecast = carried | "FillEmptyShards" >> FillEmptyShards(settings, batches)  # Forecast
         compared = (
             batches
             | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
