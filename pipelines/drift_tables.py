@@ -13,7 +13,7 @@ from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.thresholds import Refusal
-from shardwright.schemas.units import counted, format_size
+from shardwright.schemas.units import counted, format_size, is_or_are
 
 _NAMES_SHOWN = 3
 _ROWS_SHOWN = 10
@@ -185,7 +185,8 @@ def _print_refusals(out: Any, refusals: Iterable[Refusal]) -> None:
         word = "refused" if refusal.severity is Severity.ERROR else "warning"
         out.print(f"  {word}: {one_line(refusal.message)}", soft_wrap=True)
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
-    out.print(f"  {errors} limits are exceeded" if errors else "  no limit is exceeded")
+    exceeded = counted(errors, "limit") if errors else "no limit"
+    out.print(f"  {exceeded} {is_or_are(errors or 1)} exceeded")
 
 
 def _print_more(out: Any, count: int, one: str, several: str, least: str = "") -> None:

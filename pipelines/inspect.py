@@ -331,8 +331,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if rest:
             cli_options.use_storage_options(rest, cli_options.names_of(namespace))
         place = cli_options.dataset_of(namespace)
-        if namespace.thumbnails is not None and not namespace.contact_sheet:
-            print("shardwright: note: --thumbnails has no effect without --contact_sheet.", file=sys.stderr)
         with quiet_engine(verbose):
             found = inspect(
                 place,
@@ -341,6 +339,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 contact_sheet=namespace.contact_sheet,
                 thumbnails=_number("thumbnails", namespace.thumbnails or _THUMBNAILS, 1, _MAX_THUMBNAILS),
             )
+        if namespace.thumbnails is not None and not namespace.contact_sheet:
+            print("shardwright: note: --thumbnails has no effect without --contact_sheet.", file=sys.stderr)
         if namespace.json:
             print(pretty_json(found), end="")
         else:
