@@ -367,7 +367,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_report(report)
         target = resolve_target(place)
         print_files(result_files(target, report.mode, namespace.report, namespace.html, namespace.junit))
-        return int(ExitCode.DONE if report.sound else ExitCode.REFUSED)
+        return int(ExitCode.DONE if report.passed else ExitCode.REFUSED)
 
     return exit_code_of(command, lambda: verbose)
 

@@ -162,6 +162,34 @@ QUALITY = frozenset(
         FindingCode.TINY_CLASS,
     }
 )
+#: Findings about images: only sought where images are decoded.
+DECODED = frozenset(
+    {
+        FindingCode.UNDECODABLE,
+        FindingCode.SIZE_MISMATCH,
+        FindingCode.FORMAT_MISMATCH,
+        FindingCode.MASK_MISMATCH,
+    }
+)
+#: Findings after which the bytes that were read are not those that `dataset.json` lists.
+DAMAGES = frozenset(
+    {
+        FindingCode.SHARD_MISSING,
+        FindingCode.SHARD_TRUNCATED,
+        FindingCode.SHARD_CHECKSUM,
+        FindingCode.LENGTH_CRC,
+        FindingCode.DATA_CRC,
+    }
+)
+#: Findings for which the names of the files are enough.
+OF_DIRECTORY = frozenset(
+    {
+        FindingCode.SHARD_MISSING,
+        FindingCode.SHARD_UNEXPECTED,
+        FindingCode.EMPTY_SPLIT,
+        FindingCode.EXPECTATION,
+    }
+)
 #: Findings for which nobody has to look into records: into frames, ledgers and what stands beside the shards.
 OF_FILES = frozenset(
     {

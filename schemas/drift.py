@@ -285,8 +285,9 @@ def _rate(described: Described, code: str) -> float | None:
     report = described.validation
     if report is None:
         return None
-    count, mode = int(report["counts"].get(code, 0)), report["mode"]
-    sought = mode == "quality" or (mode == "full" and code not in QUALITY)
+    count = int(report["counts"].get(code, 0))
+    depths = {report["mode"], *(check["depth"] for check in report.get("checks", ()))}
+    sought = "quality" in depths or ("full" in depths and code not in QUALITY)
     if not count and (not sought or code in _ASKED_FOR):
         return None
     return count / max(1, described.dataset.all_records)

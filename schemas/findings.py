@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import NOTES, WARNINGS, FindingCode, Severity
 from shardwright.schemas.image_ref import printable
 
@@ -42,6 +43,8 @@ class Finding:
       offset: byte offset in the (uncompressed) shard.
       key: the image's key.
       other: the other record, where it is about a pair.
+      depth: of the earlier check that found it; empty for the check whose report it is in.
+      time: of that check.
     """
 
     code: FindingCode
@@ -51,13 +54,15 @@ class Finding:
     offset: int | None = None
     key: str | None = None
     other: Where | None = None
+    depth: str = ""
+    time: str = ""
 
     def order(self) -> tuple[str, int, str, str]:
         """Sorts findings by place."""
         return self.shard or "", -1 if self.offset is None else self.offset, self.code, self.message
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the finding as `findings.json` stores it, without its severity."""
+        """Returns the finding as `findings.json` stores it, without its severity and its check."""
         value: dict[str, Any] = {
             "code": self.code.value,
             "message": self.message,
@@ -100,8 +105,42 @@ class Gates:
 
 
 @dataclass(frozen=True)
+class CheckRun:
+    """One check of a dataset.
+
+    Attributes:
+      depth: how deep it looked (`CheckDepth`).
+      time: when it ended, in UTC; empty if nobody wrote it down.
+      against: the source that the dataset was compared with, as the user wrote it.
+      counts: finding code -> number of findings of this check that still count.
+    """
+
+    depth: str
+    time: str
+    against: tuple[str, ...]
+    counts: Mapping[str, int]
+
+    @property
+    def check_depth(self) -> CheckDepth:
+        """How deep it looked."""
+        return CheckDepth.of(self.depth)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the check as `findings.json` stores it."""
+        return {**asdict(self), "against": list(self.against)}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> CheckRun:
+        """Reads a stored check."""
+        counts = {str(code): int(count) for code, count in value["counts"].items()}
+        run = CheckRun(str(value["depth"]), str(value["time"]), tuple(value["against"]), counts)
+        CheckDepth.of(run.depth)
+        return run
+
+
+@dataclass(frozen=True)
 class ValidationReport:
-    """The outcome of a validation.
+    """The outcome of a validation, with what earlier and deeper checks of the same build found.
 
     Attributes:
       dataset: what was validated.
@@ -110,10 +149,14 @@ class ValidationReport:
       shards: shards read.
       records: sound records read.
       bytes: bytes of the shards.
-      counts: finding code -> number.
+      counts: finding code -> number of all findings that are known.
       findings: at most `MAX_STORED_PER_CODE` of each code, by place.
       gates: what a gate made of the codes.
       against: the source that it was compared with, as the user wrote it.
+      depth: how deep this check looked (`CheckDepth`); by default what `mode` says.
+      time: when it ended, in UTC; empty if nobody wrote it down.
+      found: finding code -> number of findings of this check alone; None if no earlier check adds to them.
+      earlier: earlier checks whose findings still count, the newest first.
     """
 
     dataset: str
@@ -126,11 +169,36 @@ class ValidationReport:
     findings: tuple[Finding, ...]
     gates: Gates = field(default_factory=Gates)
     against: tuple[str, ...] = ()
+    depth: str = ""
+    time: str = ""
+    found: Mapping[str, int] | None = None
+    earlier: tuple[CheckRun, ...] = ()
 
-    def number_of(self, severity: Severity) -> int:
-        """Number of findings of a severity."""
+    def __post_init__(self) -> None:
+        """Fills in the depth."""
+        object.__setattr__(self, "depth", self.depth or self.mode)
+
+    @property
+    def run(self) -> CheckRun:
+        """This check alone."""
+        counts = self.counts if self.found is None else self.found
+        return CheckRun(self.depth, self.time, self.against, counts)
+
+    def findings_of(self, run: CheckRun) -> list[Finding]:
+        """Returns the findings of this check or of an earlier one."""
+        made_by = ("", "") if run == self.run else (run.depth, run.time)
+        return [finding for finding in self.findings if (finding.depth, finding.time) == made_by]
+
+    def number_of(self, severity: Severity, counts: Mapping[str, int] | None = None) -> int:
+        """Number of findings of a severity.
+
+        Args:
+          severity: which one.
+          counts: finding code -> number; by default those of all checks.
+        """
+        counts = self.counts if counts is None else counts
         return sum(
-            count for code, count in self.counts.items() if self.gates.severity(FindingCode(code)) is severity
+            count for code, count in counts.items() if self.gates.severity(FindingCode(code)) is severity
         )
 
     @property
@@ -150,8 +218,13 @@ class ValidationReport:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing speaks against the dataset."""
+        """Whether nothing that is known speaks against the dataset."""
         return not self.errors
+
+    @property
+    def passed(self) -> bool:
+        """Whether this check found no error; that decides the exit code."""
+        return not self.number_of(Severity.ERROR, self.run.counts)
 
     def lines(self, severity: Severity) -> list[str]:
         """Returns a line for each code of a severity: how many findings there are, and the first of them."""
@@ -163,10 +236,13 @@ class ValidationReport:
 
     def line(self, code: FindingCode) -> str:
         """Returns how many findings of a code there are, and what the first of them says."""
-        first = next(finding for finding in self.findings if finding.code is code)
-        where = f" in {first.shard}" if first.shard else ""
-        key = f" ({first.key})" if first.key else ""
-        return printable(f"{self.counts[code.value]:,} {code}, the first{where}{key}: {first.message}")
+        said = f"{self.counts[code.value]:,} {code}"
+        first = next((finding for finding in self.findings if finding.code is code), None)
+        if first is not None:
+            where = f" in {first.shard}" if first.shard else ""
+            key = f" ({first.key})" if first.key else ""
+            said += f", the first{where}{key}: {first.message}"
+        return printable(said)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as `findings.json` stores it."""
@@ -174,8 +250,11 @@ class ValidationReport:
             "format_version": FORMAT_VERSION,
             "dataset": self.dataset,
             "mode": self.mode,
+            "depth": self.depth,
+            "time": self.time,
             "against": list(self.against),
             "sound": self.sound,
+            "passed": self.passed,
             "fingerprint": self.fingerprint,
             "shards": self.shards,
             "records": self.records,
@@ -186,8 +265,14 @@ class ValidationReport:
             "fail_on": list(self.gates.fail_on),
             "warn_on": list(self.gates.warn_on),
             "counts": self.counts,
+            "checks": [run.as_json() for run in (self.run, *self.earlier)],
             "findings": [
-                {"severity": self.gates.severity(finding.code).value, **finding.as_json()}
+                {
+                    "severity": self.gates.severity(finding.code).value,
+                    **finding.as_json(),
+                    "depth": finding.depth or self.depth,
+                    "time": finding.time if finding.depth else self.time,
+                }
                 for finding in self.findings
             ],
         }
@@ -196,12 +281,25 @@ class ValidationReport:
     def from_json(value: Mapping[str, Any]) -> ValidationReport:
         """Reads a stored report."""
         names = ("dataset", "mode", "fingerprint", "shards", "records", "bytes", "counts")
+        depth, time = str(value.get("depth", "")) or value["mode"], str(value.get("time", ""))
+        checks = [CheckRun.from_json(item) for item in value.get("checks", ())]
         return ValidationReport(
             **{name: value[name] for name in names},
-            findings=tuple(map(Finding.from_json, value["findings"])),
+            findings=tuple(_finding_of(item, depth, time) for item in value["findings"]),
             gates=Gates(tuple(value.get("fail_on", ())), tuple(value.get("warn_on", ()))),
             against=tuple(value.get("against", ())),
+            depth=depth,
+            time=time,
+            found=checks[0].counts if len(checks) > 1 else None,
+            earlier=tuple(checks[1:]),
         )
+
+
+def _finding_of(value: Mapping[str, Any], depth: str, time: str) -> Finding:
+    """Reads a stored finding of a report, whose own check is of a depth and a time."""
+    finding = Finding.from_json(value)
+    made_by = str(value.get("depth", depth)), str(value.get("time", time))
+    return finding if made_by == (depth, time) else replace(finding, depth=made_by[0], time=made_by[1])
 
 
 @dataclass

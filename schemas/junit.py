@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 from xml.etree import ElementTree
 
-from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Severity
+from shardwright.schemas.check_depths import sought
+from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.units import counted
 
@@ -44,9 +45,7 @@ def _was_sought(report: ValidationReport, code: FindingCode) -> bool:
         return False  # each has its own case
     if code.value in report.counts:
         return True
-    return (code not in QUALITY or report.mode == "quality") and (
-        code not in OF_SOURCE or bool(report.against)
-    )
+    return code in sought(report.run.check_depth, bool(report.against))
 
 
 def _case_of_code(report: ValidationReport, code: FindingCode) -> ElementTree.Element:

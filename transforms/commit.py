@@ -13,8 +13,10 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.schemas import dataset
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
 from shardwright.schemas.dataset import Dataset, pretty_json
+from shardwright.schemas.earlier_checks import with_earlier_checks
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
@@ -27,7 +29,7 @@ from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory, unexpected_indexes, unexpected_shards
-from shardwright.transforms.checks.results import make_report, measured_in, statistics_files
+from shardwright.transforms.checks.results import make_report, measured_in, statistics_files, stored_findings
 from shardwright.transforms.checks.shard import ShardCheck
 from shardwright.transforms.checks.summary import SummariseFindings
 from shardwright.transforms.dataset_files import (
@@ -199,12 +201,18 @@ def commit(
             printable(job.output),
             job.settings.verify,
             result.fingerprint,
+            depth=CheckDepth.of_verification(job.settings.verify),
         )
+        earlier = stored_findings(job.output, result.fingerprint)
         if statistics is not None:
             measured = measured_in(statistics, result.fingerprint)
             for name, content in statistics_files(statistics, measured).items():
                 storage.write_bytes(storage.join(job.directory, name), content)
-        write_text(job.directory, dataset.FINDINGS_JSON, pretty_json(report.as_json()))
+        write_text(
+            job.directory,
+            dataset.FINDINGS_JSON,
+            pretty_json(with_earlier_checks(report, [earlier]).as_json()),
+        )
         if job.settings.resume:
             remove_old_findings(job.directory)
         outcome["findings"] = report.counts

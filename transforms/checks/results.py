@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,
@@ -16,6 +19,7 @@ from shardwright.schemas.dataset import (
     pretty_json,
 )
 from shardwright.schemas.drift import Described, Previous, drift_between
+from shardwright.schemas.earlier_checks import with_earlier_checks
 from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
 from shardwright.schemas.junit import junit_xml
@@ -23,7 +27,7 @@ from shardwright.schemas.statistics import Statistics, statistics_text
 from shardwright.transforms import storage
 from shardwright.transforms.checks.expect import unmet_findings
 from shardwright.transforms.checks.shard import ShardCheck
-from shardwright.transforms.dataset_files import read_dataset, remove_old_findings
+from shardwright.transforms.dataset_files import read_dataset, read_measured, remove_old_findings, utc
 from shardwright.transforms.images.looks import SCORES
 from shardwright.transforms.report.gather import as_time, gather, gather_files
 from shardwright.transforms.report.render import render
@@ -61,8 +65,9 @@ def make_report(
     fingerprint: str | None,
     gates: Gates | None = None,
     against: tuple[str, ...] = (),
+    depth: CheckDepth | None = None,
 ) -> ValidationReport:
-    """Sums up what the shards and their comparison showed."""
+    """Sums up what the shards and their comparison showed; the report gets the present time."""
     checks = list(checks)
     return ValidationReport(
         dataset=dataset,
@@ -75,7 +80,21 @@ def make_report(
         findings=findings.by_place(),
         gates=gates or Gates(),
         against=against,
+        depth="" if depth is None else depth.word,
+        time=utc(time.time()),
     )
+
+
+def stored_findings(directory: str, fingerprint: str) -> Mapping[str, Any] | None:
+    """Reads what earlier checks of a dataset found; None if there is nothing about this build of it.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    try:
+        return read_measured(directory, FINDINGS_JSON, fingerprint)
+    except ValueError:  # damaged, so that the new one replaces it
+        return None
 
 
 def measured_in(statistics: Statistics, fingerprint: str | None) -> dict[str, Any]:
@@ -108,6 +127,7 @@ class Results:
       paths: of foreign files.
       against: the source that it was compared with.
       previous: the dataset before it; None without one.
+      depth: how deep was looked; None for what `mode` says.
     """
 
     name: str
@@ -120,6 +140,7 @@ class Results:
     paths: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     previous: Previous | None = None
+    depth: CheckDepth | None = None
 
 
 def write_results(
@@ -140,9 +161,17 @@ def write_results(
     findings = FindingSummary().merge(results.findings)
     findings.add(unmet_findings(expectations, dataset, results.checks, findings, statistics))
     fingerprint = dataset.fingerprint if dataset else None
-    report = make_report(
-        results.checks, findings, results.name, results.mode, fingerprint, gates, results.against
+    found = make_report(
+        results.checks,
+        findings,
+        results.name,
+        results.mode,
+        fingerprint,
+        gates,
+        results.against,
+        results.depth,
     )
+    report = with_earlier_checks(found, _stored_reports(files.report, results.directory, fingerprint))
     measured = None if statistics is None else measured_in(statistics, fingerprint)
     if statistics is not None and measured is not None:
         contents = statistics_files(statistics, measured)
@@ -150,7 +179,7 @@ def write_results(
             if path:
                 write_result(path, contents[name], "--report")
     if files.junit:
-        write_result(files.junit, junit_xml(report, expectations.names), "--junit")
+        write_result(files.junit, junit_xml(found, expectations.names), "--junit")
     text = pretty_json(report.as_json()).encode()
     write_result(files.report, text, "--report")
     if results.directory and files.report == storage.join(results.directory, FINDINGS_JSON):
@@ -160,6 +189,17 @@ def write_results(
     if files.answer:
         write_result(files.answer, text, "--report")
     return report
+
+
+def _stored_reports(path: str, directory: str, fingerprint: str | None) -> Iterator[Mapping[str, Any] | None]:
+    """Yields what is stored of earlier checks: in the dataset, and where the new report goes."""
+    if not directory or fingerprint is None:
+        return
+    yield stored_findings(directory, fingerprint)
+    if path and path != storage.join(directory, FINDINGS_JSON):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            document = json.loads(storage.read_bytes(path))
+            yield document if isinstance(document, Mapping) else None
 
 
 def read_unchanged(directory: str, fingerprint: str) -> Dataset:

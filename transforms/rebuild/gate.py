@@ -8,6 +8,7 @@ from typing import Any
 
 from shardwright.schemas import dataset as files
 from shardwright.schemas.changes import Changes, Kind
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.dataset import Dataset, pretty_json
 from shardwright.schemas.drift import Described, Drift, drift_between
@@ -81,6 +82,7 @@ def gate_version(
                 found.merge(findings),
                 statistics,
                 directory,
+                depth=CheckDepth.of_verification(task.settings.verify),
             ),
             task.gates.findings,
             task.gates.expectations,

@@ -1,0 +1,81 @@
+"""How deep a check looks, which findings it looks for, and of which of them it finds all."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from shardwright.schemas.codes import (
+    DECODED,
+    OF_DIRECTORY,
+    OF_EQUAL_PICTURES,
+    OF_FILES,
+    OF_SOURCE,
+    QUALITY,
+    FindingCode,
+)
+
+_ALL = frozenset(FindingCode)
+#: Found in records without decoding an image.
+_OF_EXAMPLES = _ALL - DECODED - QUALITY - OF_SOURCE
+
+
+class CheckDepth(IntEnum):
+    """How deep a check looks; each depth includes those before."""
+
+    NONE = 0  # only the names of the files, and the ledgers
+    FRAMES = 1  # framing, checksums, counts: `convert --verify fast`
+    FAST = 2  # every Example: `validate --fast`
+    FULL = 3  # every image decoded
+    QUALITY = 4  # what every image is like
+
+    @property
+    def word(self) -> str:
+        """The depth as files store it."""
+        return self.name.lower()
+
+    @staticmethod
+    def of(word: str) -> CheckDepth:
+        """Returns the depth of a stored word.
+
+        Raises:
+          ValueError: if there is no such depth.
+        """
+        try:
+            return CheckDepth[word.upper()]
+        except KeyError:
+            raise ValueError(f"there is no depth {word!r}") from None
+
+    @staticmethod
+    def of_verification(verify: str) -> CheckDepth:
+        """Returns the depth of `--verify`, whose `fast` looks into no record."""
+        return CheckDepth.FRAMES if verify == "fast" else CheckDepth.of(verify)
+
+
+_SOUGHT = {
+    CheckDepth.NONE: OF_DIRECTORY | OF_EQUAL_PICTURES,
+    CheckDepth.FRAMES: OF_FILES,
+    CheckDepth.FAST: _OF_EXAMPLES,
+    CheckDepth.FULL: _OF_EXAMPLES | DECODED,
+    CheckDepth.QUALITY: _ALL - OF_SOURCE,
+}
+
+
+def sought(depth: CheckDepth, with_source: bool = False) -> frozenset[FindingCode]:
+    """Returns the codes that a check looks for.
+
+    Args:
+      depth: of the check.
+      with_source: whether the dataset is compared with its source.
+    """
+    return _SOUGHT[depth] | OF_SOURCE if with_source else _SOUGHT[depth]
+
+
+def found_completely(depth: CheckDepth, with_source: bool = False) -> frozenset[FindingCode]:
+    """Returns the codes of which no deeper check finds more.
+
+    Args:
+      depth: of the check.
+      with_source: whether the dataset is compared with its source.
+    """
+    found = sought(depth, with_source and depth >= CheckDepth.FULL)
+    return found if depth is CheckDepth.QUALITY else found - OF_EQUAL_PICTURES
