@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,13 +15,13 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published
 from shardwright.pipelines.run import exit_code_of, quiet_engine
-from shardwright.pipelines.tables import console
+from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.errors import DataRefused, UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
-from shardwright.schemas.version import Pointer, VersionRecord, VersionState, split_version
+from shardwright.schemas.version import Acceptance, Pointer, VersionRecord, VersionState, split_version
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.report.version_view import accept_command, is_accepted
 from shardwright.transforms.versions.listing import no_such_version, write_version_record
@@ -39,6 +41,7 @@ class PublishResult(NamedTuple):
       version: the one that readers get now.
       left: the one that they got before; empty if it is the same, or there was none.
       accepted: what was let pass: refusals' names, or their gates.
+      acceptance: who let it pass now, when and why; None if nothing had to be accepted.
       warning: what went wrong besides; empty for nothing.
     """
 
@@ -46,11 +49,16 @@ class PublishResult(NamedTuple):
     version: str
     left: str
     accepted: tuple[str, ...] = ()
+    acceptance: Acceptance | None = None
     warning: str = ""
 
 
 def publish(
-    version: str | os.PathLike[str], *, accept: str | Sequence[str] = (), beam_options: Any = None
+    version: str | os.PathLike[str],
+    *,
+    accept: str | Sequence[str] = (),
+    reason: str = "",
+    beam_options: Any = None,
 ) -> PublishResult:
     """Publishes a version that a gate refused: the same as `shardwright publish`, as a function.
 
@@ -58,6 +66,7 @@ def publish(
       version: of which directory, and which one: `OUT@V`.
       accept: refusals to let pass, by their names or by those of gates (findings, drift, bad_images,
         rolled_back), or `all`; a text with commas, or a list.
+      reason: why they are let pass; it is stored in the version's record with the time and your account.
       beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
 
     Returns:
@@ -83,6 +92,8 @@ def publish(
     current = pointer.version if pointer else ""
     given = [accept] if isinstance(accept, str) else list(accept)
     given = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    if reason.strip() and not given:
+        raise UsageError("--reason says why a refusal is accepted; name the refusal with --accept.")
     accepted = _accepted(output, record, given)
     if record.state in (VersionState.WITHDRAWN, VersionState.PUBLISHED) and name != current:
         _check_unseen(output, record, current)
@@ -93,9 +104,26 @@ def publish(
         if not switch_pointer(output, Pointer(name, fingerprint, time.time(), earlier), tag):
             raise moved_meanwhile(output)
     # After the switch: cut off before, the same command does all of it again.
+    acceptance = None
     if record.state is VersionState.REFUSED:
-        write_version_record(output, replace(record, state=VersionState.PUBLISHED, accepted=accepted))
-    return PublishResult(output, name, "" if current == name else current, accepted, redraw_index(output))
+        if given:
+            acceptance = Acceptance(tuple(given), this_account(), round(time.time(), 3), reason.strip())
+        acceptances = (*record.acceptances, *([acceptance] if acceptance else ()))
+        published = replace(
+            record, state=VersionState.PUBLISHED, accepted=accepted, acceptances=acceptances
+        )
+        write_version_record(output, published)
+    left = "" if current == name else current
+    return PublishResult(output, name, left, accepted, acceptance, redraw_index(output))
+
+
+def this_account() -> str:
+    """Returns the account that runs this process, and its machine: `ana@trainer`."""
+    try:
+        account = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container may run as a number that has no name
+        account = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    return printable(f"{account}@{platform.node() or 'unknown'}")
 
 
 def _which_one(output: str, records: Mapping[str, VersionRecord]) -> str:
@@ -173,18 +201,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             help="refusals to let pass, by their names, or by their gates (findings, drift, bad_images, "
             "rolled_back), or all",
         )  # fmt: skip
+        parser.add_argument(
+            "--reason", default="", metavar="TEXT",
+            help="why they are let pass; it is stored in the version's record with the time and your account",
+        )  # fmt: skip
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
         if rest:
             cli_options.use_storage_options(rest, cli_options.names_of(namespace))
         with quiet_engine(verbose):
-            result = publish(namespace.version, accept=namespace.accept)
+            result = publish(namespace.version, accept=namespace.accept, reason=namespace.reason)
         out, shown = console(), printable(result.output)
         after = f"; before it was {result.left}" if result.left else ""
         out.print(f"  {shown}: {result.version} is the latest{after}", soft_wrap=True)
-        if result.accepted:
-            out.print(f"  let pass: {printable(', '.join(result.accepted))}", soft_wrap=True)
+        if result.acceptance:
+            out.print(f"  {one_line(str(result.acceptance))}", soft_wrap=True)
         if result.warning:
             out.print(f"  {result.warning}", soft_wrap=True)
         return int(ExitCode.DONE)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardwright.pipelines.tables import console, one_line, print_table
+from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.effects import without_effect
 from shardwright.schemas.image_ref import printable
@@ -118,7 +118,7 @@ def print_convert_summary(result: ConvertResult) -> None:
     if made.ledger["quarantined"]:
         out.print(f"  left out for a fault: see {printable(result.path)}/quarantine.jsonl")
     for warning in outcome["warnings"]:
-        out.print(f"  warning: {warning}")
+        warn(out, warning)
     out.print(f"  fingerprint {made.fingerprint}")
     out.print(f"next: shardwright inspect {shell_word(result.path)}")
 
@@ -152,4 +152,4 @@ def print_rebuild_summary(result: RebuildResult) -> None:
             out.print(f"  left out for a fault: see {path}/quarantine.jsonl", soft_wrap=True)
         out.print(f"  see {path}/report.html and {output}/index.html", soft_wrap=True)
     for warning in outcome["warnings"]:
-        out.print(f"  warning: {one_line(warning)}", soft_wrap=True)
+        warn(out, warning)

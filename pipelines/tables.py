@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -13,13 +14,21 @@ from rich.text import Text
 
 #: Characters in a line where there is no terminal: no line is broken there.
 _UNBROKEN = 1_000_000
+#: How words look that say whether something is wrong, on a terminal that shows colors.
+ERROR, WARNING, GOOD = "bold red", "yellow", "green"
 
 
 def console(file: TextIO | None = None) -> Console:
     """Returns a console that never interprets what it prints as markup."""
     out = file or sys.stdout
     width = None if out.isatty() else _UNBROKEN
-    return Console(file=out, width=width, markup=False, highlight=False, emoji=False)
+    colors: Literal["auto"] | None = "auto" if out.isatty() and not os.environ.get("NO_COLOR") else None
+    return Console(file=out, width=width, color_system=colors, markup=False, highlight=False, emoji=False)
+
+
+def warn(out: Console, text: str) -> None:
+    """Prints a warning as one line."""
+    out.print(Text("  ").append("warning", WARNING).append(f": {one_line(text)}"), soft_wrap=True)
 
 
 def one_line(text: str) -> str:

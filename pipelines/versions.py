@@ -13,7 +13,7 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.run import exit_code_of, quiet_engine
 from shardwright.pipelines.summary import changes_text
-from shardwright.pipelines.tables import console, print_table
+from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.dataset import DATASET_JSON, pretty_json
 from shardwright.schemas.errors import ShardwrightError, UsageError
@@ -26,6 +26,7 @@ from shardwright.schemas.version import (
     VersionRecord,
     VersionState,
     split_version,
+    time_text,
     version_path,
 )
 from shardwright.transforms import storage
@@ -183,6 +184,9 @@ def print_versions(result: VersionsResult) -> None:
     columns = _fitting(out.width, rows)
     picked = [[row[_COLUMNS.index(name)] for name in columns] for row in rows]
     print_table(out, columns, picked, whole=("version", "state"))
+    for record in result.versions:
+        for acceptance in record.acceptances:
+            out.print(f"  {record.version}: {one_line(str(acceptance))}", soft_wrap=True)
     if result.problem:
         out.print(f"  {result.problem}", soft_wrap=True)
     elif not result.latest:
@@ -216,20 +220,12 @@ def _row(record: VersionRecord, latest: str) -> list[str]:
     return [
         record.version,
         ", ".join(marks),
-        moment(record.finished) if passed and record.finished else "",
+        time_text(record.finished) if passed and record.finished else "",
         f"{record.records:,}" if made else "",
         format_size(record.total_bytes) if made else "",
         what_changed(record),
         record.fingerprint[:_FINGERPRINT_DIGITS],
     ]
-
-
-def moment(seconds: float) -> str:
-    """Returns a time as people write it; empty for one that no clock shows."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
-    except (ValueError, OverflowError, OSError):
-        return ""
 
 
 def what_changed(record: VersionRecord) -> str:

@@ -51,6 +51,11 @@ class CheckDepth(IntEnum):
         return CheckDepth.FRAMES if verify == "fast" else CheckDepth.of(verify)
 
 
+def time_in_words(time: str) -> str:
+    """Returns the stored time of a check as people write it: `2026-10-05 14:03 UTC`."""
+    return f"{time[:10]} {time[11:16]} UTC" if len(time) >= 16 else time or "an unknown time"
+
+
 _SOUGHT = {
     CheckDepth.NONE: OF_DIRECTORY | OF_EQUAL_PICTURES,
     CheckDepth.FRAMES: OF_FILES,

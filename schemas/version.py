@@ -67,6 +67,34 @@ class GateRefusal(NamedTuple):
         return GateRefusal(gate, name, Severity(value["severity"]), message)
 
 
+class Acceptance(NamedTuple):
+    """Somebody's decision to publish a version that a gate refused.
+
+    Attributes:
+      names: refusals that were accepted, by their names or their gates.
+      who: the account and the machine, such as `ana@trainer`.
+      when: in seconds since the epoch.
+      reason: why, in that person's words; empty if nothing was said.
+    """
+
+    names: tuple[str, ...]
+    who: str
+    when: float
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Returns the decision in one line."""
+        moment = time_text(self.when)
+        said = f"{', '.join(self.names)} accepted by {self.who}" + (f", {moment} UTC" if moment else "")
+        return f"{said}: {self.reason}" if self.reason else said
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Acceptance:
+        """Reads a stored decision."""
+        names = tuple(map(str, value["names"]))
+        return Acceptance(names, str(value["who"]), float(value["when"]), str(value["reason"]))
+
+
 @dataclass(frozen=True)
 class VersionRecord:
     """The contents of `version.json`.
@@ -86,6 +114,7 @@ class VersionRecord:
       changes: kind -> images, against the version before (`schemas/changes.py`).
       refusals: what the gates said.
       accepted: refusals that somebody let pass, by gate or name.
+      acceptances: who let them pass, when and why.
       holder: what tells the run that made it from any other, as in its lease.
       pinned: whether it stays whatever retention says; told by `pinned.json`, and not stored here.
     """
@@ -104,6 +133,7 @@ class VersionRecord:
     changes: Mapping[str, int] = field(default_factory=dict)
     refusals: tuple[GateRefusal, ...] = ()
     accepted: tuple[str, ...] = ()
+    acceptances: tuple[Acceptance, ...] = ()
     holder: str = ""
     pinned: bool = False
 
@@ -116,7 +146,9 @@ class VersionRecord:
         """Returns the document as it is stored."""
         refusals = [refusal.as_json() for refusal in self.refusals]
         document = {"format_version": FORMAT_VERSION, **asdict(self), "refusals": refusals}
-        del document["pinned"]
+        del document["pinned"], document["acceptances"]
+        if self.acceptances:  # version 0.1 reads every other record
+            document["acceptances"] = [item._asdict() for item in self.acceptances]
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
@@ -131,6 +163,7 @@ class VersionRecord:
             value["state"] = VersionState(value["state"])
             value["refusals"] = tuple(map(GateRefusal.from_json, value["refusals"]))
             value["accepted"] = tuple(map(str, value["accepted"]))
+            value["acceptances"] = tuple(map(Acceptance.from_json, value.get("acceptances", ())))
             record = VersionRecord(**value)
             _check_types(record)
         return record
@@ -234,6 +267,14 @@ def created_at(name: str) -> float:
         return float(calendar.timegm(time.strptime(name, _TIME_FORMAT)))
     except ValueError:
         return 0.0
+
+
+def time_text(seconds: float) -> str:
+    """Returns a time in UTC as people write it; empty for one that no clock shows."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 def version_name(directory: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from versioned import (
     state_of,
 )
 
-from shardwright.pipelines.publish_version import publish
+from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.versions import print_versions, versions
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
@@ -269,6 +270,29 @@ def test_accepting(out: Path, sound_dataset: Path, accept: str | list[str]) -> N
     assert publish(f"{out}@{V4}", accept=accept)[:3] == (str(out), V4, V3)
     assert state_of(out, V4) == "published"
     assert publish(f"{out}@{V4}").left == "", "done again, nothing happens"
+
+
+def test_who_accepted_a_version_and_why_is_recorded_and_shown(
+    capfd: Capture, out: Path, sound_dataset: Path
+) -> None:
+    add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
+    options = ["--accept", "all", "--reason", " the shoes\nwere deleted "]
+    said = run(capfd, "publish", f"{out}@{V4}", *options)
+    assert said.code == 0 and f"all accepted by {this_account()}" in said.out
+    (stored,) = json.loads((out / "versions" / V4 / "version.json").read_text())["acceptances"]
+    assert stored["names"] == ["all"] and stored["reason"] == "the shoes\nwere deleted"
+    assert stored["who"] == this_account() and abs(stored["when"] - time.time()) < 600
+    listed = run(capfd, "versions", str(out)).out
+    assert f"{V4}: all accepted by {this_account()}" in listed and "the shoes\\nwere deleted" in listed
+    assert run(capfd, "report", f"{out}@{V4}").code == 0
+    for page in (out / "index.html", out / "versions" / V4 / "report.html"):
+        assert "were deleted" in page.read_text()
+
+
+def test_a_reason_belongs_to_what_it_accepts(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+    add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
+    said = sentence_of(run(capfd, "publish", f"{out}@{V4}", "--reason", "why not"), 2)
+    assert "name the refusal with --accept" in said and state_of(out, V4) == "refused"
 
 
 def test_accepting_what_nobody_refused(capfd: Capture, out: Path, sound_dataset: Path) -> None:

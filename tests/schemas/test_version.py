@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.version import (
+    Acceptance,
     GateRefusal,
     Pointer,
     VersionRecord,
@@ -40,6 +41,7 @@ RECORD = VersionRecord(
     changes={"added": 2},
     refusals=(GateRefusal("drift", "max_count_drop", Severity.ERROR, "é"),),
     accepted=("drift",),
+    acceptances=(Acceptance(("drift",), "ana@trainer", 1790000000.5, "the shoes are gone for good"),),
 )
 
 moments = st.datetimes(datetime(1970, 1, 1), datetime(9990, 1, 1)).map(lambda at: at.replace(tzinfo=UTC))
@@ -108,12 +110,20 @@ def test_what_is_no_document(kind: type[VersionRecord] | type[Pointer], data: by
     [
         {"state": "new"}, {"records": "7"}, {"records": None}, {"changes": {"added": "2"}}, {"changes": []},
         {"created": "today"}, {"refusals": [1]}, {"refusals": [{"gate": "drift"}]}, {"more": 1},
-        {"accepted": 3}, {"fingerprint": 3},
+        {"accepted": 3}, {"fingerprint": 3}, {"acceptances": [1]}, {"acceptances": [{"who": "x"}]},
     ],
 )  # fmt: skip
 def test_damaged_records(said: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         VersionRecord.loads(json.dumps({**json.loads(RECORD.dumps()), **said}).encode())
+
+
+def test_a_record_that_nobody_accepted_is_as_version_0_1_wrote_it() -> None:
+    assert "acceptances" not in json.loads(replace(RECORD, acceptances=()).dumps())
+    assert str(RECORD.acceptances[0]) == (
+        "drift accepted by ana@trainer, 2026-09-21 14:13 UTC: the shoes are gone for good"
+    )
+    assert str(Acceptance(("a", "b"), "x@y", float("inf"))) == "a, b accepted by x@y"
 
 
 @pytest.mark.parametrize(

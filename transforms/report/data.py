@@ -131,6 +131,20 @@ class Quarantined(NamedTuple):
     picture: Thumbnail | None = None
 
 
+class EarlierCheck(NamedTuple):
+    """An earlier check of the same build, whose findings still count.
+
+    Attributes:
+      depth: how deep it looked.
+      time: when it ended, in words.
+      counts: code -> number of its findings that still count.
+    """
+
+    depth: str
+    time: str
+    counts: Mapping[str, int]
+
+
 @dataclass(frozen=True)
 class Checked:
     """What a validation said.
@@ -149,6 +163,7 @@ class Checked:
       records: that were read.
       current: whether it is about the dataset as it is now.
       when: when it was written, if that is known.
+      earlier: earlier checks whose findings still count.
     """
 
     mode: str
@@ -164,6 +179,7 @@ class Checked:
     records: int = 0
     current: bool = True
     when: str = ""
+    earlier: tuple[EarlierCheck, ...] = ()
 
 
 class OfVersion(NamedTuple):

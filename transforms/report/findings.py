@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwright.schemas.check_depths import time_in_words
 from shardwright.schemas.codes import NOTES, QUALITY, FindingCode, Severity
 from shardwright.transforms.report.data import (
     MAX_ROWS,
     MAX_ROWS_PER_CODE,
     Checked,
+    EarlierCheck,
     RecordAt,
     ShownFinding,
     Thumbnail,
@@ -133,7 +135,13 @@ def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checke
         records=int(document["records"]),
         current=document.get("fingerprint") in (fingerprint or None, None),
         when=when,
+        earlier=tuple(map(_earlier, document.get("checks", ())[1:])),
     )
+
+
+def _earlier(value: Mapping[str, Any]) -> EarlierCheck:
+    counts = {str(code): int(count) for code, count in value["counts"].items()}
+    return EarlierCheck(str(value["depth"]), time_in_words(str(value["time"])), counts)
 
 
 def _pairs(findings: Mapping[str, list[ShownFinding]]) -> Iterable[ShownFinding]:

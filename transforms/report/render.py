@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright.schemas.shell import shell_word
-from shardwright.transforms.report.data import MAX_PAGE_BYTES, ReportData
+from shardwright.transforms.report.data import MAX_PAGE_BYTES, Checked, ReportData
 from shardwright.transforms.report.drift_view import drift_view
 from shardwright.transforms.report.flow import draw_flow, flow_nodes
 from shardwright.transforms.report.meanings import MEANINGS
@@ -47,6 +47,29 @@ _DEPTHS = {
 }
 
 
+class Verdict(NamedTuple):
+    """What the head of a page says of a validated dataset.
+
+    Attributes:
+      text: a few words, with a sign before them.
+      tone: good, warning, unknown or bad: the colour.
+    """
+
+    text: str
+    tone: str
+
+
+def verdict_of(checked: Checked) -> Verdict:
+    """Returns what a validation comes to. Sound is only what nothing worse than a note was found in."""
+    if not checked.sound:
+        return Verdict("✗ Not sound", "bad")
+    if checked.warnings:
+        return Verdict("! Warnings to look at", "warning")
+    if checked.mode == "none":
+        return Verdict("? Not read back", "unknown")
+    return Verdict("✓ Sound", "good")
+
+
 def render(data: ReportData) -> str:
     """Draws the page of a dataset.
 
@@ -71,6 +94,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         "data": data,
         "checked": checked,
         "depth": _DEPTHS.get(checked.mode, "") if checked else "",
+        "verdict": verdict_of(checked) if checked else None,
         "advice": _advice(data),
         "groups": groups,
         "meanings": _Meanings(MEANINGS),

@@ -94,6 +94,7 @@ class VersionView:
       warnings: number of those that only warn.
       accept: the command that lets a refused version pass; empty for others.
       previous: the version that it was made from; empty for the first.
+      acceptances: who let refusals pass, when and why, a line each.
     """
 
     name: str
@@ -106,6 +107,7 @@ class VersionView:
     warnings: int = 0
     accept: str = ""
     previous: str = ""
+    acceptances: tuple[str, ...] = ()
 
 
 def version_view(
@@ -146,6 +148,7 @@ def version_view(
         warnings=len(rows) - errors,
         accept=accept_command(place, record) if refused else "",
         previous=str(record.previous),
+        acceptances=tuple(map(str, record.acceptances)),
     )
 
 

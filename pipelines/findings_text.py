@@ -1,0 +1,142 @@
+"""Prints what a validation found: counts first, then examples, then what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Console
+from rich.text import Text
+
+from shardwright.pipelines.tables import ERROR, GOOD, WARNING, console, one_line
+from shardwright.schemas.check_depths import CheckDepth, time_in_words
+from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.findings import Finding, ValidationReport
+from shardwright.schemas.units import counted, format_size
+
+_SEVERITIES = list(Severity)
+_STYLES = {Severity.ERROR: ERROR, Severity.WARNING: WARNING, Severity.NOTE: ""}
+_EXAMPLES = 20
+_EXAMPLES_OF_CODE = 3
+#: A message is not cut shorter than this, however narrow the terminal is.
+_SHORTEST = 20
+#: What a check of a depth did not look at.
+_NOT_LOOKED_AT = {
+    CheckDepth.NONE: ", though no shard was read",
+    CheckDepth.FRAMES: ", though no record was looked into",
+    CheckDepth.FAST: ", though no image was decoded",
+}
+
+
+def print_findings(report: ValidationReport, stored: bool = False) -> None:
+    """Prints what was found.
+
+    Args:
+      report: what was found.
+      stored: whether all findings are stored too, so that a terminal need not show each in full.
+    """
+    out = console()
+    codes = sorted(map(FindingCode, report.counts), key=lambda code: _rank(report, code))
+    if codes:
+        width = max(len(f"{report.counts[code.value]:,}") for code in codes)
+        for code in codes:
+            severity = report.gates.severity(code)
+            line = Text(f"  {report.counts[code.value]:>{width},} ").append(code.value, _STYLES[severity])
+            out.print(line.append(f" ({severity}){_found_earlier(report, code)}"), soft_wrap=True)
+        out.print()
+        for finding in examples(report, codes):
+            line = Text("  ").append(finding.code.value, _STYLES[report.gates.severity(finding.code)])
+            cut = out.width if stored and out.is_terminal else None
+            out.print(line.append(f" {example_line(finding, cut, line.cell_len + 1)}"), soft_wrap=True)
+        shown = sum(1 for _ in examples(report, codes))
+        total = sum(report.counts.values())
+        if shown < total:
+            out.print(f"  and {total - shown:,} more")
+        out.print()
+    _print_verdict(out, report)
+
+
+def _rank(report: ValidationReport, code: FindingCode) -> tuple[int, str]:
+    return _SEVERITIES.index(report.gates.severity(code)), code.value
+
+
+def _found_earlier(report: ValidationReport, code: FindingCode) -> str:
+    """Returns which earlier check found the findings of a code that this one did not find."""
+    number = report.counts[code.value] - report.run.counts.get(code.value, 0)
+    run = next((run for run in report.earlier if run.counts.get(code.value)), None)
+    if not number or run is None:
+        return ""
+    some = "" if number == report.counts[code.value] else f"{number:,} of them "
+    return f", {some}found by the {run.depth} check of {time_in_words(run.time)}"
+
+
+def examples(report: ValidationReport, codes: list[FindingCode]) -> Iterator[Finding]:
+    """Yields some findings of each code, those of the first codes first."""
+    of_code: dict[FindingCode, list[Finding]] = {code: [] for code in codes}
+    for finding in report.findings:
+        of_code[finding.code].append(finding)
+    most = max(1, min(_EXAMPLES_OF_CODE, _EXAMPLES // len(codes))) if codes else 0
+    shown = [finding for code in codes for finding in of_code[code][:most]]
+    yield from shown[:_EXAMPLES]
+
+
+def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> str:
+    """Returns a finding as one line, which begins with the image's key or, failing that, with its place.
+
+    Args:
+      finding: what was found.
+      width: of the terminal; None for any. The key is never cut.
+      taken: characters before it in the line.
+    """
+    place = [finding.shard or ""]
+    if finding.record is not None:
+        place.append(f"record {finding.record}")
+    if finding.offset is not None:
+        place.append(f"byte {finding.offset}")
+    where = ", ".join(filter(None, place))
+    name, rest = (finding.key, f" [{where}]" if where else "") if finding.key else (where, "")
+    name = one_line(name)
+    text = one_line(_message(finding) + rest)
+    room = None if width is None else max(width - taken - len(name) - 2, _SHORTEST)
+    if room is not None and len(text) > room:
+        text = text[: room - 3] + "..."
+    return f"{name}: {text}" if name else text
+
+
+def _message(finding: Finding) -> str:
+    """Returns what is wrong, where another image is named by its key and not by its place."""
+    other = finding.other
+    if other is None or other.key is None:
+        return finding.message
+    return finding.message.replace(f"record {other.record} of {other.shard}", other.key)
+
+
+def _print_verdict(out: Console, report: ValidationReport) -> None:
+    read = (
+        f"{counted(report.records, 'record')} in {counted(report.shards, 'shard')}, "
+        f"{format_size(report.bytes)}"
+    )
+    numbers = {Severity.ERROR: report.errors, Severity.WARNING: report.warnings, Severity.NOTE: report.notes}
+    found = ", ".join(counted(number, severity.value) for severity, number in numbers.items() if number)
+    line = Text(f"  {one_line(report.dataset)}: ")
+    if report.errors:
+        line.append("NOT SOUND", ERROR)
+    elif report.warnings:
+        line.append("no errors, but warnings", WARNING)
+    else:
+        line.append("Sound", GOOD).append(_NOT_LOOKED_AT.get(report.run.check_depth, ""))
+    out.print(line.append(f"; {read}" + (f"; {found}" if found else "")), soft_wrap=True)
+    if report.passed and not report.sound:
+        errors = _of_severity(report, report.counts, Severity.ERROR)
+        out.print(
+            f"  The errors ({errors}) were found by an earlier check of the same build. The exit code is 0 "
+            "because this check did not look for them.",
+            soft_wrap=True,
+        )
+
+
+def _of_severity(report: ValidationReport, counts: Mapping[str, int], severity: Severity) -> str:
+    return ", ".join(
+        f"{count:,} {code}"
+        for code, count in counts.items()
+        if report.gates.severity(FindingCode(code)) is severity
+    )
