@@ -109,9 +109,7 @@ def publish(
         if given:
             acceptance = Acceptance(tuple(given), this_account(), round(time.time(), 3), reason.strip())
         acceptances = (*record.acceptances, *([acceptance] if acceptance else ()))
-        published = replace(
-            record, state=VersionState.PUBLISHED, accepted=accepted, acceptances=acceptances
-        )
+        published = replace(record, state=VersionState.PUBLISHED, accepted=accepted, acceptances=acceptances)
         write_version_record(output, published)
     left = "" if current == name else current
     return PublishResult(output, name, left, accepted, acceptance, redraw_index(output))

@@ -19,6 +19,7 @@ from shardwright.pipelines.datasets import (
     foreign_files,
     resolve_target,
 )
+from shardwright.pipelines.findings_text import print_findings
 from shardwright.pipelines.gates import (
     MODES,
     code_list,
@@ -31,14 +32,13 @@ from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.tables import console, one_line, print_table
-from shardwright.schemas.codes import ExitCode, Severity
+from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import FINDINGS_JSON, REPORT_HTML, STATISTICS_JSON, STATS_PB
 from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.units import counted, format_size
 from shardwright.transforms import storage
 from shardwright.transforms.checks.directory import check_directory
 from shardwright.transforms.checks.results import ResultFiles, Results, read_unchanged, write_results
@@ -47,8 +47,6 @@ from shardwright.transforms.checks.sidecars import check_sidecars
 from shardwright.transforms.dataset_files import read_dataset
 
 EXAMPLE = "shardwright validate out/ --quality"
-_SHOWN = 20
-_ASIDES = {Severity.ERROR: "", Severity.WARNING: " (warning)", Severity.NOTE: " (note)"}
 
 
 def list_tasks(target: Target) -> Iterator[ShardTask]:
@@ -258,39 +256,6 @@ def result_files(
     )
 
 
-def print_report(report: ValidationReport) -> None:
-    """Prints what was found."""
-    out = console()
-    gravest = list(_ASIDES)
-    shown = sorted(report.findings, key=lambda finding: gravest.index(report.gates.severity(finding.code)))
-    if shown:
-        print_table(
-            out,
-            ("finding", "shard", "record", "byte", "what is wrong"),
-            [
-                [
-                    finding.code.value + _ASIDES[report.gates.severity(finding.code)],
-                    one_line(finding.shard or ""),
-                    "" if finding.record is None else finding.record,
-                    "" if finding.offset is None else finding.offset,
-                    one_line(finding.message + (f" [{finding.key}]" if finding.key else "")),
-                ]
-                for finding in shown[:_SHOWN]
-            ],
-        )
-        total = sum(report.counts.values())
-        if total > _SHOWN:
-            counts = ", ".join(f"{count:,} {code}" for code, count in report.counts.items())
-            out.print(f"  {counted(total, 'finding')} in all: {counts}")
-    state = "sound" if report.sound else "NOT SOUND"
-    out.print(
-        f"  {one_line(report.dataset)}: {state}; {counted(report.records, 'record')} in "
-        f"{counted(report.shards, 'shard')}, {format_size(report.bytes)}; "
-        f"{counted(report.errors, 'error')}, {counted(report.warnings, 'warning')}"
-        + (f", {counted(report.notes, 'note')}" if report.notes else "")
-    )
-
-
 def print_files(files: ResultFiles) -> None:
     """Prints what `statistics.json` says of each split, if it was written, and where to look further."""
     if files.statistics:
@@ -364,9 +329,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 beam_options=cli_options.beam_options(rest, cli_options.names_of(namespace)),
                 progress=True,
             )
-        print_report(report)
         target = resolve_target(place)
-        print_files(result_files(target, report.mode, namespace.report, namespace.html, namespace.junit))
+        files = result_files(target, report.mode, namespace.report, namespace.html, namespace.junit)
+        print_findings(report, stored=bool(files.report))
+        print_files(files)
         return int(ExitCode.DONE if report.passed else ExitCode.REFUSED)
 
     return exit_code_of(command, lambda: verbose)

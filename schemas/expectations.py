@@ -20,7 +20,7 @@ from typing import Any
 from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.plain_yaml import WrongValue, lines_of_keys, load_plain_yaml
-from shardwright.schemas.units import counted, is_or_are
+from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
 
 _FORMATS = ("jpeg", "png", "webp", "raw")
 _SHOWN = 5
@@ -262,17 +262,19 @@ def unmet(expected: Expectations, facts: Facts) -> Iterator[tuple[str, str]]:
             yield from _between(expected, side, found[1], f"the largest {side} is {{}}", below=False)
     most = expected.max_aspect_ratio
     if most is not None and facts.aspect_ratio is not None and facts.aspect_ratio > most:
-        yield "max_aspect_ratio", f"the largest aspect ratio is {facts.aspect_ratio:.4g}, above {most:g}"
+        value, limit = beside_limit(facts.aspect_ratio, most)
+        yield "max_aspect_ratio", f"the largest aspect ratio is {value} (limit {limit})"
     most = expected.max_bad_fraction
     if most is not None and facts.bad_fraction is not None and facts.bad_fraction > most:
-        yield "max_bad_fraction", f"{facts.bad_fraction:.4g} of the images are quarantined, above {most:g}"
+        value, limit = percent_beside_limit(facts.bad_fraction, most)
+        yield "max_bad_fraction", f"{value} of the images are quarantined (limit {limit})"
     for code, share in expected.max_fraction.items():
         count = facts.findings.get(code, 0)
         if count > share * total:
+            value, limit = percent_beside_limit(count / total if total else 0.0, share)
             yield (
                 "max_fraction",
-                f"{count:,} of {counted(total, 'record')} {is_or_are(count)} {code}, "
-                f"above a share of {share:g}",
+                f"{value} of the records are {code} ({count:,} of {total:,}; limit {limit})",
             )
 
 

@@ -11,17 +11,18 @@ max_rise: {DARK: 0.01}
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.plain_yaml import WrongValue, load_plain_yaml, places_of_keys
-from shardwright.schemas.units import counted
+from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
 
 _SHOWN = 3
 _LONGEST_VALUE = 60
@@ -142,11 +143,23 @@ def check(drift: Drift, thresholds: Thresholds) -> list[Refusal]:
     ]
 
 
-def _over(name: str, value: float, limit: float, what: str) -> Iterator[Refusal]:
-    """Yields a refusal if a value is above its limit."""
+#: Says what is wrong, given the value and its limit as text.
+_Say = Callable[[str, str], str]
+
+
+def _over(name: str, value: float, limit: float, say: _Say, percent: bool = True) -> Iterator[Refusal]:
+    """Yields a refusal if a value is above its limit.
+
+    Args:
+      name: of the limit.
+      value: what was found.
+      limit: what is allowed.
+      say: what is wrong.
+      percent: whether value and limit are shares.
+    """
     if value > limit:
-        message = f"{name}: {what}: {value:.6g}, more than {limit:g}"
-        yield Refusal(name, value, limit, Severity.ERROR, message)
+        texts = percent_beside_limit(value, limit) if percent else beside_limit(value, limit)
+        yield Refusal(name, value, limit, Severity.ERROR, f"{name}: {say(*texts)}")
 
 
 def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
@@ -155,46 +168,80 @@ def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
     for split, limit in wanted.items():
         count = (drift.records.get(split, Pair(0, 0)) if split else drift.all_records).new or 0
         if count < limit:
-            what = f"split {split!r} has" if split else "the new dataset has"
-            message = f"min_records: {what} {counted(count, 'record')}, fewer than {limit:,}"
+            what = f"split {split!r}" if split else "the new dataset"
+            message = f"min_records: {what} has {counted(count, 'record')} (limit {limit:,})"
             yield Refusal("min_records", count, limit, Severity.ERROR, message)
     sizes = {"the dataset": drift.all_records}
     sizes |= {f"split {split!r}": pair for split, pair in drift.records.items()}
     for what, (old, new) in sizes.items():
         if not old:
             continue
-        text = f"{what} went from {old:,} to {counted(new or 0, 'record')}"
+        counts = f"{old:,} to {counted(new or 0, 'record')}"
         growth = (new or 0) / old - 1
         if thresholds.max_count_drop is not None:
-            yield from _over("max_count_drop", -growth, thresholds.max_count_drop, text)
+            say = _say_records(what, "fell", counts)
+            yield from _over("max_count_drop", -growth, thresholds.max_count_drop, say)
         if thresholds.max_count_jump is not None:
-            yield from _over("max_count_jump", growth, thresholds.max_count_jump, text)
+            say = _say_records(what, "grew", counts)
+            yield from _over("max_count_jump", growth, thresholds.max_count_jump, say)
 
 
 def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+    records = f"{counted(drift.all_records.old, 'record')} of the old dataset"
     for name, (kind, what) in _IMAGES.items():
         limit = getattr(thresholds, name)
         if limit is not None:
-            count, records = drift.changes.total(kind), drift.all_records.old
-            text = f"{counted(count, 'image')} {what}, to {records:,} in the old dataset"
-            yield from _over(name, drift.fraction(kind), limit, text)
+            count = drift.changes.total(kind)
+            verb = is_or_are(count) if what.startswith("are") else "has" if count == 1 else "have"
+            text = f"{counted(count, 'image')} {verb} {what.partition(' ')[2]}"
+            yield from _over(name, drift.fraction(kind), limit, _say_images(text, records))
     if thresholds.max_bad_fraction is not None:
-        text = "share of images with faults in the new dataset"
-        yield from _over("max_bad_fraction", drift.bad_fraction.new, thresholds.max_bad_fraction, text)
+        yield from _over(
+            "max_bad_fraction",
+            drift.bad_fraction.new,
+            thresholds.max_bad_fraction,
+            lambda value, limit: f"{value} of the images of the new dataset are bad (limit {limit})",
+        )
+
+
+def _say_images(text: str, records: str) -> _Say:
+    return lambda value, limit: f"{text}, {value} of the {records} (limit {limit})"
+
+
+def _say_records(what: str, verb: str, counts: str) -> _Say:
+    return lambda value, limit: f"{what} {verb} {value} ({counts}; limit {limit})"
 
 
 def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
-    found = {"of the dataset": drift.classes.overall}
-    found |= {f"of split {split!r}": one for split, one in drift.classes.splits.items()}
+    found = {"the dataset": drift.classes.overall}
+    found |= {f"split {split!r}": one for split, one in drift.classes.splits.items()}
     for where, one in found.items():
         if thresholds.max_class_l_infinity is not None:
-            widest = f", most that of {_text(one.name)}" if one.name else ""
-            text = f"the classes {where} changed their shares{widest}"
-            yield from _over("max_class_l_infinity", one.l_infinity, thresholds.max_class_l_infinity, text)
+            yield from _over(
+                "max_class_l_infinity",
+                one.l_infinity,
+                thresholds.max_class_l_infinity,
+                _say_share(where, one),
+            )
         if thresholds.max_class_jensen_shannon is not None:
-            text = f"distance between the distributions over classes {where}"
             limit = thresholds.max_class_jensen_shannon
-            yield from _over("max_class_jensen_shannon", one.jensen_shannon, limit, text)
+            yield from _over(
+                "max_class_jensen_shannon", one.jensen_shannon, limit, _say_distance(where), percent=False
+            )
+
+
+def _say_share(where: str, one: Distance) -> _Say:
+    name = f"class {_text(one.name)}" if one.name else "a class"
+    return lambda value, limit: (
+        f"the share of {name} in {where} changed by {value.rstrip('%')} percentage points "
+        f"(limit {limit.rstrip('%')})"
+    )
+
+
+def _say_distance(where: str) -> _Say:
+    return lambda value, limit: (
+        f"the class distributions of {where} differ by a Jensen-Shannon distance of {value} (limit {limit})"
+    )
 
 
 def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
@@ -205,8 +252,14 @@ def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
             advice = f"the {where} dataset was not validated for it; run shardwright validate --quality first"
             yield _unknown("max_rise", code, limit, advice)
         else:
-            text = f"findings of {code} per record went from {_digits(rates.old)} to {_digits(rates.new)}"
-            yield from _over("max_rise", rates.new - rates.old, limit, text)
+            yield from _over("max_rise", rates.new - rates.old, limit, _say_rise(code, rates))
+
+
+def _say_rise(code: str, rates: Pair) -> _Say:
+    old, new = (f"{_plain_percent(rate)} of the records" for rate in rates)
+    return lambda value, limit: (
+        f"{code} rose by {value.rstrip('%')} percentage points ({old} to {new}; limit {limit.rstrip('%')})"
+    )
 
 
 def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
@@ -217,22 +270,45 @@ def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]
             advice = "no such number is in both statistics.json; run shardwright validate --quality on both"
             yield _unknown("max_statistics_change", wanted, limit, advice)
         for name, pair in pairs.items():
-            text = f"{_text(name)} went from {_digits(pair.old)} to {_digits(pair.new)}"
             if pair.old:
                 change = abs(pair.new - pair.old) / abs(pair.old)
-                yield from _over("max_statistics_change", change, limit, text)
+                yield from _over("max_statistics_change", change, limit, _say_change(name, pair))
             elif pair.new:
-                message = f"max_statistics_change: {text}, more than any share of nothing"
+                message = (
+                    f"max_statistics_change: {_text(name)} was 0 and is {_digits(pair.new)}, which no share "
+                    f"can express (limit {percent_beside_limit(limit, limit)[1]})"
+                )
                 yield Refusal("max_statistics_change", None, limit, Severity.ERROR, message)
+
+
+def _say_change(name: str, pair: Pair) -> _Say:
+    verb = "fell" if pair.new < pair.old else "grew"
+    numbers = f"{_digits(pair.old)} to {_digits(pair.new)}"
+    return lambda value, limit: f"{_text(name)} {verb} {value} ({numbers}; limit {limit})"
 
 
 def _digits(value: float) -> str:
     return f"{value:.6g}"
 
 
+def _plain_percent(share: float) -> str:
+    return f"{share * 100:.3g}%"
+
+
 def _unknown(name: str, what: str, limit: float, advice: str) -> Refusal:
-    message = f"{name}: {_text(what)} cannot be checked, for {advice}"
+    message = f"{name}: {_text(what)} cannot be checked, because {advice}"
     return Refusal(name, None, limit, Severity.ERROR, message)
+
+
+#: What is said of names that a policy is about: of one, and of several.
+_POLICY_TEXTS = {
+    "new_classes": ("new class", "new classes"),
+    "vanished_classes": ("class has no records any more", "classes have no records any more"),
+    "renumbered_classes": ("class has another id", "classes have other ids"),
+    "changed_features": ("feature differs", "features differ"),
+    "changed_settings": ("setting differs", "settings differ"),
+    "changed_versions": ("software version differs", "software versions differ"),
+}
 
 
 def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
@@ -250,7 +326,8 @@ def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
         if names and policy is not Policy.ALLOW:
             severity = Severity.WARNING if policy is Policy.WARN else Severity.ERROR
             listed = ", ".join(map(_text, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
-            message = f"{name}: {len(names):,} ({listed}), {policy.value} is set"
+            said = counted(len(names), *_POLICY_TEXTS[name])
+            message = f"{name}: {said} ({listed}; the gate says {policy.value})"
             yield Refusal(name, len(names), policy.value, severity, message)
 
 

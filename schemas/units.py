@@ -71,6 +71,50 @@ def is_or_are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
+#: A number has no more digits than this before a limit.
+_MOST_DIGITS = 17
+
+
+def beside_limit(value: float, limit: float, scale: float = 1, digits: int = 3) -> tuple[str, str]:
+    """Prints a number and its limit for people, with enough digits to show which of them is larger.
+
+    The limit is printed as it was given. The number gets some digits, or as many as it takes.
+
+    Args:
+      value: the number.
+      limit: what it is compared with.
+      scale: what both are multiplied by, such as 100 for percent.
+      digits: significant digits of the number, if those are enough.
+
+    Returns:
+      Both as text, such as `0.0304` and `0.03`.
+    """
+    bound = _plain(limit * scale, 12)
+    for number in range(digits, _MOST_DIGITS + 1):
+        text = _plain(value * scale, number)
+        shown = float(text)
+        if (shown > float(bound)) == (value > limit) and (shown < float(bound)) == (value < limit):
+            return text, bound
+    return repr(value * scale), repr(limit * scale)
+
+
+def decimals_apart(value: float, limit: float) -> int:
+    """Returns how many decimals it takes to print two numbers that differ as texts that differ."""
+    return next((d for d in range(_MOST_DIGITS) if f"{value:.{d}f}" != f"{limit:.{d}f}"), _MOST_DIGITS)
+
+
+def percent_beside_limit(value: float, limit: float) -> tuple[str, str]:
+    """Prints a share and its limit as percent: 51% and 20%."""
+    value_text, limit_text = beside_limit(value, limit, 100, digits=2)
+    return f"{value_text}%", f"{limit_text}%"
+
+
+def _plain(value: float, digits: int) -> str:
+    """Returns a number with some significant digits and without an exponent where that is readable."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.15g}" if "e+" in text and abs(value) < 1e15 else text
+
+
 def parse_resize(text: str) -> tuple[int, int]:
     """Parses `224` (a square) or `320x240` (width x height, pixels).
 

@@ -36,9 +36,9 @@ CASES = [
     ("max_width", 640, 639, "the largest width is 640, more than 639"),
     ("min_height", 48, 49, "the smallest height is 48, less than 49"),
     ("max_height", 480, 479, "the largest height is 480, more than 479"),
-    ("max_aspect_ratio", 3.5, 3.4, "the largest aspect ratio is 3.5, above 3.4"),
-    ("max_bad_fraction", 0.02, 0.019, "0.02 of the images are quarantined, above 0.019"),
-    ("max_fraction", {"DARK": 0.05}, {"DARK": 0.04}, "5 of 100 records are DARK, above a share of 0.04"),
+    ("max_aspect_ratio", 3.5, 3.4, "the largest aspect ratio is 3.5 (limit 3.4)"),
+    ("max_bad_fraction", 0.02, 0.019, "2% of the images are quarantined (limit 1.9%)"),
+    ("max_fraction", {"DARK": 0.05}, {"DARK": 0.04}, "5% of the records are DARK (5 of 100; limit 4%)"),
 ]
 
 

@@ -19,6 +19,7 @@ import apache_beam as beam
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import Picture
+from shardwright.schemas.units import decimals_apart
 from shardwright.transforms.images.looks import describe_issue
 
 _IQR_FACTOR = 3.0
@@ -119,10 +120,13 @@ def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
         row = SizeRow(*item)
         side = math.sqrt(_rounded_area(row))
         if not least <= side <= most:
+            low, high = max(0.0, least), most
+            decimals = decimals_apart(side, low if side < least else high)
+            shown, *limits = (f"{number:.{decimals}f}" for number in (side, low, high))
             yield Finding(
                 FindingCode.ODD_SIZE,
-                f"it is {row.width} x {row.height}, as much as {side:.0f} x {side:.0f}, where half of all "
-                f"are {first:.0f} to {third:.0f} as squares (limits {max(0.0, least):.0f} to {most:.0f})",
+                f"it is {row.width} x {row.height}, as much as {shown} x {shown}, where half of all "
+                f"are {first:.0f} to {third:.0f} as squares (limits {limits[0]} to {limits[1]})",
                 file, row.number, row.offset, row.key,
             )  # fmt: skip
         if row.grey and grey_is_odd:

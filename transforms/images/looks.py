@@ -21,6 +21,7 @@ from PIL import Image, ImageFilter
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.pictures import Looks
+from shardwright.schemas.units import beside_limit
 from shardwright.transforms.images.perceptual_hash import hash_and_patch
 from shardwright.transforms.images.resize import resize
 
@@ -154,16 +155,20 @@ def describe_issue(code: str, scores: tuple[float, ...]) -> str:
     _, dimmest, brightest, information, sharpness, aspect_ratio = scores
     match code:
         case FindingCode.DARK:
-            return f"99 % of its pixels are darker than {brightest:.2f} of white (limit {_DARK})"
+            value, limit = beside_limit(brightest, _DARK)
+            return f"99% of its pixels are darker than {value} of white (limit {limit})"
         case FindingCode.LIGHT:
-            return f"95 % of its pixels are brighter than {dimmest:.2f} of white (limit {1 - _LIGHT:.2f})"
+            value, limit = beside_limit(dimmest, 1 - _LIGHT)
+            return f"95% of its pixels are brighter than {value} of white (limit {limit})"
         case FindingCode.BLURRY:
-            return f"its sharpness is {sharpness:.2f} of 1 (limit {_BLURRY})"
+            value, limit = beside_limit(sharpness, _BLURRY)
+            return f"its sharpness is {value} of 1 (limit {limit})"
         case FindingCode.LOW_INFORMATION:
-            bits, least = information * _FULL_BITS, _LOW_INFORMATION * _FULL_BITS
-            return f"its pixels have {bits:.1f} bits of entropy (limit {least:.0f})"
+            value, limit = beside_limit(information, _LOW_INFORMATION, _FULL_BITS)
+            return f"its pixels have {value} bits of entropy (limit {limit})"
         case _:
-            return f"its shorter side is {aspect_ratio:.2f} of the longer (limit {_ODD_ASPECT_RATIO})"
+            value, limit = beside_limit(aspect_ratio, _ODD_ASPECT_RATIO)
+            return f"its shorter side is {value} of the longer (limit {limit})"
 
 
 def _is_grey(counts: Array, pixels: Array) -> bool:

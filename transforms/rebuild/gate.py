@@ -17,7 +17,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.job import JobGates
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.thresholds import check
-from shardwright.schemas.units import counted, is_or_are
+from shardwright.schemas.units import percent_beside_limit
 from shardwright.schemas.version import (
     DIFF_JSON,
     GateRefusal,
@@ -166,10 +166,8 @@ def _refused_images(made: Dataset, limit: float) -> Iterator[GateRefusal]:
     """Yields that too many images are bad."""
     bad, written = made.ledger["quarantined"], made.ledger["written"]
     if bad + written and bad / (bad + written) > limit:
-        message = (
-            f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad + written)} bad, "
-            f"more than max_bad_fraction {limit:g} allows"
-        )
+        value, most = percent_beside_limit(bad / (bad + written), limit)
+        message = f"{value} of the images are bad ({bad:,} of {bad + written:,}; limit {most})"
         yield GateRefusal("bad_images", "max_bad_fraction", Severity.ERROR, message)
 
 
