@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from shardwright.pipelines.cli import main
-from shardwright.pipelines.validate import print_report, validate
+from shardwright.pipelines.findings_text import print_findings
+from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, ValidationReport
 
@@ -121,7 +122,7 @@ def test_commands_take_a_dataset_by_place_too_and_say_where_to_look(
 
 def test_names_that_would_steer_a_terminal_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     finding = Finding(FindingCode.DATA_CRC, "wrong\x1b]0;x\x07", "s\x1b[2J", 1, 2, "a\nb\x9b31m")
-    print_report(ValidationReport("d\x1b[1m", "fast", None, 1, 1, 1, {"DATA_CRC": 1}, (finding,)))
+    print_findings(ValidationReport("d\x1b[1m", "fast", None, 1, 1, 1, {"DATA_CRC": 1}, (finding,)))
     said = capsys.readouterr().out
     assert not any(char in said for char in "\x1b\x07\x9b")
     assert "a\\nb" in said and "\\x1b[2J" in said

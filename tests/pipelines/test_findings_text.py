@@ -1,0 +1,136 @@
+"""What a validation prints: counts first, one line for each example, colors only on a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from shardwright.pipelines import findings_text
+from shardwright.pipelines.findings_text import example_line, print_findings
+from shardwright.pipelines.tables import console, warn
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.findings import CheckRun, Finding, FindingSummary, Gates, ValidationReport, Where
+
+KEY = "train/a folder with a long name/and another one/picture number 1234567.jpeg"
+CONFLICT = Finding(
+    FindingCode.LABEL_CONFLICT,
+    "its source has the same bytes as the source of record 3 of s-0, of class 'cat', not 'dog'",
+    "s-1", 4, 120, "dog/7.jpg", Where("s-0", 3, 90, "cat/1.jpg"),
+)  # fmt: skip
+DARK = Finding(
+    FindingCode.DARK, "99% of its pixels are darker than 0.1 of white (limit 0.32)", "s-1", 5, 9, KEY
+)
+BROKEN = Finding(FindingCode.DATA_CRC, "the checksum of its bytes is wrong", "s-1", 7, 300)
+
+
+class Terminal(io.StringIO):
+    """A terminal as wide as COLUMNS says."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    for name, value in (("TERM", "xterm-256color"), ("COLUMNS", "80")):
+        monkeypatch.setenv(name, value)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    out = Terminal()
+    monkeypatch.setattr(findings_text, "console", lambda: console(out))
+    return out
+
+
+def report_of(*findings: Finding, depth: str = "full", **more: object) -> ValidationReport:
+    summary = FindingSummary().add(findings)
+    return ValidationReport(
+        "out", depth, "f", 2, 1234, 5000, summary.by_code(), summary.by_place(), depth=depth, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_counts_come_before_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    many = [Finding(FindingCode.DARK, "dark", "s-1", 10 + n, n, f"k{n}") for n in range(1200)]
+    print_findings(report_of(*many, CONFLICT, BROKEN))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "      1 DATA_CRC (error)",
+        "      1 LABEL_CONFLICT (warning)",
+        "  1,200 DARK (note)",
+    ]
+    assert lines[4] == "  DATA_CRC s-1, record 7, byte 300: the checksum of its bytes is wrong"
+    assert lines[5] == (
+        "  LABEL_CONFLICT dog/7.jpg: its source has the same bytes as the source of cat/1.jpg, "
+        "of class 'cat', not 'dog' [s-1, record 4, byte 120]"
+    )
+    assert [line.split()[1] for line in lines[6:9]] == ["k0:", "k1:", "k2:"]
+    assert lines[9] == "  and 1,197 more"
+    assert lines[-1] == (
+        "  out: NOT SOUND; 1,234 records in 2 shards, 5.0 kB; 1 error, 1 warning, 1,200 notes"
+    )
+
+
+def test_on_a_terminal_an_example_is_one_line_and_its_key_is_whole(terminal: Terminal) -> None:
+    print_findings(report_of(CONFLICT, DARK), stored=True)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    conflict, dark = (next(line for line in shown if line.startswith(f"  {code} ")) for code in
+                      ("LABEL_CONFLICT", "DARK"))  # fmt: skip
+    assert len(conflict) == 80 and conflict.endswith("...") and "dog/7.jpg: its source" in conflict
+    assert KEY in dark and dark.endswith("...")
+    print_findings(report_of(CONFLICT), stored=False)
+    assert "byte 120]" in terminal.getvalue(), "nowhere else could one read it"
+
+
+def test_colors_on_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    print_findings(report_of(BROKEN))
+    assert "\x1b[1;31mNOT SOUND\x1b[0m" in terminal.getvalue()
+    print_findings(report_of(CONFLICT))
+    assert "\x1b[33mno errors, but warnings\x1b[0m" in terminal.getvalue()
+    warn(console(terminal), "two classes\x1b[2J")
+    assert "\x1b[33mwarning\x1b[0m: two classes\\x1b[2J" in terminal.getvalue()
+    terminal.truncate(0)
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_findings(report_of(BROKEN, CONFLICT))
+    assert "\x1b" not in terminal.getvalue() and "NOT SOUND" in terminal.getvalue()
+
+
+def test_no_color_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    print_findings(report_of(BROKEN, CONFLICT))
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_sound_is_what_nothing_worse_than_a_note_was_found_in(capsys: pytest.CaptureFixture[str]) -> None:
+    for report, said in (
+        (report_of(), "out: Sound; 1,234 records"),
+        (report_of(DARK, depth="quality"), "out: Sound; "),
+        (report_of(depth="fast"), "out: Sound, though no image was decoded; "),
+        (report_of(CONFLICT), "out: no errors, but warnings; "),
+        (report_of(DARK, gates=Gates((), ("DARK",))), "out: no errors, but warnings; "),
+        (report_of(DARK, gates=Gates(("DARK",))), "out: NOT SOUND; "),
+    ):
+        print_findings(report)
+        assert said in capsys.readouterr().out
+
+
+def test_what_an_earlier_check_found_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    time = "2026-10-05T14:03:20Z"
+    past = CheckRun("quality", time, (), {"DATA_CRC": 1, "LABEL_CONFLICT": 3})
+    print_findings(
+        ValidationReport(
+            "out", "fast", "f", 1, 1, 1, {"DATA_CRC": 1, "LABEL_CONFLICT": 3}, (CONFLICT, BROKEN),
+            found={"LABEL_CONFLICT": 1}, earlier=(past,), time="2026-10-06T00:00:00Z",
+        )
+    )  # fmt: skip
+    said = capsys.readouterr().out
+    assert "1 DATA_CRC (error), found by the quality check of 2026-10-05 14:03 UTC" in said
+    assert "3 LABEL_CONFLICT (warning), 2 of them found by the quality check of 2026-10-05" in said
+    assert "NOT SOUND" in said and "The exit code is 0 because this check did not look for them." in said
+
+
+def test_a_finding_about_the_dataset_has_no_place() -> None:
+    assert example_line(Finding(FindingCode.EMPTY_SPLIT, "split 'test' has no records")) == (
+        "split 'test' has no records"
+    )
+    assert example_line(Finding(FindingCode.SHARD_MISSING, "it is missing", "s-1")) == "s-1: it is missing"
