@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich.text import Text
+
 from shardwright.pipelines.record_values import shown
-from shardwright.pipelines.tables import console, one_line, print_table
+from shardwright.pipelines.tables import ERROR, console, one_line, print_table, warn
 from shardwright.schemas.changes import Change, Kind, most_frequent
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.distributions import Distance
@@ -182,8 +184,11 @@ def _print_numbers(out: Any, what: str, pairs: Mapping[str, Pair], text: Any) ->
 def _print_refusals(out: Any, refusals: Iterable[Refusal]) -> None:
     refusals = list(refusals)
     for refusal in refusals:
-        word = "refused" if refusal.severity is Severity.ERROR else "warning"
-        out.print(f"  {word}: {one_line(refusal.message)}", soft_wrap=True)
+        if refusal.severity is Severity.ERROR:
+            line = Text("  ").append("refused", ERROR).append(f": {one_line(refusal.message)}")
+            out.print(line, soft_wrap=True)
+        else:
+            warn(out, refusal.message)
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
     exceeded = counted(errors, "limit") if errors else "no limit"
     out.print(f"  {exceeded} {is_or_are(errors or 1)} exceeded")

@@ -23,7 +23,7 @@ from shardwright.pipelines.prepare import (
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
 from shardwright.pipelines.summary import print_inputs
-from shardwright.pipelines.tables import console, print_table
+from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.layouts import layout_by_name
@@ -149,7 +149,7 @@ def print_forecast(forecast: Forecast) -> None:
     bad = sum(forecast.sample_faults.values())
     out.print(f"  sample: {counted(forecast.sampled, 'image')} tried, {bad:,} bad")
     for warning in (*forecast.warnings, *forecast.balance.sentences):
-        out.print(f"  warning: {warning}")
+        warn(out, warning)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

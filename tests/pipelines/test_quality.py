@@ -107,8 +107,29 @@ def test_a_gate_on_quality_looks_at_pictures(small: tuple[Path, ValidationReport
 
 def test_without_quality_pictures_are_not_looked_at(small: tuple[Path, ValidationReport]) -> None:
     output, report = small
-    assert validate(str(output)).counts == {"SPLIT_LEAKAGE": 1}  # the same file in two splits
+    full = validate(str(output))
+    assert full.run.counts == {"SPLIT_LEAKAGE": 1}  # the same file in two splits
     assert report.counts["SPLIT_LEAKAGE"] == 2
+    assert full.counts == report.counts, "what was found before is not forgotten"
+
+
+def test_a_fast_check_keeps_what_quality_found(
+    small: tuple[Path, ValidationReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out"
+    shutil.copytree(small[0], output)
+    before = validate(str(output), mode="quality")
+    assert before.warnings == 3 and before.notes
+    capsys.readouterr()
+    assert main(["validate", str(output), "--fast", "--warn_on", "DATA_CRC"]) == 0
+    stored = json.loads((output / "findings.json").read_text())
+    assert (stored["mode"], stored["warnings"], stored["notes"]) == ("fast", 3, before.notes)
+    assert [run["depth"] for run in stored["checks"]] == ["fast", "quality"]
+    conflict = next(one for one in stored["findings"] if one["code"] == "LABEL_CONFLICT")
+    assert (conflict["depth"], conflict["time"]) == ("quality", before.time)
+    assert "1 LABEL_CONFLICT (warning), found by the quality check of" in capsys.readouterr().out
+    page = (output / "report.html").read_text()
+    assert "Warnings to look at" in page and "LABEL_CONFLICT" in page and "(<bdi>quality</bdi>)" in page
 
 
 def test_a_pair_is_found_once(small: tuple[Path, ValidationReport]) -> None:
