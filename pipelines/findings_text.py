@@ -84,7 +84,7 @@ def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> 
 
     Args:
       finding: what was found.
-      width: of the terminal; None for any. The key is never cut.
+      width: of the terminal; None for any. Keys are never cut.
       taken: characters before it in the line.
     """
     place = [finding.shard or ""]
@@ -95,19 +95,17 @@ def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> 
     where = ", ".join(filter(None, place))
     name, rest = (finding.key, f" [{where}]" if where else "") if finding.key else (where, "")
     name = one_line(name)
-    text = one_line(_message(finding) + rest)
-    room = None if width is None else max(width - taken - len(name) - 2, _SHORTEST)
-    if room is not None and len(text) > room:
-        text = text[: room - 3] + "..."
+    text = one_line(finding.sentence + rest)
+    if width is not None:
+        room = max(width - taken - len(name) - 2, _SHORTEST, _end_of_other_key(finding, text) + 3)
+        text = text if len(text) <= room else text[: room - 3] + "..."
     return f"{name}: {text}" if name else text
 
 
-def _message(finding: Finding) -> str:
-    """Returns what is wrong, where another image is named by its key and not by its place."""
-    other = finding.other
-    if other is None or other.key is None:
-        return finding.message
-    return finding.message.replace(f"record {other.record} of {other.shard}", other.key)
+def _end_of_other_key(finding: Finding, text: str) -> int:
+    """Returns where the key of the other image ends in a line; 0 if it does not name one."""
+    key = one_line(finding.other.key) if finding.other is not None and finding.other.key else ""
+    return text.index(key) + len(key) if key and key in text else 0
 
 
 def _print_verdict(out: Console, report: ValidationReport) -> None:

@@ -57,6 +57,13 @@ class Finding:
     depth: str = ""
     time: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """What is wrong, where another image is named by its key instead of its place."""
+        if self.other is None or self.other.key is None:
+            return self.message
+        return self.message.replace(f"record {self.other.record} of {self.other.shard}", self.other.key)
+
     def order(self) -> tuple[str, int, str, str]:
         """Sorts findings by place."""
         return self.shard or "", -1 if self.offset is None else self.offset, self.code, self.message
@@ -241,7 +248,7 @@ class ValidationReport:
         if first is not None:
             where = f" in {first.shard}" if first.shard else ""
             key = f" ({first.key})" if first.key else ""
-            said += f", the first{where}{key}: {first.message}"
+            said += f", the first{where}{key}: {first.sentence}"
         return printable(said)
 
     def as_json(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from shardwright.schemas.findings import CheckRun, Finding, FindingSummary, Gate
 KEY = "train/a folder with a long name/and another one/picture number 1234567.jpeg"
 CONFLICT = Finding(
     FindingCode.LABEL_CONFLICT,
-    "its source has the same bytes as the source of record 3 of s-0, of class 'cat', not 'dog'",
+    "same source bytes as record 3 of s-0, of class 'cat', not 'dog'",
     "s-1", 4, 120, "dog/7.jpg", Where("s-0", 3, 90, "cat/1.jpg"),
 )  # fmt: skip
 DARK = Finding(
@@ -61,7 +61,7 @@ def test_counts_come_before_examples(capsys: pytest.CaptureFixture[str]) -> None
     ]
     assert lines[4] == "  DATA_CRC s-1, record 7, byte 300: the checksum of its bytes is wrong"
     assert lines[5] == (
-        "  LABEL_CONFLICT dog/7.jpg: its source has the same bytes as the source of cat/1.jpg, "
+        "  LABEL_CONFLICT dog/7.jpg: same source bytes as cat/1.jpg, "
         "of class 'cat', not 'dog' [s-1, record 4, byte 120]"
     )
     assert [line.split()[1] for line in lines[6:9]] == ["k0:", "k1:", "k2:"]
@@ -76,7 +76,11 @@ def test_on_a_terminal_an_example_is_one_line_and_its_key_is_whole(terminal: Ter
     shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
     conflict, dark = (next(line for line in shown if line.startswith(f"  {code} ")) for code in
                       ("LABEL_CONFLICT", "DARK"))  # fmt: skip
-    assert len(conflict) == 80 and conflict.endswith("...") and "dog/7.jpg: its source" in conflict
+    assert (
+        len(conflict) == 80
+        and conflict.endswith("...")
+        and "dog/7.jpg: same source bytes as cat/1.jpg" in conflict
+    )
     assert KEY in dark and dark.endswith("...")
     print_findings(report_of(CONFLICT), stored=False)
     assert "byte 120]" in terminal.getvalue(), "nowhere else could one read it"

@@ -308,7 +308,7 @@ def _finding(code: FindingCode, link: Link) -> Finding:
         case Likeness.SOURCE:
             likeness = SAME_SOURCE
         case Likeness.PIXELS:
-            likeness = "it has the same pixels as {}"
+            likeness = "same pixels as {}"
         case _:
             likeness = f"it looks like {{}} ({link.bits_apart} of {_NEAR_BITS} bits differ)"
     message = describe_pair(likeness, row, PictureRow(*there, link.other_split, link.other_labels, b""))

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 #: Says of a record that its source has the same bytes as the one of another record.
-SAME_SOURCE = "its source has the same bytes as the source of {}"
+SAME_SOURCE = "same source bytes as {}"
 
 
 class Placed(Protocol):
@@ -80,7 +80,7 @@ def describe_pair(likeness: str, row: Placed, other: Placed) -> str:
     """Returns in one sentence how a record is like another, and how their splits and classes differ.
 
     Args:
-      likeness: what they share, with {} for the other record, such as `it has the same pixels as {}`.
+      likeness: what they share, with {} for the other record, such as `same pixels as {}`.
       row: the record that is reported.
       other: the other one.
     """

@@ -109,9 +109,9 @@ def test_equal_pixels_equal_sources_and_near_looks() -> None:
     found = find(pictures)
     assert said(found) == [("EXACT_DUPLICATE", 1, 0), ("NEAR_DUPLICATE", 2, 0), ("EXACT_DUPLICATE", 4, 3)]
     assert [one.message for one in found] == [
-        "it has the same pixels as record 0 of train-0",
+        "same pixels as record 0 of train-0",
         "it looks like record 0 of train-0 (1 of 256 bits differ)",
-        "its source has the same bytes as the source of record 3 of train-0",
+        "same source bytes as record 3 of train-0",
     ]
     assert found[0].other == ("train-0", 0, 0, "key 0") and found[0].key == "key 1"
 

@@ -55,8 +55,7 @@ def test_what_a_finding_says() -> None:
     leak, conflict = compare_bucket((pack[0], [pack[1]]))
     assert leak.message == conflict.message
     assert conflict.message == (
-        "its source has the same bytes as the source of record 0 of test-0, in split 'test', "
-        "of class \"it's\", not 'a' and 'b'"
+        "same source bytes as record 0 of test-0, in split 'test', of class \"it's\", not 'a' and 'b'"
     )
     assert (conflict.shard, conflict.record, conflict.offset, conflict.key) == ("train-0", 4, 40, "key 4")
     assert conflict.other == ("test-0", 0, 0, "key 0")
