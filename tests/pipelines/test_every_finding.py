@@ -41,6 +41,7 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
     FindingCode.SOURCE_LABEL: ("pipelines/test_against.py",),
     FindingCode.KEPT_BYTES: ("pipelines/test_against.py",),
     FindingCode.EXPECTATION: ("pipelines/test_gates.py",),
+    FindingCode.LABEL_CONFLICT: ("pipelines/test_equal_bytes.py",),
     **dict.fromkeys(
         QUALITY,
         ("pipelines/test_quality.py", "transforms/images/test_looks.py", "transforms/checks/test_balance.py"),
@@ -94,7 +95,8 @@ def same_key(dataset: Path) -> None:
 
 
 def same_source(dataset: Path) -> None:
-    sha256 = written_lines(dataset, TRAIN0)[0]["sha256"]
+    label = written_lines(dataset, OTHER)[2]["label"]
+    sha256 = next(line["sha256"] for line in written_lines(dataset, TRAIN0) if line["label"] == label)
     rewrite(dataset, set_text("image/key/sha256", sha256.encode()), 2, OTHER, sha256=sha256)
 
 
