@@ -82,3 +82,17 @@ def test_rebuild_reports_them(folder: Path, tmp_path: Path, verify: str) -> None
     assert [text for text in result.outcome["warnings"] if text.startswith("1 LABEL_CONFLICT")]
     stored = json.loads((Path(result.path) / "findings.json").read_text())
     assert stored["counts"] == {"LABEL_CONFLICT": 1}
+
+
+def test_a_conversion_that_makes_the_same_build_again_keeps_what_was_found(
+    folder: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    made(folder, output)
+    found = validate(output, mode="quality")
+    assert found.counts["TINY_CLASS"] and found.counts["LABEL_CONFLICT"]
+    result = made(folder, output, overwrite=True)
+    assert result.dataset.fingerprint == found.fingerprint and result.findings == COUNTS
+    stored = json.loads((output / "findings.json").read_text())
+    assert stored["counts"] == found.counts
+    assert [run["depth"] for run in stored["checks"]] == ["frames", "quality"]
