@@ -20,6 +20,7 @@ from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.publish import repair_swap
+from shardwright.transforms.sources.folder_tree import WITH_METADATA
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 from shardwright.transforms.sources.source import Context, Input
@@ -52,7 +53,8 @@ class Request:
     @property
     def known(self) -> Known:
         """What is known of the conversion before the inputs are listed."""
-        return Known(self.settings, frozenset(item.source for item in self.inputs))
+        metadata = any(WITH_METADATA in item.taken_for for item in self.inputs)
+        return Known(self.settings, frozenset(item.source for item in self.inputs), metadata=metadata)
 
 
 def make_request(values: Mapping[str, Any], with_output: bool) -> Request:

@@ -6,7 +6,7 @@ Every setting stands in `EFFECTS`. `docs/converting.md` explains the settings th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from shardwright.schemas.layouts import Fill, Needs
@@ -22,11 +22,13 @@ class Known:
       settings: all settings, with their defaults.
       sources: names of the sources that read the inputs.
       splits_from: what decides the splits; None before the inputs are listed.
+      metadata: whether metadata files lie beside the images of class folders.
     """
 
     settings: ConvertSettings
     sources: frozenset[str]
     splits_from: SplitsFrom | None = None
+    metadata: bool = False
 
 
 class Effect(NamedTuple):
@@ -43,17 +45,21 @@ class Effect(NamedTuple):
     is_late: bool = False
 
 
+#: Sources of folders, where metadata files may lie beside the images.
+_WITH_METADATA = ("archives", "class_folders")
+#: Settings that say something of these files.
+_OF_METADATA = ("label_column", "extra_columns", "label_separator")
 #: Setting -> the sources that use it. `tests/schemas/test_effects.py` compares this with the sources.
 OF_SOURCES: Mapping[str, tuple[str, ...]] = {
     "image_root": ("manifest", "box_table", "cvat", "labelme", "coco", "open_images", "voc"),
     "mask_dir": ("semantic_masks", "coco", "voc"),
     "image_column": ("manifest", "box_table", "arrays"),
-    "label_column": ("manifest", "box_table", "arrays", "webdataset"),
+    "label_column": (*("manifest", "box_table", "arrays", "webdataset"), *_WITH_METADATA),
     "split_column": ("manifest", "box_table"),
     "group_column": ("manifest",),
     "sha256_column": ("manifest",),
-    "extra_columns": ("manifest", "arrays", "webdataset", "tfrecord"),
-    "label_separator": ("manifest", "cvat", "arrays", "webdataset", "tfrecord"),
+    "extra_columns": (*("manifest", "arrays", "webdataset", "tfrecord"), *_WITH_METADATA),
+    "label_separator": (*("manifest", "cvat", "arrays", "webdataset", "tfrecord"), *_WITH_METADATA),
     "label_regex": ("file_names", "archives"),
     "label_depth": ("archives", "class_folders"),
     "folders": ("archives", "class_folders"),
@@ -66,12 +72,24 @@ def _always(known: Known) -> bool:
     return True
 
 
-def _in_any_of(sources: tuple[str, ...]) -> Effect:
+def _in_any_of(sources: tuple[str, ...], metadata: bool = False) -> Effect:
+    """Returns the effect of a setting that some sources use.
+
+    Args:
+      sources: their names.
+      metadata: whether class folders use it only if metadata files lie beside the images.
+    """
+    plainly = set(sources) - ({"class_folders"} if metadata else set())
+
+    def has_effect(known: Known) -> bool:
+        return bool(known.sources & (set(sources) if known.metadata else plainly))
+
     def otherwise(known: Known) -> str:
         read = _listed(sorted(known.sources), "and")
-        return f"on what is read as {read}; only {_listed(sources, 'and')} can use it"
+        text = f"on what is read as {read}; only {_listed(sources, 'and')} can use it"
+        return f"{text} (class_folders if a .json lies beside every image)" if metadata else text
 
-    return Effect(lambda known: bool(known.sources & set(sources)), otherwise)
+    return Effect(has_effect, otherwise)
 
 
 def _needs(has_effect: Callable[[Known], bool], otherwise: str) -> Effect:
@@ -126,7 +144,7 @@ def _fills(known: Known) -> Iterable[Fill]:
 
 
 EFFECTS: Mapping[str, Effect] = {
-    **{name: _in_any_of(sources) for name, sources in OF_SOURCES.items()},
+    **{name: _in_any_of(sources, name in _OF_METADATA) for name, sources in OF_SOURCES.items()},
     "group_column": _both(_in_any_of(OF_SOURCES["group_column"]), _both(_SEVERAL_SPLITS, _DRAWN_SPLITS)),
     "splits": _DRAWN_SPLITS,
     "split_by": _both(_SEVERAL_SPLITS, _DRAWN_SPLITS),
@@ -177,6 +195,6 @@ def without_effect(given: Iterable[str], known: Known) -> Iterator[str]:
         late = known.splits_from is not None
         if effect.has_effect(known) or (late and not effect.is_late):
             continue
-        if late and not effect.has_effect(Known(known.settings, known.sources)):
+        if late and not effect.has_effect(replace(known, splits_from=None)):
             continue  # said before the inputs were listed
         yield f"--{name} has no effect {effect.otherwise(known)}."

@@ -65,6 +65,11 @@ def furnish(folder: Path) -> None:
             }
         )
     )
+    for number, path in enumerate(photos):
+        place = folder / "img2dataset_output" / f"{number // 30:05d}" / f"{number:09d}{path.suffix}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PHOTOS / path, place)
+        place.with_suffix(".json").write_text(json.dumps({"url": f"https://a.b/{path.name}", "width": 256}))
     assert cli.main(["convert", f"--input={PHOTOS}", f"--output={folder / 'old'}"]) == 0
 
 

@@ -19,10 +19,14 @@ SPLITS = "train=0.8,test=0.2"
 
 
 def judged(
-    *names: str, source: str = "class_folders", late: SplitsFrom | None = None, **values: object
+    *names: str,
+    source: str = "class_folders",
+    late: SplitsFrom | None = None,
+    metadata: bool = False,
+    **values: object,
 ) -> str:
     settings = replace(ConvertSettings(), **values)  # type: ignore[arg-type]
-    return "\n".join(without_effect(names, Known(settings, frozenset({source}), late)))
+    return "\n".join(without_effect(names, Known(settings, frozenset({source}), late, metadata)))
 
 
 def test_every_setting_is_classified() -> None:
@@ -54,6 +58,8 @@ def test_the_sources_use_what_the_table_says() -> None:
         path = folder / source
         files = path.rglob("*.py") if path.is_dir() else [folder / f"{source}.py"]
         texts[source] = "".join(file.read_text() for file in files)
+        if "metadata import" in texts[source] or "files_beside import" in texts[source]:
+            texts[source] += (folder / "image_metadata.py").read_text()
     for name in ("mask_dir", "pixel_shape", "label_separator"):
         reading = {source for source, text in texts.items() if re.search(rf"settings\.{name}\b", text)}
         assert set(OF_SOURCES[name]) == reading, name
@@ -88,6 +94,8 @@ def test_the_sources_use_what_the_table_says() -> None:
         ("sha256_column", {"source": "webdataset"}, {"source": "manifest"}),
         ("image_column", {"source": "tfrecord"}, {"source": "arrays"}),
         ("label_separator", {}, {"source": "arrays"}),
+        ("label_column", {}, {"metadata": True}),
+        ("extra_columns", {}, {"source": "archives"}),
         ("label_depth", {"source": "voc"}, {"source": "archives"}),
         ("pixel_shape", {}, {"source": "arrays"}),
     ],

@@ -9,6 +9,7 @@ from conftest import PHOTOS
 from packing import by_key, list_refs
 
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.labels import ClassId
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage as storage_of_project
 from shardwright.transforms.sources.inputs import check_inputs
@@ -53,3 +54,26 @@ def test_folders_in_a_bucket(
     if says and by_folder:  # refused before a job starts
         with pytest.raises(UsageError, match=says):
             check_inputs(ConvertSettings(input=(places[1],)), None)
+
+
+@pytest.mark.parametrize("by_folder", [True, False])
+def test_metadata_beside_the_images_of_a_bucket(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_folder: bool
+) -> None:
+    for number in range(5):
+        for extension, data in (("jpg", JPEG), ("json", b'{"label": %d, "n": "x"}' % number)):
+            path = f"in/{number // 3:05d}/{number}.{extension}"
+            bucket.put(path, data)
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_bytes(data)
+    bucket.put("in/00000_stats.json", b"{}")
+    (tmp_path / "in" / "00000_stats.json").write_bytes(b"{}")
+    monkeypatch.setattr(storage_of_project, "has_folders", lambda directory: by_folder)
+    said = []
+    for place in (str(tmp_path / "in"), f"{bucket.url}/in"):
+        found = list_refs(place, "class_folders", extra_columns="n:string")
+        refs = by_key(found)
+        said.append({key: (ref.label, ref.extra, ref.reason) for key, ref in refs.items()})
+        assert sum(isinstance(one, ClassId) for one in found) == 5
+    assert said[0] == said[1] and len(said[0]) == 6
+    assert said[0]["00001/4.jpg"][0] == "4" and said[0]["00000_stats.json"][2] == "not_an_image"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, key_from_bytes, printable
+from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -24,6 +25,14 @@ from shardwright.transforms.images.signatures import (
 )
 from shardwright.transforms.shards.pool import merge_streams
 from shardwright.transforms.sources.file_kinds import could_be_image
+from shardwright.transforms.sources.files_beside import (
+    FolderMetadata,
+    MetadataReader,
+    check_columns,
+    every_image_has_metadata,
+    local_images_have_metadata,
+    without_metadata,
+)
 from shardwright.transforms.sources.folder_tree import (
     AUTO,
     CLASS_FOLDERS,
@@ -53,68 +62,123 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
         )
     if storage.is_remote(glimpse.path) and not storage.has_folders(glimpse.path):
         return CLASS_FOLDERS  # to see them costs a whole listing, which a worker makes
-    return find_tree(glimpse.path, settings.folders).text
+    tree = find_tree(glimpse.path, settings.folders)
+    if not tree.metadata:
+        check_columns(glimpse.path, SOURCE.name, settings)
+    return tree.text
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
-    """Yields a reference for every file below a folder."""
-    yield from list_labelled(part.item, context.settings)
+def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every file below a folder, and the ids of classes that are numbers."""
+    yield from list_labelled(part.item, context.settings, SOURCE.name)
 
 
-def list_labelled(source: Input, settings: ConvertSettings) -> Iterator[ImageRef]:
-    """Yields a reference for every file below a folder, with the class and split that its folders say.
+def list_labelled(
+    source: Input, settings: ConvertSettings, name: str, has_images: bool = True
+) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every file below a folder, with what folders and metadata files say.
+
+    Args:
+      source: the folder.
+      settings: checked settings.
+      name: the source that the folder is read as, for messages.
+      has_images: whether most of its files are images, so that it matters if they have no columns.
 
     Raises:
       UsageError: if the folders could mean two things.
     """
-    tree = find_tree(source.path, settings.folders)
-    for ref in list_class_folders(source, settings.folders_of_label, tree):
-        if is_image(ref) and tree.leaves_out(ref.key.removeprefix(source.prefix)):
-            yield ref._replace(message="").filtered(FilterReason.OUTSIDE_SPLITS)
-        elif ref.is_candidate and not ref.label:
-            yield ref._replace(message=NO_FOLDER)
-        else:
-            yield ref
+    items = _all_objects(source.path)
+    tree = find_tree(source.path, settings.folders, items)
+    if not tree.metadata and has_images:
+        check_columns(source.path, name, settings)
+    refs = list_class_folders(source, settings.folders_of_label, tree, items)
+    refs = (_placed(ref, tree, source.prefix) for ref in refs)
+    if not tree.metadata:
+        yield from refs
+        return
+    yield from MetadataReader(settings, tree.names_classes).add_all(refs, storage.is_remote(source.path))
 
 
-def list_class_folders(source: Input, depth: int = 1, tree: FolderTree = _NO_MEANING) -> Iterator[ImageRef]:
+def _placed(ref: ImageRef, tree: FolderTree, prefix: str) -> ImageRef:
+    if is_image(ref) and tree.leaves_out(ref.key.removeprefix(prefix)):
+        return ref._replace(message="").filtered(FilterReason.OUTSIDE_SPLITS)
+    return ref._replace(message=NO_FOLDER) if ref.is_candidate and not ref.label else ref
+
+
+def _all_objects(path: str) -> list[storage.StoredObject] | None:
+    """Returns all objects of a storage that cannot list a level alone, so that it is listed only once."""
+    if not storage.is_remote(path) or storage.has_folders(path):
+        return None
+    return sorted(storage.list_objects(path.rstrip("/") + "/"), key=_path_of)
+
+
+def _path_of(item: storage.StoredObject) -> str:
+    return item.path
+
+
+def list_class_folders(
+    source: Input,
+    depth: int = 1,
+    tree: FolderTree = _NO_MEANING,
+    items: Sequence[storage.StoredObject] | None = None,
+) -> Iterator[ImageRef]:
     """Yields a reference for every file below a folder, symbolic links followed.
 
     Args:
       source: the folder.
       depth: how many folders make a class name (`FolderTree.place`).
-      tree: what the folders mean; by default nothing.
+      tree: what the folders mean; by default nothing. If there is metadata, its files are left out.
+      items: all objects of a bucket in the order of their paths, if they are known.
 
     Raises:
       EngineError: if a folder cannot be listed.
     """
     if storage.is_remote(source.path):
-        yield from _list_remote(source, depth, tree)
+        yield from _list_remote(source, depth, tree, items)
         return
+    beside = FolderMetadata() if tree.metadata else None
     for path, relative, entry in walk(os.fsencode(source.path)):
-        yield _reference(path, relative, entry, source.prefix, tree, depth)
+        if not (beside and beside.holds(path)):
+            yield _reference(path, relative, entry, source.prefix, tree, depth)
 
 
-def find_tree(path: str, folders: str) -> FolderTree:
-    """Finds out what the folders of an input mean.
+def find_tree(path: str, folders: str, items: Sequence[storage.StoredObject] | None = None) -> FolderTree:
+    """Finds out what the folders of an input mean, and whether metadata lies beside the images.
 
-    Nothing but the names at the top is looked at unless one is named like a split or a shard. A folder
-    is then searched for its first image. A folder without any is searched whole, since the first
-    thousand names prove nothing.
+    Nothing but the names at the top and the first images is looked at unless a name is that of a split or
+    a shard. A folder at the top is then searched for its first image. A folder without any is searched
+    whole, since the first thousand names prove nothing.
 
     Args:
       path: the input.
       folders: the setting `--folders`.
+      items: all objects of a bucket in the order of their paths, if they are known.
 
     Raises:
       UsageError: if they could mean two things.
       EngineError: if a folder cannot be listed.
     """
-    names, images_in = _top_folders(path) if folders in (AUTO, SPLITS) else ([], _no_images)
-    if folders != AUTO:
-        return decide(TopFolders(), folders, path, names)
-    tops, empty = _look_at_tops(names, images_in)
-    return replace(decide(tops, folders, path, names), empty=tuple(empty))
+    metadata = _has_metadata(path, items)
+    names, images_in = _top_folders(path, items) if folders in (AUTO, SPLITS) else ([], _no_images)
+    tops, empty = _look_at_tops(names, images_in) if folders == AUTO else (TopFolders(), [])
+    tree = decide(tops, folders, path, names, metadata)
+    return replace(tree, empty=tuple(empty))
+
+
+def _has_metadata(path: str, items: Sequence[storage.StoredObject] | None) -> bool:
+    if not storage.is_remote(path):
+        return local_images_have_metadata(
+            file
+            for file, relative, entry in walk(os.fsencode(path))
+            if is_image_name(os.fsdecode(entry.name)) and not _is_hidden(relative)
+        )
+    base = path.rstrip("/") + "/"
+    found = storage.list_objects(base) if items is None else items
+    return every_image_has_metadata(item.path.removeprefix(base) for item in found)
+
+
+def _is_hidden(relative: bytes) -> bool:
+    return relative.startswith(b".") or b"/." in relative
 
 
 #: Yields, for images in a folder at the top, whether each lies in a folder inside; those first if asked.
@@ -125,19 +189,19 @@ def _no_images(name: str, nested_first: bool) -> Iterator[bool]:
     return iter(())
 
 
-def _top_folders(path: str) -> tuple[list[str], _ImagesIn]:
+def _top_folders(path: str, items: Sequence[storage.StoredObject] | None) -> tuple[list[str], _ImagesIn]:
     """Returns the names of the folders at the top that are not hidden, and how to find images in one."""
     if not storage.is_remote(path):
         root = os.fsencode(path)
         found = {os.fsdecode(entry.name): entry.path for entry in _scan(root) if _is_dir(entry)}
         return _shown(found), lambda name, _: _images_in_folder(found[name])
     base = path.rstrip("/") + "/"
-    if storage.has_folders(base):
+    if items is None:
         return _shown(storage.list_folders(base)), lambda name, nested_first: _images_in_prefix(
             f"{base}{name}/", nested_first
         )
     below: dict[str, list[storage.StoredObject]] = {}
-    for item in storage.list_objects(base):
+    for item in items:
         top, slash, _ = item.path.removeprefix(base).partition("/")
         if slash:
             below.setdefault(top, []).append(item)
@@ -175,7 +239,7 @@ def _images_in_folder(folder: bytes) -> Iterator[bool]:
     flat = False
     for path, relative, entry in walk(folder):
         nested = b"/" in relative
-        if relative.startswith(b".") or b"/." in relative or (flat and not nested):
+        if _is_hidden(relative) or (flat and not nested):
             continue
         name = os.fsdecode(entry.name)
         if is_image_name(name) or (could_be_image(name) and _is_image_file(path, entry)):
@@ -287,7 +351,7 @@ def _reference(
     key = key_from_bytes(relative)
     split, label = tree.place(key, depth)
     ref = ImageRef(key=prefix + key, uri=os.fsdecode(path), label=label, split=split)
-    if relative.startswith(b".") or b"/." in relative:
+    if _is_hidden(relative):
         return ref.filtered(FilterReason.DOTFILE)
     try:
         status = entry.stat()
@@ -324,10 +388,18 @@ def _look_into(ref: ImageRef) -> ImageRef:
     return ref
 
 
-def _list_remote(source: Input, depth: int, tree: FolderTree) -> Iterator[ImageRef]:
+def _list_remote(
+    source: Input, depth: int, tree: FolderTree, items: Sequence[storage.StoredObject] | None
+) -> Iterator[ImageRef]:
     """Lists objects as their storage tells them; only what does not claim to be an image is looked into."""
     base = source.path.rstrip("/") + "/"
-    streams = _list_by_folder(base, tree) if storage.has_folders(base) else [storage.list_objects(base)]
+    streams: Sequence[Iterable[storage.StoredObject]]
+    if items is not None:
+        streams = [items]
+    else:
+        streams = _list_by_folder(base, tree) if storage.has_folders(base) else [storage.list_objects(base)]
+    if tree.metadata:
+        streams = [without_metadata(stream, _path_of) for stream in streams]
     to_look_into: list[ImageRef] = []
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
         for item in merge_streams(streams, _REQUESTS_AT_ONCE):
@@ -384,4 +456,5 @@ SOURCE = Source(
     list_part=list_part,
     unique_keys=True,
     names_classes_by_folder=True,
+    has_columns=True,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardwright.schemas.errors import UsageError
@@ -22,6 +22,8 @@ _NAMES_SHOWN = 3
 
 #: What an input is taken for whose folders are classes, and nothing else is to be said of them.
 CLASS_FOLDERS = "class folders"
+#: What is said of folders with metadata.
+WITH_METADATA = "a metadata file beside each image"
 AUTO, CLASSES, SPLITS, IGNORE = "auto", "classes", "splits", "ignore"
 
 
@@ -65,12 +67,14 @@ class FolderTree:
       names_classes: whether the first folder (inside the split) is the class.
       only_splits: whether everything outside of the split folders is left out.
       empty: folders at the top that hold no images, as far as they were looked into.
+      metadata: whether a metadata file lies beside each image.
     """
 
     splits: Mapping[str, str] = field(default_factory=dict)
     names_classes: bool = True
     only_splits: bool = False
     empty: tuple[str, ...] = ()
+    metadata: bool = False
 
     def place(self, key: str, depth: int = 1) -> tuple[str, str]:
         """Returns (split, class) that the folders of a key say; empty where they say none.
@@ -105,9 +109,12 @@ class FolderTree:
             text = f"{CLASS_FOLDERS} in {_listed(self.splits)}"
         else:
             text = CLASS_FOLDERS
+        more = [WITH_METADATA] if self.metadata else []
         if self.only_splits:
-            return f"{text}; what lies outside of these is left out"
-        return f"{text}; no images in {_listed(self.empty)}" if self.empty else text
+            more.append("what lies outside of these is left out")
+        elif self.empty:
+            more.append(f"no images in {_listed(self.empty)}")
+        return "; ".join([text, *more])
 
 
 def _label_of(folders: Sequence[str], depth: int) -> str:
@@ -158,7 +165,7 @@ def decide(
     folders: str,
     where: str,
     named: Iterable[str] = (),
-    has_metadata: Callable[[], bool] = lambda: False,
+    metadata: bool = False,
 ) -> FolderTree:
     """Decides what the folders of an input mean.
 
@@ -167,16 +174,16 @@ def decide(
       folders: the setting `--folders`.
       where: the input, for messages.
       named: the names of all folders at the top, those without images too.
-      has_metadata: tells whether a metadata file lies beside every image.
+      metadata: whether a metadata file lies beside each image.
 
     Raises:
       UsageError: if they could mean two things; the message says how to write each.
     """
     splits = split_folders({*named, *tops.splits})
     if folders == CLASSES:
-        return FolderTree()
+        return FolderTree(metadata=metadata)
     if folders == IGNORE:
-        return FolderTree(names_classes=False)
+        return FolderTree(names_classes=False, metadata=metadata)
     where = f"--input {printable(where)}"
     if folders == SPLITS:
         if not splits:
@@ -185,7 +192,7 @@ def decide(
                 "test, ...); rename the folders, or take their names for the splits with --label_regex "
                 "'(?P<split>[^/]+)/(?P<label>[^/]+)/.*'."
             )
-        return FolderTree(splits, only_splits=True)
+        return FolderTree(splits, only_splits=True, metadata=metadata)
     other = tops.other or tops.number
     if tops.splits and other:
         called, like = ("are", "splits") if len(splits) > 1 else ("is", "a split")
@@ -195,7 +202,7 @@ def decide(
             "left out then. Write --folders classes if each folder is a class."
         )
     if any(tops.splits.values()):
-        return FolderTree(splits)
+        return FolderTree(splits, metadata=metadata)
     if tops.splits:
         raise UsageError(
             f"{where}: the images lie directly in {_listed(split_folders(tops.splits))}, so that every class "
@@ -203,11 +210,11 @@ def decide(
             "of images without a class. Write --folders classes if each folder is a class."
         )
     if tops.number and not tops.other:
-        if has_metadata():
-            return FolderTree(names_classes=False)
+        if metadata:
+            return FolderTree(names_classes=False, metadata=metadata)
         raise UsageError(
             f"{where}: the folders are named like shards ({printable(tops.number)}, ...). Write --folders "
             "ignore --unlabelled keep if the names of the folders say nothing of the images. Write --folders "
             "classes if each folder is a class."
         )
-    return FolderTree()
+    return FolderTree(metadata=metadata)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
-from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
-from shardwright.schemas.columns import column_values, encode_extra, finite_or_text
 from shardwright.schemas.errors import ImageFault, UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, is_image, printable
+from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.place import decode_place
@@ -42,22 +37,17 @@ from shardwright.transforms.sources.archives.members import Damage, Member, memb
 from shardwright.transforms.sources.archives.tar_members import list_tar
 from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.glimpse import Glimpse, look_at
+from shardwright.transforms.sources.image_metadata import (
+    MAX_METADATA_BYTES,
+    METADATA,
+    BadMetadata,
+    read_metadata,
+)
 from shardwright.transforms.sources.source import Context, Part, Source
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
-#: Bytes of a member that says something of an image.
-_MAX_SAID_BYTES = 16 << 20
 #: Members that are looked at to know a WebDataset, and compressed bytes that may be unpacked for it.
 _MEMBERS_LOOKED_AT, _PACKED_BYTES = 12, 4 << 20
-#: A whole number as a program writes it: 007 is a name.
-_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
-_LABEL_FIELDS = ("label", "class", "cls", "class_name")
-_SAYING = ("cls", "json", "txt")
-_UNLABELLED = "neither .cls nor .json says its class"
-
-
-class BadSample(ValueError):
-    """What a sample says cannot be understood."""
 
 
 def take_name_apart(name: str) -> tuple[str, str]:
@@ -69,16 +59,6 @@ def take_name_apart(name: str) -> tuple[str, str]:
     folder, slash, last = name.rpartition("/")
     stem, _, field_name = last.partition(".")
     return folder + slash + stem, field_name.lower()
-
-
-@dataclass
-class _Said:
-    """What a sample says of its images, as fields of a reference."""
-
-    label: str = ""
-    message: str = _UNLABELLED
-    annotations: str = ""
-    extra: str = ""
 
 
 @dataclass
@@ -99,7 +79,7 @@ def _shows_samples(members: Iterator[Member | Damage]) -> bool:
             fields.setdefault(sample, set()).add(name)
     flat = (names for sample, names in fields.items() if "/" not in sample)
     return any(
-        names.intersection(_SAYING) and any(is_image_name(f"x.{name}") for name in names) for names in flat
+        names.intersection(METADATA) and any(is_image_name(f"x.{name}") for name in names) for names in flat
     )
 
 
@@ -177,7 +157,7 @@ def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[Im
         if name != sample.name:
             yield from _finish(sample, settings)
             sample = _Sample(name)
-        if ref.is_candidate and field_name in _SAYING and field_name not in sample.says:
+        if ref.is_candidate and field_name in METADATA and field_name not in sample.says:
             sample.says[field_name] = ref
         elif not ref.is_candidate:
             yield ref
@@ -197,112 +177,27 @@ def _finish(sample: _Sample, settings: ConvertSettings) -> Iterator[ImageRef | C
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
         return
     try:
-        said, numbers = _read_sample(sample, settings)
-    except BadSample as error:
+        said = read_metadata({name: _text(name, ref) for name, ref in sample.says.items()}, settings)
+    except BadMetadata as error:
         for ref in sample.images:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error))
         return
-    yield from numbers
+    yield from said.numbers
     for ref in sample.images:
         yield ref._replace(
             label=said.label, message=said.message, annotations=said.annotations, extra=said.extra
         )
 
 
-def _read_sample(sample: _Sample, settings: ConvertSettings) -> tuple[_Said, list[ClassId]]:
-    """Returns what a sample says of its images, and the ids of its classes.
-
-    Raises:
-      BadSample: if it cannot be understood.
-    """
-    texts = {name: _text(name, ref) for name, ref in sample.says.items()}
-    values = _parse_json(texts["json"]) if "json" in texts else {}
-    said = _Said()
-    numbers: list[ClassId] = []
-    value = _label_value(texts, values, settings)
-    if value is not None:
-        names = _class_names(value, settings.label_separator)
-        said.label = LABEL_SEPARATOR.join(dict.fromkeys(str(name) for name in names))
-        numbers = [ClassId(str(name), name) for name in names if isinstance(name, int)]
-        said.message = "" if names else "its class is empty"
-    if texts.get("txt", "").strip():
-        said.annotations = Annotations(captions=(_storable(texts["txt"].strip()),)).encode()
-    if settings.parsed_extra_columns:
-        try:
-            extra = {
-                column.name: column_values(column, values.get(column.name), settings.label_separator or ",")
-                for column in settings.parsed_extra_columns
-            }
-        except (ValueError, TypeError) as error:
-            raise BadSample(f"its .json does not say it all: {error}") from None
-        said.extra = _storable(encode_extra(extra))
-    return said, numbers
-
-
 def _text(name: str, ref: ImageRef) -> str:
-    if ref.size > _MAX_SAID_BYTES:
-        raise BadSample(f"its .{name} is too large")
+    if ref.size > MAX_METADATA_BYTES:
+        raise BadMetadata(f"its .{name} is too large")
     try:
-        return read_part(ref.uri, decode_place(ref.place), ref.size, _MAX_SAID_BYTES).decode("utf-8-sig")
+        return read_part(ref.uri, decode_place(ref.place), ref.size, MAX_METADATA_BYTES).decode("utf-8-sig")
     except ImageFault as fault:
-        raise BadSample(f"its .{name}: {fault.message}") from None
+        raise BadMetadata(f"its .{name}: {fault.message}") from None
     except UnicodeDecodeError:
-        raise BadSample(f"its .{name} is no UTF-8 text") from None
-
-
-def _parse_json(text: str) -> dict[str, Any]:
-    try:
-        values = json.loads(text, parse_float=finite_or_text)
-    except (ValueError, RecursionError):
-        raise BadSample("its .json is no JSON") from None
-    return values if isinstance(values, dict) else {"label": values} if isinstance(values, int | str) else {}
-
-
-def _label_value(texts: dict[str, str], values: dict[str, Any], settings: ConvertSettings) -> Any:
-    """Returns what a sample says its class is; None if it says nothing."""
-    if settings.label_column:
-        return values.get(settings.label_column)
-    if "cls" in texts:
-        return texts["cls"].strip()
-    return next((values[name] for name in _LABEL_FIELDS if values.get(name) is not None), None)
-
-
-def _class_names(value: Any, separator: str) -> list[str | int]:
-    """Returns class names, numbers where they are numbers; none for negative ones."""
-    if isinstance(value, list):
-        if not separator and len(value) > 1:
-            raise BadSample("it has several classes; choose a --label_separator to store them all")
-        items = value
-    elif isinstance(value, str) and separator:
-        items = [piece.strip() for piece in value.split(separator)]
-    else:
-        items = [value]
-    return [name for name in map(_class_name, items) if name != ""]
-
-
-def _class_name(value: Any) -> str | int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, str):
-        text = value.strip()
-        if not _NUMBER.fullmatch(text):
-            if LABEL_SEPARATOR in text:
-                raise BadSample("its class holds a control character")
-            return _storable(text)
-        value = int(text)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadSample(f"its class is {str(value)[:80]!r}, neither a name nor a number")
-    if not -(2**63) <= value < 2**63:
-        raise BadSample("its class is too large a number")
-    return value if value >= 0 else ""
-
-
-def _storable(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadSample("it holds text that is no Unicode") from None
-    return text
+        raise BadMetadata(f"its .{name} is no UTF-8 text") from None
 
 
 SOURCE = Source(

@@ -11,6 +11,7 @@ from itertools import islice
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.place import decode_place
 from shardwright.schemas.settings import ConvertSettings
@@ -37,8 +38,10 @@ from shardwright.transforms.sources.archives.kinds import (
     kind_of_archive,
 )
 from shardwright.transforms.sources.archives.members import Damage, Member, member_key
+from shardwright.transforms.sources.archives.metadata import MemberMetadata
 from shardwright.transforms.sources.class_folders import NO_FOLDER, list_labelled
 from shardwright.transforms.sources.file_kinds import could_be_image, extension_of
+from shardwright.transforms.sources.files_beside import MetadataReader, check_columns
 from shardwright.transforms.sources.folder_tree import IGNORE
 from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.name_patterns import take_apart
@@ -85,23 +88,28 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every member of an archive, or for every file beside archives."""
     regex = context.settings.label_regex
     pattern = re.compile(regex) if regex else None
     listed = _list_archive(part, context) if part.detail else _list_others(part, context.settings)
     for ref in listed:
+        if isinstance(ref, ClassId):
+            yield ref
+            continue
         if pattern and ref.split != NO_SPLIT:
             ref = take_apart(ref, pattern, part.item.prefix)
-        elif ref.is_candidate and not ref.label:
+        elif ref.is_candidate and not ref.label and not ref.message:
             ref = ref._replace(message=NO_FOLDER)
         yield ref
 
 
-def _list_others(part: Part, settings: ConvertSettings) -> Iterator[ImageRef]:
+def _list_others(part: Part, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
     settings = replace(settings, folders=_meaning_of_folders(settings))
-    for ref in list_labelled(part.item, settings):
-        if not is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
+    for ref in list_labelled(part.item, settings, "archives", has_images=False):
+        if isinstance(ref, ClassId) or not is_listed_archive(
+            ref.key.removeprefix(part.item.prefix), ref.size
+        ):
             yield ref
 
 
@@ -110,7 +118,7 @@ def _meaning_of_folders(settings: ConvertSettings) -> str:
     return IGNORE if settings.label_regex else settings.folders
 
 
-def _list_archive(part: Part, context: Context) -> Iterator[ImageRef]:
+def _list_archive(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
     archive = archive_of(part)
     assert archive is not None
     with open_archive(part, archive, context) as opened:
@@ -127,8 +135,14 @@ def _list_archive(part: Part, context: Context) -> Iterator[ImageRef]:
         )
         for path in _image_paths(opened):
             folders.add(path)
-        folders.settle()
-        yield from _looked_into(opened, _references(opened, folders))
+        metadata = MemberMetadata(opened)
+        if not metadata:
+            check_columns(part.path, "archives", settings)
+        folders.settle(bool(metadata))
+        refs = _looked_into(opened, _references(opened, folders, metadata))
+        remote = storage.is_remote(opened.reader.path)
+        reader = MetadataReader(settings, folders.names_classes, metadata.read)
+        yield from reader.add_all(refs, remote) if metadata else refs
 
 
 def _image_paths(opened: OpenArchive) -> Iterator[str]:
@@ -155,13 +169,17 @@ def _has_image_head(opened: OpenArchive, member: Member) -> bool:
         return False
 
 
-def _references(opened: OpenArchive, folders: MemberFolders) -> Iterator[tuple[ImageRef, bool]]:
+def _references(
+    opened: OpenArchive, folders: MemberFolders, metadata: MemberMetadata
+) -> Iterator[tuple[ImageRef, bool]]:
     """Yields a reference for every member, and whether its bytes have to say what it is."""
     for ref, member in opened.entries():
         if member is NOTHING:
             yield ref, False
             continue
         path = member_key(member.name)
+        if ref.is_candidate and metadata.holds(path):
+            continue
         split, label = folders.place(path)
         ref = ref._replace(split=split, label=label)
         if not ref.is_candidate:
@@ -224,4 +242,5 @@ SOURCE = Source(
     list_part=list_part,
     split=split_archives,
     names_classes_by_folder=True,
+    has_columns=True,
 )

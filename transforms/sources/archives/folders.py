@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shardwright.transforms.sources.folder_tree import (
     AUTO,
@@ -61,11 +61,11 @@ class MemberFolders:
         self._least_depth = min(self._least_depth, len(folders))
         self._most_depth = max(self._most_depth, len(folders))
 
-    def settle(self, has_metadata: Callable[[], bool] = lambda: False) -> None:
+    def settle(self, metadata: bool = False) -> None:
         """Decides, when all images were added.
 
         Args:
-          has_metadata: tells whether a metadata file lies beside every image.
+          metadata: whether a metadata file lies beside each image.
 
         Raises:
           UsageError: if the folders could mean two things.
@@ -86,12 +86,17 @@ class MemberFolders:
         elif depth < len(common):
             tops = TopFolders()
             tops.add(common[depth], nested=self._most_depth > depth + 1)
-        self._tree = decide(tops, self._folders, self._where, named, has_metadata)
+        self._tree = decide(tops, self._folders, self._where, named, metadata)
         self._wrappers = depth
         # As many folders as make a class name are left where any image lies in so many.
         wanted = self._depth - len(self._above) + (1 if self._above and self._tree.splits else 0)
         if wanted > 1 and (self._above or not self._tree.splits):
             self._wrappers = min(depth, max(self._most_depth - wanted, 0))
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether folders say the classes."""
+        return self._tree.names_classes
 
     def place(self, path: str) -> tuple[str, str]:
         """Returns (split, class) of a member; empty where its folders say none."""

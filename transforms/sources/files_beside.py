@@ -1,0 +1,230 @@
+"""Finds metadata files beside the images of a folder, and adds what they say to references."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby, islice
+from typing import TypeVar
+
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.images.signatures import is_image_name
+from shardwright.transforms.sources.folder_tree import AUTO
+from shardwright.transforms.sources.image_metadata import (
+    MAX_METADATA_BYTES,
+    METADATA,
+    BadMetadata,
+    metadata_needed,
+    read_metadata,
+)
+
+#: Images that are looked at to tell whether each has metadata. An image beyond them without metadata is
+#: treated as one in a WebDataset: it is bad if the settings need what its metadata would say.
+IMAGES_LOOKED_AT = 10_000
+_SHARDS_SAY_NONE = ", and its folder is named like a shard (--folders classes takes that for the class)"
+#: Folders whose names are remembered.
+_FOLDERS_KNOWN = 64
+
+#: Files read at once where each takes a request, and references that wait for them.
+_REQUESTS_AT_ONCE, _READ_TOGETHER = 16, 256
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def stem_of(path: str) -> str:
+    """Returns a path without the extension of its last part."""
+    folder, slash, name = path.rpartition("/")
+    return folder + slash + (name.rpartition(".")[0] or name)
+
+
+def is_metadata_name(name: str) -> bool:
+    """Whether a file could be the metadata of an image, as far as its name says."""
+    return name.rpartition(".")[2] in METADATA
+
+
+def _first_stem(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    return folder + slash + name.partition(".")[0]
+
+
+def grouped(items: Iterable[_Item], path_of: Callable[[_Item], str]) -> Iterator[list[_Item]]:
+    """Yields the items of sorted paths in groups, so that no image is apart from its metadata.
+
+    `a/1.jpg` and `a/1.json` both begin with `a/1.`, and so does whatever is sorted in between.
+    """
+    for _, group in groupby(items, lambda item: _first_stem(path_of(item))):
+        yield list(group)
+
+
+def every_image_has_metadata(paths: Iterable[str]) -> bool:
+    """Whether there are images, and a metadata file beside each of the first ones.
+
+    Args:
+      paths: sorted paths; hidden ones do not count.
+    """
+    images = 0
+    for group in grouped(paths, str):
+        known = set(map(stem_of, filter(is_metadata_name, group)))
+        for path in filter(is_image_name, group):
+            if any(part.startswith(".") for part in path.split("/")):
+                continue
+            if stem_of(path) not in known:
+                return False
+            images += 1
+        if images >= IMAGES_LOOKED_AT:
+            break
+    return images > 0
+
+
+def without_metadata(items: Iterable[_Item], path_of: Callable[[_Item], str]) -> Iterator[_Item]:
+    """Yields the items of sorted paths but for the metadata files of images."""
+    for group in grouped(items, path_of):
+        images = {stem_of(path) for path in map(path_of, group) if is_image_name(path)}
+        for item in group:
+            path = path_of(item)
+            if not (is_metadata_name(path) and stem_of(path) in images):
+                yield item
+
+
+class FolderMetadata:
+    """Tells the metadata files of images on a disk from other files."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, frozenset[bytes]] = {}  # folder -> stems of its images
+
+    def holds(self, path: bytes) -> bool:
+        """Whether a file is the metadata of an image in its folder."""
+        folder, name = os.path.split(path)
+        if not is_metadata_name(os.fsdecode(name)):
+            return False
+        if folder not in self._known:
+            while len(self._known) >= _FOLDERS_KNOWN:
+                del self._known[next(iter(self._known))]
+            names = os.listdir(folder or b".")
+            self._known[folder] = frozenset(
+                name.rpartition(b".")[0] for name in names if is_image_name(os.fsdecode(name))
+            )
+        return name.rpartition(b".")[0] in self._known[folder]
+
+
+def local_images_have_metadata(images: Iterable[bytes]) -> bool:
+    """Whether there are images, and a metadata file beside each of the first ones.
+
+    Args:
+      images: paths of images on a disk.
+    """
+    found = 0
+    for path in islice(images, IMAGES_LOOKED_AT):
+        stem = os.path.splitext(path)[0]
+        if not any(os.path.isfile(stem + b"." + name.encode()) for name in METADATA):
+            return False
+        found += 1
+    return found > 0
+
+
+def check_columns(where: str, source: str, settings: ConvertSettings) -> None:
+    """Checks that the settings need no columns, where there is no metadata.
+
+    Raises:
+      UsageError: if they do.
+    """
+    needed = [item for item in settings.parsed_extra_columns if not (item.is_list or item.optional)]
+    if needed:
+        raise UsageError(
+            f"{settings.option_of(needed[0])}: {printable(where)} is read as {source}, which has no "
+            "columns unless a .json lies beside every image; name a manifest with the images and their "
+            "columns, or leave that column out."
+        )
+
+
+def read_beside(ref: ImageRef, name: str) -> bytes | None:
+    """Returns the content of the file beside an image that has another extension; None if there is none."""
+    path = f"{stem_of(ref.uri)}.{name}"
+    try:
+        return storage.read_head(path, MAX_METADATA_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        raise BadMetadata(f"its .{name} may not be read") from None
+    except OSError as error:
+        raise storage.fault(error, "read", path) from error
+
+
+class MetadataReader:
+    """Adds to references what the files beside their images say.
+
+    Args:
+      settings: checked settings.
+      names_classes: whether the folders of the images say their classes.
+      read: returns the content of the file beside an image with an extension, None if there is none.
+    """
+
+    def __init__(
+        self,
+        settings: ConvertSettings,
+        names_classes: bool,
+        read: Callable[[ImageRef, str], bytes | None] = read_beside,
+    ) -> None:
+        self._settings, self._read = settings, read
+        self._hint = "" if names_classes or settings.folders != AUTO else _SHARDS_SAY_NONE
+        self._needed = {known: sorted(metadata_needed(settings, known)) for known in (False, True)}
+
+    def add_all(self, refs: Iterable[ImageRef], remote: bool) -> Iterator[ImageRef | ClassId]:
+        """Yields all references with what is said of them, and the id of each class that is a number once.
+
+        Args:
+          refs: of images and other files.
+          remote: whether several files are read at once, since each takes a request.
+        """
+        seen: set[ClassId] = set()
+        for ref, numbers in at_once(self.add, refs, remote):
+            yield from set(numbers) - seen
+            seen.update(numbers)
+            yield ref
+
+    def add(self, ref: ImageRef) -> tuple[ImageRef, tuple[ClassId, ...]]:
+        """Returns a reference with what is said of its image, and the ids of its classes.
+
+        The class that folders say stays, unless `--label_column` names a field.
+        """
+        has_class = bool(ref.label)
+        if not ref.is_candidate or not self._needed[has_class]:
+            return ref, ()
+        try:
+            found = {name: self._read(ref, name) for name in self._needed[has_class]}
+            texts = {name: _decoded(name, data) for name, data in found.items() if data is not None}
+            said = read_metadata(texts, self._settings, has_class)
+        except BadMetadata as error:
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error)), ()
+        ref = ref._replace(annotations=said.annotations, extra=said.extra)
+        if has_class and not self._settings.label_column:
+            return ref, ()
+        message = said.message + self._hint if said.message else ""
+        return ref._replace(label=said.label, message=message), said.numbers
+
+
+def at_once(function: Callable[[_Item], _Result], items: Iterable[_Item], remote: bool) -> Iterator[_Result]:
+    """Yields what a function returns for each item, in order; remote items are handled side by side."""
+    if not remote:
+        yield from map(function, items)
+        return
+    waiting = iter(items)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        while batch := list(islice(waiting, _READ_TOGETHER)):
+            yield from executor.map(function, batch)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    if len(data) > MAX_METADATA_BYTES:
+        raise BadMetadata(f"its .{name} is too large")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadMetadata(f"its .{name} is not UTF-8 text") from None

@@ -1,0 +1,153 @@
+"""What files beside an image say of it: `1.cls`, `1.json` and `1.txt` for `1.jpg`, as in a WebDataset."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.columns import column_values, encode_extra, finite_or_text
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Fill
+from shardwright.schemas.settings import ConvertSettings
+
+#: Extensions of files that say something of the image beside them: its class, anything, a caption.
+METADATA = ("cls", "json", "txt")
+#: Bytes of such a file.
+MAX_METADATA_BYTES = 16 << 20
+#: A whole number as a program writes it: 007 is a name.
+_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_LABEL_FIELDS = ("label", "class", "cls", "class_name")
+_UNLABELLED = "neither .cls nor .json says its class"
+
+
+class BadMetadata(ValueError):
+    """What the files beside an image say cannot be understood."""
+
+
+@dataclass
+class Metadata:
+    """What files beside an image say of it, as fields of a reference.
+
+    Attributes:
+      label: the class name, several joined by `LABEL_SEPARATOR`; empty for none.
+      message: why there is no class.
+      annotations: the caption (`Annotations.encode`).
+      extra: the values of extra columns (`encode_extra`).
+      numbers: the ids of classes that are numbers.
+    """
+
+    label: str = ""
+    message: str = _UNLABELLED
+    annotations: str = ""
+    extra: str = ""
+    numbers: tuple[ClassId, ...] = ()
+
+
+def metadata_needed(settings: ConvertSettings, has_class: bool) -> frozenset[str]:
+    """Returns the extensions of the files that have to be read, of those in `METADATA`.
+
+    Args:
+      settings: checked settings.
+      has_class: whether the class of the image is known from elsewhere.
+    """
+    needed = set()
+    if settings.label_column or settings.parsed_extra_columns:
+        needed.add("json")
+    if not has_class and not settings.label_column:
+        needed.update(("cls", "json"))
+    if Fill.CAPTION in settings.record_layout.by_fill():
+        needed.add("txt")
+    return frozenset(needed)
+
+
+def read_metadata(texts: Mapping[str, str], settings: ConvertSettings, has_class: bool = False) -> Metadata:
+    """Returns what files beside an image say of it.
+
+    Args:
+      texts: extension, of those in `METADATA`, -> content.
+      settings: checked settings.
+      has_class: whether the class of the image is known from elsewhere.
+
+    Raises:
+      BadMetadata: if it cannot be understood.
+    """
+    values = _parse_json(texts["json"]) if "json" in texts else {}
+    said = Metadata()
+    value = None if has_class and not settings.label_column else _label_value(texts, values, settings)
+    if value is not None:
+        names = _class_names(value, settings.label_separator)
+        said.label = LABEL_SEPARATOR.join(dict.fromkeys(str(name) for name in names))
+        said.numbers = tuple(ClassId(str(name), name) for name in names if isinstance(name, int))
+        said.message = "" if names else "its class is empty"
+    if texts.get("txt", "").strip():
+        said.annotations = Annotations(captions=(_storable(texts["txt"].strip()),)).encode()
+    if settings.parsed_extra_columns:
+        try:
+            extra = {
+                column.name: column_values(column, values.get(column.name), settings.label_separator or ",")
+                for column in settings.parsed_extra_columns
+            }
+        except (ValueError, TypeError) as error:
+            raise BadMetadata(f"its .json does not say it all: {error}") from None
+        said.extra = _storable(encode_extra(extra))
+    return said
+
+
+def _parse_json(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text, parse_float=finite_or_text)
+    except (ValueError, RecursionError):
+        raise BadMetadata("its .json is no JSON") from None
+    return values if isinstance(values, dict) else {"label": values} if isinstance(values, int | str) else {}
+
+
+def _label_value(texts: Mapping[str, str], values: dict[str, Any], settings: ConvertSettings) -> Any:
+    """Returns what a sample says its class is; None if it says nothing."""
+    if settings.label_column:
+        return values.get(settings.label_column)
+    if "cls" in texts:
+        return texts["cls"].strip()
+    return next((values[name] for name in _LABEL_FIELDS if values.get(name) is not None), None)
+
+
+def _class_names(value: Any, separator: str) -> list[str | int]:
+    """Returns class names, numbers where they are numbers; none for negative ones."""
+    if isinstance(value, list):
+        if not separator and len(value) > 1:
+            raise BadMetadata("it has several classes; choose a --label_separator to store them all")
+        items = value
+    elif isinstance(value, str) and separator:
+        items = [piece.strip() for piece in value.split(separator)]
+    else:
+        items = [value]
+    return [name for name in map(_class_name, items) if name != ""]
+
+
+def _class_name(value: Any) -> str | int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str):
+        text = value.strip()
+        if not _NUMBER.fullmatch(text):
+            if LABEL_SEPARATOR in text:
+                raise BadMetadata("its class holds a control character")
+            return _storable(text)
+        value = int(text)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadMetadata(f"its class is {str(value)[:80]!r}, neither a name nor a number")
+    if not -(2**63) <= value < 2**63:
+        raise BadMetadata("its class is too large a number")
+    return value if value >= 0 else ""
+
+
+def _storable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadMetadata("it holds text that is no Unicode") from None
+    return text
