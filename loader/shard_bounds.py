@@ -48,7 +48,7 @@ def find_bounds(directory: str, split: str, number: int, num_shards: int, shard:
     Raises:
       EngineError: if the storage failed.
     """
-    if not is_compressed(shard.file):
+    if shard.records and not is_compressed(shard.file):
         try:
             found = load_index(_read(directory, index_file(split, number, num_shards)))
             bounds = _checked(found, shard)

@@ -15,7 +15,7 @@ from shardwright.schemas.effects import Known, given_names
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
-from shardwright.schemas.layouts import Needs
+from shardwright.schemas.layouts import Fill, Needs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -188,7 +188,7 @@ def _keep_tree(forecast: Forecast, spool: Spool, run: float) -> None:
 
 
 def build_planned_shards(batches: Any, forecast: Any, request: Request) -> Any:
-    """Builds the rest of the planning: every reference to its shard, and no key twice.
+    """Builds the rest of the planning: every reference to its shard, no key twice, and no id made twice.
 
     Args:
       batches: PCollection of reference batches.
@@ -203,9 +203,11 @@ def build_planned_shards(batches: Any, forecast: Any, request: Request) -> Any:
     from shardwright.transforms.plan.transforms import (
         AssignShards,
         BucketKeys,
+        BucketSourceIds,
         PlannedShard,
         ShardId,
         check_keys,
+        check_source_ids,
         name_planned_shard,
     )
     from shardwright.transforms.sources.source import source_by_name
@@ -219,11 +221,19 @@ def build_planned_shards(batches: Any, forecast: Any, request: Request) -> Any:
             >> beam.ParDo(BucketKeys()).with_output_types(tuple[ShardId, EncodedRefs])  # (("", bucket), refs)
             | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [refs])
         )
-    keys_checked = keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)  # int
+    checked = [keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)]  # int
+    if Fill.SOURCE_ID in request.settings.record_layout.by_fill():
+        checked.append(
+            batches
+            | "BucketSourceIds"
+            >> beam.ParDo(BucketSourceIds()).with_output_types(tuple[ShardId, EncodedRefs])  # (bucket, refs)
+            | "GroupSourceIds" >> beam.GroupByKey()  # (("", bucket), [refs])
+            | "CheckSourceIds" >> beam.FlatMap(check_source_ids).with_output_types(int)  # int
+        )
     return grouped | "NamePlannedShards" >> beam.Map(
         name_planned_shard,
         beam.pvalue.AsSingleton(forecast),
-        beam.pvalue.AsIter(keys_checked),  # nothing is written before every key is checked
+        *map(beam.pvalue.AsIter, checked),  # nothing is written before every key and id is checked
     ).with_output_types(PlannedShard)  # PlannedShard
 
 

@@ -32,6 +32,7 @@ class Fill(StrEnum):
     LABEL_TEXT = "label_text"
     SYNSET = "synset"
     KEY = "key"
+    SOURCE_ID = "source_id"
     FILE_BASENAME = "file_basename"
     SPLIT = "split"
     SOURCE_SHA256 = "source_sha256"
@@ -99,8 +100,13 @@ FILLS: Mapping[Fill, FillInfo] = {
     Fill.LABEL: FillInfo(_INT64, _ONE, "the class id; -1 without a class"),
     Fill.LABEL_TEXT: FillInfo(_BYTES, _ONE, "the class name"),
     Fill.SYNSET: FillInfo(_BYTES, _ONE, "the class name, which ImageNet has as a synset id (n01440764)"),
-    Fill.KEY: FillInfo(_BYTES, _ONE, "the image's key: its path relative to the input"),
-    Fill.FILE_BASENAME: FillInfo(_BYTES, _ONE, "the last part of the image's key"),
+    Fill.KEY: FillInfo(
+        _BYTES, _ONE, "the image's key: its path relative to the input; or the file name that a TFRecord had"
+    ),
+    Fill.SOURCE_ID: FillInfo(
+        _BYTES, _ONE, "the image's id as text: COCO's, one that a TFRecord had, or a number from its key"
+    ),
+    Fill.FILE_BASENAME: FillInfo(_BYTES, _ONE, "the last part of the image's key or file name"),
     Fill.SPLIT: FillInfo(_BYTES, _ONE, "the split's name"),
     Fill.SOURCE_SHA256: FillInfo(_BYTES, _ONE, "the sha256 of the source file's bytes, in hex"),
     Fill.EXTRA: FillInfo(_BYTES, _ONE, "a column of the source"),

@@ -40,6 +40,8 @@ class ImageRef(NamedTuple):
         or record of its source it comes from, or what that lacks, where there is such a thing.
       annotations: what else is known of the image (`Annotations.encode`), else empty.
       extra: the values of extra columns (`encode_extra`), else empty.
+      source_id: the id that the source gives the image, for `image/source_id`; else empty.
+      file_name: the file name that a record of the source has, where that is not the key; else empty.
     """
 
     key: str
@@ -57,6 +59,8 @@ class ImageRef(NamedTuple):
     message: str = ""
     annotations: str = ""
     extra: str = ""
+    source_id: str = ""
+    file_name: str = ""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ class Entry(NamedTuple):
       source_bytes: number of bytes of the same.
       decoder_warning: what the decoder said about a written image's file, empty for nothing.
       damaged: whether the image was written although data was missing or damaged (`--damaged keep`).
+      file_name: the file name in the record, if the source's record had one that is not the key.
     """
 
     key: str
@@ -77,6 +78,7 @@ class Entry(NamedTuple):
     source_bytes: int | None = None
     decoder_warning: str = ""
     damaged: bool = False
+    file_name: str = ""
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Entry:
@@ -89,6 +91,11 @@ class Entry(NamedTuple):
             return Entry(**value)
         except TypeError:
             return Entry(**{name: value[name] for name in Entry._fields if name in value})
+
+    @property
+    def name_in_record(self) -> str:
+        """What a record says its image is called: its key, or the name that its source's record gave it."""
+        return self.file_name or self.key
 
     def as_json(self) -> dict[str, Any]:
         """Returns the entry without its empty fields; `key` and `outcome` always stand."""

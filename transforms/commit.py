@@ -28,7 +28,7 @@ from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
-from shardwright.transforms.checks.directory import check_directory, unexpected_indexes, unexpected_shards
+from shardwright.transforms.checks.directory import check_directory, unexpected_shards, unneeded_indexes
 from shardwright.transforms.checks.results import make_report, measured_in, statistics_files, stored_findings
 from shardwright.transforms.checks.shard import ShardCheck
 from shardwright.transforms.checks.summary import SummariseFindings
@@ -340,7 +340,7 @@ def _remove_stale(job: Job, result: Dataset, results: Iterable[ShardResult]) -> 
         for file in files
         if file.startswith(f"{dataset.SHARDS_DIR}/") and file.endswith(".jsonl.gz") and file not in ledgers
     ]
-    stale += unexpected_indexes(result, files)
+    stale += unneeded_indexes(result, files)
     if job.settings.resume:
         stale += unexpected_shards(result, files)
         stale += [file for file in files if file in SIDECARS and file not in result.sidecars]

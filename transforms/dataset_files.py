@@ -125,7 +125,7 @@ def missing_shards(directory: str, made: Dataset, with_indexes: bool = False) ->
             index_file(split, number, len(shards))
             for split, shards in made.splits.items()
             for number, shard in enumerate(shards)
-            if not is_compressed(shard.file)
+            if shard.records and not is_compressed(shard.file)
         ]
     return [file for file in files if file not in present]
 

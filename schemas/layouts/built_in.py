@@ -89,7 +89,7 @@ DETECTION = Layout(
     # only one of them writes is there where the source says it
     features=(
         *_PICTURE,
-        _feature("image/source_id", Fill.KEY),
+        _feature("image/source_id", Fill.SOURCE_ID),
         *_OBJECTS,
         _feature("image/object/difficult", Fill.OBJECT_DIFFICULT, optional=True),
         _feature("image/object/truncated", Fill.OBJECT_TRUNCATED, optional=True),
@@ -110,7 +110,7 @@ VISION = Layout(
     # official/vision/data/tfrecord_lib.py and create_coco_tf_record.py
     features=(
         *_PICTURE,
-        _feature("image/source_id", Fill.KEY),
+        _feature("image/source_id", Fill.SOURCE_ID),
         *(replace(spec, optional=True) for spec in _OBJECTS),
         *_MASKS_AND_CAPTIONS,
         _feature("image/segmentation/class/encoded", Fill.SEMANTIC_MASK, optional=True),
@@ -141,7 +141,7 @@ PANOPTIC = Layout(
     # official/vision/data/create_coco_tf_record.py
     features=(
         *_PICTURE,
-        _feature("image/source_id", Fill.KEY),
+        _feature("image/source_id", Fill.SOURCE_ID),
         _feature("image/panoptic/category_mask", Fill.PANOPTIC_CATEGORY),
         _feature("image/panoptic/instance_mask", Fill.PANOPTIC_INSTANCE),
     ),

@@ -139,11 +139,49 @@ def test_compressed_shards_have_none(convert_photos: Callable[..., ConvertResult
     assert validate(result.path, mode="fast").sound
 
 
-def test_an_empty_shard_has_an_empty_index(convert_photos: Callable[..., ConvertResult]) -> None:
-    result = convert_photos(resize=16, limit=4, shards=40, verify="full")
-    sizes = [path.stat().st_size for path in sorted((Path(result.path) / "_index").iterdir())]
-    assert len(sizes) == 40 and 0 in sizes and max(sizes) > 0
-    assert validate(result.path, mode="fast").sound
+EVERY = """
+import sys
+from pathlib import Path
+from tfrecord.reader import tfrecord_loader
+
+directory = Path(sys.argv[1])
+indexes = sorted((directory / "_index").iterdir())
+shards = [directory / f"{index.stem}.tfrecord" for index in indexes]
+print(sum(1 for pair in zip(shards, indexes) for _ in tfrecord_loader(*map(str, pair), shard=(0, 1))))
+"""
+
+
+@pytest.fixture
+def sparse(convert_photos: Callable[..., ConvertResult]) -> Path:
+    """A dataset with empty shards."""
+    return Path(convert_photos(resize=16, splits="train=1", limit=4, shards=40, verify="full").path)
+
+
+def test_an_empty_shard_has_no_index(sparse: Path) -> None:
+    shards = {path.stem for path in sparse.glob("*.tfrecord") if path.stat().st_size}
+    assert len(shards) < 40
+    assert {path.stem for path in (sparse / "_index").iterdir()} == shards
+    assert int(run(EVERY, sparse)) == 4  # the package fails on an empty index
+    assert validate(sparse, mode="full").counts == {}
+    (sparse / "_index" / f"{min(shards)}.idx").unlink()
+    assert validate(sparse, mode="fast").counts == {"INDEX_MISMATCH": 1}
+
+
+def test_empty_indexes_of_version_0_1_are_allowed_and_removed(sparse: Path) -> None:
+    before = sorted((sparse / "_index").iterdir())
+    for path in sparse.glob("*.tfrecord"):
+        if not path.stat().st_size:
+            (sparse / "_index" / f"{path.stem}.idx").touch()
+    assert len(list((sparse / "_index").iterdir())) == 40
+    assert validate(sparse, mode="fast").counts == {}
+    settings = json.loads((sparse / "dataset.json").read_text())["settings"]
+    (sparse / "dataset.json").unlink()  # as if it had not finished
+    convert(
+        input=str(PHOTOS), output=str(sparse), resize=16, splits="train=1", limit=4, shards=40,
+        verify="full", resume=True,
+    )  # fmt: skip
+    assert json.loads((sparse / "dataset.json").read_text())["settings"] == settings
+    assert sorted((sparse / "_index").iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -20,19 +20,30 @@ def unexpected_shards(dataset: Dataset, files: Sequence[str]) -> list[str]:
     return [file for file in files if _SHARD_NAME.match(file) and file not in known]
 
 
-def index_files(dataset: Dataset) -> dict[str, str]:
-    """Returns the shards that have an index, if the dataset has them at all, and where it is."""
+def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
+    """Returns the shards that have an index, if the dataset has indexes at all, and the index of each.
+
+    Args:
+      dataset: what `dataset.json` says.
+      empty: include shards without records, whose empty indexes version 0.1 wrote.
+    """
     return {
         shard.file: index_file(split, number, count)
         for split, number, count, shard in dataset.placed_shards()
-        if not is_compressed(shard.file)
+        if not is_compressed(shard.file) and (shard.records or empty)
     }
 
 
 def unexpected_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
-    """Returns the indexes that are of none of the dataset's uncompressed shards."""
-    known = set(index_files(dataset).values())
+    """Returns the indexes that belong to none of the dataset's uncompressed shards."""
+    known = set(index_files(dataset, empty=True).values())
     return [file for file in _indexes(files) if file not in known]
+
+
+def unneeded_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
+    """Returns the indexes that would not be written now: unexpected ones, and those of empty shards."""
+    needed = set(index_files(dataset).values())
+    return [file for file in _indexes(files) if file not in needed]
 
 
 def _indexes(files: Sequence[str]) -> list[str]:

@@ -67,11 +67,11 @@ class LedgerCheck:
         if result.problems:  # which say more
             self.matched = entry
             return ""
-        key = entry["key"]
-        if result.key is not None and result.key != key:
-            return f"its key is {result.key!r}, the shard's ledger says {key!r}"
-        if result.basename is not None and key.rpartition("/")[2] != result.basename:
-            return f"its file name is {result.basename!r}, the shard's ledger says {key!r}"
+        name = entry.get("file_name") or entry["key"]
+        if result.key is not None and result.key != name:
+            return f"its key is {result.key!r}, the shard's ledger says {name!r}"
+        if result.basename is not None and name.rpartition("/")[2] != result.basename:
+            return f"its file name is {result.basename!r}, the shard's ledger says {name!r}"
         if result.says_source and result.source != entry.get("sha256", ""):
             return (
                 f"its source's sha256 begins {(result.source or '')[:12]}, "
@@ -126,6 +126,7 @@ class LedgerCheck:
                     or type(entry.get("key")) is not str
                     or type(entry.get("label", "")) is not str
                     or type(entry.get("sha256", "")) is not str
+                    or type(entry.get("file_name", "")) is not str
                 ):
                     self._give_up("it is damaged (a record's place or name is missing)")
                     return

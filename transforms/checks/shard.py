@@ -246,6 +246,10 @@ def _check_all(
             if difference:
                 differing += 1
                 find(FindingCode.LEDGER_MISMATCH, difference, record.number, record.offset, result.key)
+            # Other images may have the same file name: the ledger has the key.
+            matched = ledger.matched
+            if matched is not None and result.key and matched.get("file_name") == result.key:
+                result = result._replace(key=matched["key"])
         source, label = _source_and_label(result, ledger)
         rows.append(Row(result.key, source, split, name, record.number, record.offset, label))
         if digest:

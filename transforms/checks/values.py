@@ -20,7 +20,8 @@ from shardwright.transforms.checks.contract import Problem
 _TEXTS = frozenset(
     {
         Fill.FORMAT, Fill.COLORSPACE, Fill.LABEL_TEXT, Fill.SYNSET, Fill.KEY, Fill.FILE_BASENAME, Fill.SPLIT,
-        Fill.SOURCE_SHA256, Fill.OBJECT_TEXT, Fill.OBJECT_VIEW, Fill.CAPTION, Fill.SEMANTIC_FORMAT,
+        Fill.SOURCE_ID, Fill.SOURCE_SHA256, Fill.OBJECT_TEXT, Fill.OBJECT_VIEW, Fill.CAPTION,
+        Fill.SEMANTIC_FORMAT,
     }
 )  # fmt: skip
 #: Fills whose numbers are checked as sides of boxes.

@@ -30,6 +30,7 @@ from shardwright.schemas.image_ref import (
 from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids, merge_class_texts
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.source_ids import number_text, source_id_of
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.plan.assign import (
     NEVER_EMPTY,
@@ -55,6 +56,8 @@ _SAMPLE_THREADS = 16
 #: How many workers the check of keys can be spread over.
 _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
+#: Marks an id that was made from its image's key.
+_MADE = "made"
 #: The settings that choose the number of shards.
 _SHARD_COUNTS = ("shards", "shard_size")
 
@@ -444,8 +447,49 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
     yield len(seen)
 
 
+class BucketSourceIds(_SortInHand):
+    """Sorts images by the ids that their records store, so that equal ids meet."""
+
+    def process(self, batch: EncodedRefs) -> Iterator[tuple[ShardId, EncodedRefs]]:
+        """Collects ids and where their images are; yields them by bucket when they are many."""
+        for ref in decode_refs(batch):
+            number = number_text(source_id_of(ref)) if ref.is_candidate else ""
+            if number:  # the text of another id is never that of a number
+                reason = "" if ref.source_id else _MADE
+                light = ImageRef(ref.key, ref.uri, reason=reason, message=ref.message, source_id=number)
+                self._put(("", int(number) % _KEY_BUCKETS), light)
+        yield from self._flush(at_least=_REFS_IN_HAND)
+
+
+def check_source_ids(bucket: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
+    """Checks that no number that was made from a key is also the id of another image.
+
+    Ids that sources give may be equal: exports often number the images of each split from 0.
+
+    Args:
+      bucket: what `BucketSourceIds` sorted there.
+
+    Yields:
+      The number of ids, so that writing can wait for every bucket's check.
+
+    Raises:
+      UsageError: naming the id and both images.
+    """
+    seen: dict[str, ImageRef] = {}
+    for batch in bucket[1]:
+        for ref in decode_refs(batch):
+            other = seen.setdefault(ref.source_id, ref)
+            if other is not ref and _MADE in (ref.reason, other.reason):
+                first, second = sorted((other.key, ref.key))
+                raise UsageError(
+                    f"The images {first!r} and {second!r} would both get the image/source_id "
+                    f"{ref.source_id}; rename one of them."
+                )
+    yield len(seen)
+
+
 def name_planned_shard(
-    shard: tuple[ShardId, Iterable[EncodedRefs]], forecast: Forecast, _keys_checked: Iterable[int]
+    shard: tuple[ShardId, Iterable[EncodedRefs]], forecast: Forecast, *_checked: Iterable[int]
 ) -> PlannedShard:
     """Returns a grouped shard as its writer takes it."""
     (split, number), refs = shard

@@ -13,6 +13,7 @@ from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import FeatureSpec, Fill, Layout, Needs
+from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.images.convert import ConvertedImage
 from shardwright.transforms.records.encodings import encoded_values
 
@@ -96,6 +97,7 @@ def _values(
     """Returns what every image has, by what it fills."""
     names = ref.labels
     texts = [name.encode() for name in names]
+    file_name = ref.file_name or ref.key
     return {
         Fill.ENCODED: [image.encoded],
         Fill.FORMAT: [layout.format_names.get(image.format, image.format).encode()],
@@ -107,8 +109,9 @@ def _values(
         Fill.LABEL: [ids[name] for name in names if name in ids],
         Fill.LABEL_TEXT: texts,
         Fill.SYNSET: texts,
-        Fill.KEY: [ref.key.encode()],
-        Fill.FILE_BASENAME: [ref.key.rpartition("/")[2].encode()],
+        Fill.KEY: [file_name.encode()],
+        Fill.SOURCE_ID: [source_id_of(ref).encode()],
+        Fill.FILE_BASENAME: [file_name.rpartition("/")[2].encode()],
         Fill.SPLIT: [ref.split.encode()],
         Fill.SOURCE_SHA256: [sha256.encode()],
     }

@@ -86,7 +86,7 @@ def reckon(
     """
     if ledger is not None:
         written = [
-            Written(entry.offset or 0, entry.length or 0, entry.key, entry.sha256)
+            Written(entry.offset or 0, entry.length or 0, entry.name_in_record, entry.sha256)
             for entry in ledger
             if entry.outcome == Outcome.WRITTEN
         ]

@@ -178,6 +178,8 @@ def _read_index(task: SalvageTask) -> list[Written] | None:
     """Returns the frames that a shard's index knows, None if there is none that can be true."""
     if task.place is None or task.expected is None or is_compressed(task.file):
         return None
+    if not task.expected.records:
+        return []
     path = storage.join(task.directory, index_file(*task.place))
     try:
         with storage.faults("read", path):

@@ -209,6 +209,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
         source_bytes=len(read.data),
         decoder_warning=image.warning,
         damaged=image.damaged,
+        file_name=ref.file_name,
     )
     return Converted(entry, example, len(read.data), image.decode_seconds)
 

@@ -105,9 +105,9 @@ def _put_index(directory: str, source: str, place: ShardPlace, file: str, entrie
     Raises:
       OSError: if it cannot be written.
     """
-    if is_compressed(file):
+    path, index = index_file(*place), b"" if is_compressed(file) else dump_index(entries)
+    if not index:
         return
-    path, index = index_file(*place), dump_index(entries)
     with contextlib.suppress(FileNotFoundError):
         if storage.read_bytes(storage.join(source, path)) == index:
             if source != directory:

@@ -76,9 +76,10 @@ def finish_shard(
 
 
 def write_index(directory: str, place: ShardPlace, file: str, entries: Sequence[Entry]) -> None:
-    """Writes the index of an uncompressed shard."""
-    if not is_compressed(file):
-        storage.write_bytes(storage.join(directory, index_file(*place)), dump_index(entries))
+    """Writes the index of an uncompressed shard that has records; readers of indexes fail on an empty one."""
+    index = b"" if is_compressed(file) else dump_index(entries)
+    if index:
+        storage.write_bytes(storage.join(directory, index_file(*place)), index)
 
 
 def result_of(place: ShardPlace, entries: Sequence[Entry]) -> ShardResult:

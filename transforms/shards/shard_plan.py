@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
@@ -10,6 +10,7 @@ from shardwright.schemas.fills import Fill
 from shardwright.schemas.image_ref import ImageRef, decode_refs
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.plan.transforms import PlannedShard
 from shardwright.transforms.records.build import label_ids
@@ -23,6 +24,8 @@ _SHARD_SETTINGS = (
 )  # fmt: skip
 #: Of these, what decides where a record stands and not what it holds.
 _PLACE_SETTINGS = ("seed", "compression")
+#: What holds the name of an image.
+_NAMES = frozenset({Fill.KEY, Fill.FILE_BASENAME})
 #: Software that frames records and does not make them.
 _FRAMING = ("beam",)
 
@@ -62,9 +65,16 @@ def plan_shard(
         (ref for batch in planned.refs for ref in decode_refs(batch)),
         key=lambda ref: shard_order(settings.seed, ref.key),
     )
-    said = (planned.split,) if Fill.SPLIT in layout.by_fill() else ()
+    fills = layout.by_fill().keys()
+    said = (planned.split,) if Fill.SPLIT in fills else ()
     digests = [
-        ref_digest(ref, [ids.get(name, -1) for name in ref.labels], *said, *_texts_of(ref, texts))
+        ref_digest(
+            ref,
+            [ids.get(name, -1) for name in ref.labels],
+            *said,
+            *_texts_of(ref, texts),
+            *_names_of(ref, fills),
+        )
         for ref in refs
     ]
     identity = settings.identity()
@@ -74,6 +84,14 @@ def plan_shard(
     digest = plan_digest(recipe_digest(chosen, versions), zip(refs, digests, strict=True))
     recipe = ShardRecipe(settings, layout, ids, texts)
     return ShardPlan(refs, recipe, digests, recipe_digest(making, makers), digest)
+
+
+def _names_of(ref: ImageRef, fills: Collection[Fill]) -> list[tuple[str, str]]:
+    """Returns what an image's record calls it besides its key."""
+    names = [("source_id", source_id_of(ref))] if Fill.SOURCE_ID in fills else []
+    if ref.file_name and not _NAMES.isdisjoint(fills):
+        names.append(("file_name", ref.file_name))
+    return names
 
 
 def _texts_of(ref: ImageRef, texts: Mapping[str, str]) -> list[str]:

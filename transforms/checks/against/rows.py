@@ -119,8 +119,10 @@ def rows_by_key(
     found: dict[str, list[Row]] = {}
     for row in rows:
         key = row.key
-        if key is None:
-            entry = by_offset.get(row.offset)
+        entry = by_offset.get(row.offset)
+        if entry is not None and entry.file_name and entry.file_name == key and entry.length == row.length:
+            key = entry.key
+        elif key is None:
             if entry is not None and entry.length == row.length:
                 key = entry.key
             elif has_keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import IO, NamedTuple
@@ -100,7 +100,8 @@ class Comparison:
 
     def recipe(self) -> ShardRecipe:
         """Returns what images are converted with."""
-        layout = self.settings.record_layout
+        # What the dataset says of its features: version 0.1 filled image/source_id with the key.
+        layout = replace(self.settings.record_layout, features=self.dataset.features)
         plan = self.dataset.plan
         return ShardRecipe(self.settings, layout, label_ids(plan.labels, layout.first_label), plan.text_of)
 
@@ -219,6 +220,8 @@ def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[Row]])
         if rows:
             if ref.outcome == Outcome.DEDUPLICATED:  # an older copy has a new one before it
                 ref = ref._replace(outcome="", reason="")
+            if entry is not None and not entry.file_name:  # version 0.1 stored the key in its place
+                ref = ref._replace(file_name="")
             work.items.append(_Item(ref, entry, rows))
         elif _is_missing(work, ref, entry):
             work.items.append(_Item(ref, entry, ()))

@@ -15,6 +15,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.source_ids import number_text
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.files import (
     CocoFile,
@@ -330,11 +331,13 @@ def _refer(
     """Yields the reference of an image, and of the entries that name it once more."""
     first = files[entries[0][0]]
     said = first.index.image(first.file, entries[0][1])
+    image_id = first.index.image_id(said)
     ref = ImageRef(
         key=prefix + key_of(name),
         uri=join(root, name),
         split=first.said.split,
-        message=f"image {first.index.image_id(said)} of {first.key}",
+        message=f"image {image_id} of {first.key}",
+        source_id="" if image_id is None else number_text(image_id),
     )
     seen = set()
     for number_of_file, count in entries:

@@ -29,6 +29,7 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Fill, Needs
 from shardwright.schemas.place import Place
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.source_ids import number_text
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.records.framing import (
@@ -55,7 +56,7 @@ from shardwright.transforms.sources.tfrecord.files import (
 )
 from shardwright.transforms.sources.tfrecord.images import NoImage
 from shardwright.transforms.sources.tfrecord.labels import classes_of_image
-from shardwright.transforms.sources.tfrecord.layouts import Roles, layout_name, roles_of
+from shardwright.transforms.sources.tfrecord.layouts import SOURCE_ID, Roles, layout_name, roles_of
 from shardwright.transforms.sources.tfrecord.own import OwnRecords, keys_by_offset, own_records
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 from shardwright.transforms.sources.tfrecord.sample import check_sample, image_of, pixels_are_planar, sample
@@ -119,7 +120,7 @@ class _Opened:
       known: id -> class name of the file that lists them.
       state: its size and version.
       own: what its dataset says of its records, if it is one of ours.
-      own_keys: where records of ours begin and their keys, where they do not say them.
+      own_keys: where records of ours begin and their keys, as their ledger says.
       spooled: the spool file with its unpacked bytes; empty where it is read itself.
       keys: those that are taken.
       said: class name -> id, as records say.
@@ -186,7 +187,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
         own = own_records(dataset, context.settings.record_layout) if dataset else None
         known = own.names if own else class_names_in(file.classes)
         opened = _Opened(part, file, context.settings, known, state, own)
-        if dataset and own and not own.has_keys:
+        if dataset and own:
             opened.own_keys = keys_by_offset(part.path, dataset)
         compression = compression_in(part.path, storage.read_head(part.path, 4096))
         if compression == "none":
@@ -299,7 +300,8 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     )
     reason = QuarantineReason.CORRUPT
     try:
-        ref = ref._replace(key=_key(opened, example, roles, record))
+        ref = ref._replace(key=_key(opened, example, roles, record), source_id=_source_id(example, roles))
+        ref = ref._replace(file_name=_file_name(opened, example, roles, record, ref.key))
         image = image_of(example, opened.own, opened.settings)
         base = record.offset + HEADER_BYTES
         size = image.span.end - image.span.begin
@@ -340,6 +342,34 @@ def _key(opened: _Opened, example: SourceRecord, roles: Roles, record: Record) -
     if opened.own and opened.own.has_keys and name:
         return opened.part.item.prefix + str(name, "utf-8")
     return opened.key_of(key_from_bytes(name), record.number)
+
+
+def _text_of(example: SourceRecord, feature: str) -> str:
+    """Returns the only value of a feature as text; empty if it has none, several, or one that is not text."""
+    found = example.feature(feature) if feature else None
+    if found is None or len(found.values) != 1:
+        return ""
+    value = found.values[0]
+    if isinstance(value, int):
+        return str(value)
+    try:
+        return str(value, "utf-8") if isinstance(value, bytes) and len(value) <= _MAX_NAME else ""
+    except UnicodeDecodeError:
+        return ""
+
+
+def _source_id(example: SourceRecord, roles: Roles) -> str:
+    """Returns the id that a record gives its image, as it stands there; empty without one."""
+    text = _text_of(example, roles.source_id)
+    return text if roles.source_id == SOURCE_ID else number_text(text)
+
+
+def _file_name(opened: _Opened, example: SourceRecord, roles: Roles, record: Record, key: str) -> str:
+    """Returns the file name that a record gives its image; empty if it gives none, or its key."""
+    name = _text_of(example, roles.file_name)
+    before = opened.own_keys.get(record.offset, "") if opened.own else ""
+    is_key = opened.part.item.prefix + name == key
+    return "" if is_key or name in (before, before.rpartition("/")[2]) else name
 
 
 def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, roles: Roles, base: int) -> ImageRef:

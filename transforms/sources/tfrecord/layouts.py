@@ -19,6 +19,10 @@ _FILE_NAMES = (
     "image/filename", "image/source_id", "filename", "file_name", "image_name", "image/name", "__key__",
     "key", "image_id", "image/id", "image/path", "path", "filepath", "image_uri", "id",
 )  # fmt: skip
+#: The file name, and the id by which evaluations know the image.
+_NAMES = ("image/filename", "filename", "file_name", "image_name", "image/name")
+SOURCE_ID = "image/source_id"
+_SOURCE_IDS = (SOURCE_ID, "image/id", "image_id")
 _LABELS = (
     "image/class/label", "label", "labels", "image/label", "class/label", "class_id", "label_id", "class",
     "target", "y", "image/class", "category_id",
@@ -84,6 +88,8 @@ class Roles:
       images: features that hold the image, the likeliest first.
       others: features of unknown names, one of which may hold it.
       file_names: features that say what the image is called, the likeliest first.
+      file_name: the image's file name.
+      source_id: the image's id, bytes or a number.
       label: class ids, or names as bytes.
       text: class names.
       synset: class names, as ImageNet's synset ids.
@@ -102,6 +108,8 @@ class Roles:
     images: tuple[str, ...]
     others: tuple[str, ...]
     file_names: tuple[str, ...]
+    file_name: str
+    source_id: str
     label: str
     text: str
     synset: str
@@ -165,6 +173,8 @@ def roles_of(names: tuple[str, ...]) -> Roles:
         images=images,
         others=tuple(sorted(name for name in names if name not in known)),
         file_names=every(_FILE_NAMES),
+        file_name=first(_NAMES),
+        source_id=first(_SOURCE_IDS),
         label=first(_LABELS),
         text=first(_TEXTS),
         synset=first(_SYNSETS),
@@ -213,6 +223,8 @@ def roles_of_specs(specs: Iterable[FeatureSpec]) -> Roles:
         images=tuple(filter(None, [name(Fill.ENCODED)])),
         others=(),
         file_names=tuple(filter(None, [name(Fill.KEY), name(Fill.FILE_BASENAME)])),
+        file_name=name(Fill.KEY) or name(Fill.FILE_BASENAME),
+        source_id=name(Fill.SOURCE_ID),
         label=name(Fill.LABEL),
         text=name(Fill.LABEL_TEXT),
         synset=name(Fill.SYNSET),

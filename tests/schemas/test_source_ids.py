@@ -1,0 +1,33 @@
+"""`image/source_id`: what readers convert to a number is one."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.source_ids import number_of_key, number_text, source_id_of
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1))
+def test_the_number_of_a_key_has_63_bits(key: str) -> None:
+    assert 0 <= number_of_key(key) < 2**63
+    assert source_id_of(ImageRef(key, "x")) == str(number_of_key(key))
+
+
+def test_the_number_of_a_key_never_changes() -> None:
+    assert number_of_key("cats/a.jpg") == 6157863834817839828
+    assert source_id_of(ImageRef("cats/a.jpg", "x", source_id="139")) == "139"
+
+
+@pytest.mark.parametrize("value", [0, 139, "000000000139", -1, 2**63 - 1, str(-(2**63))])
+def test_tensorflow_reads_the_same_number(value: int | str) -> None:
+    # What the model garden's process_source_id does with the feature.
+    assert int(tf.strings.to_number(number_text(value), tf.int64)) == int(value)
+
+
+@pytest.mark.parametrize("value", ["", "a1", "1.5", "12 ", "1_000", "١٢", 2**63, str(2**63), "9" * 40])
+def test_what_is_not_a_number(value: int | str) -> None:
+    assert number_text(value) == ""
