@@ -139,13 +139,17 @@ def test_compressed_shards_have_none(convert_photos: Callable[..., ConvertResult
     assert validate(result.path, mode="fast").sound
 
 
+#: More shards than the example has pictures.
+SPARSE = 90
 EVERY = """
 import sys
 from pathlib import Path
 from tfrecord.reader import tfrecord_loader
 
 directory = Path(sys.argv[1])
-indexes = sorted((directory / "_index").iterdir())
+# The package also fails on an index of one line.
+indexes = [path for path in sorted((directory / "_index").iterdir()) if path.read_text().count("\\n") != 1]
+assert indexes
 shards = [directory / f"{index.stem}.tfrecord" for index in indexes]
 print(sum(1 for pair in zip(shards, indexes) for _ in tfrecord_loader(*map(str, pair), shard=(0, 1))))
 """
@@ -154,14 +158,14 @@ print(sum(1 for pair in zip(shards, indexes) for _ in tfrecord_loader(*map(str, 
 @pytest.fixture
 def sparse(convert_photos: Callable[..., ConvertResult]) -> Path:
     """A dataset with empty shards."""
-    return Path(convert_photos(resize=16, splits="train=1", limit=4, shards=40, verify="full").path)
+    return Path(convert_photos(resize=16, shards=SPARSE, verify="full").path)
 
 
 def test_an_empty_shard_has_no_index(sparse: Path) -> None:
     shards = {path.stem for path in sparse.glob("*.tfrecord") if path.stat().st_size}
-    assert len(shards) < 40
+    assert len(shards) < SPARSE
     assert {path.stem for path in (sparse / "_index").iterdir()} == shards
-    assert int(run(EVERY, sparse)) == 4  # the package fails on an empty index
+    assert int(run(EVERY, sparse)) > 4  # the package fails on an empty index
     assert validate(sparse, mode="full").counts == {}
     (sparse / "_index" / f"{min(shards)}.idx").unlink()
     assert validate(sparse, mode="fast").counts == {"INDEX_MISMATCH": 1}
@@ -172,14 +176,11 @@ def test_empty_indexes_of_version_0_1_are_allowed_and_removed(sparse: Path) -> N
     for path in sparse.glob("*.tfrecord"):
         if not path.stat().st_size:
             (sparse / "_index" / f"{path.stem}.idx").touch()
-    assert len(list((sparse / "_index").iterdir())) == 40
+    assert len(list((sparse / "_index").iterdir())) == SPARSE
     assert validate(sparse, mode="fast").counts == {}
     settings = json.loads((sparse / "dataset.json").read_text())["settings"]
     (sparse / "dataset.json").unlink()  # as if it had not finished
-    convert(
-        input=str(PHOTOS), output=str(sparse), resize=16, splits="train=1", limit=4, shards=40,
-        verify="full", resume=True,
-    )  # fmt: skip
+    convert(input=str(PHOTOS), output=str(sparse), resize=16, shards=SPARSE, verify="full", resume=True)
     assert json.loads((sparse / "dataset.json").read_text())["settings"] == settings
     assert sorted((sparse / "_index").iterdir()) == before
 
@@ -254,10 +255,8 @@ def test_indexes_of_an_earlier_plan_are_removed(convert_photos: Callable[..., Co
     output = Path(result.path)
     (output / "dataset.json").unlink()  # as if it had not finished
     convert(input=str(PHOTOS), output=str(output), resize=16, shards=2, limit=12, resume=True)
-    assert sorted(path.name for path in (output / "_index").iterdir()) == [
-        "train-00000-of-00002.idx",
-        "train-00001-of-00002.idx",
-    ]
+    full = [path.stem for path in output.glob("*-of-00002.tfrecord") if path.stat().st_size]
+    assert full and sorted(path.stem for path in (output / "_index").iterdir()) == sorted(full)
     convert(
         input=str(PHOTOS), output=str(output), resize=16, shards=2, limit=12, compression="gzip", resume=True
     )

@@ -17,6 +17,7 @@ from PIL import Image
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.ledger import written_entries
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
@@ -65,17 +66,18 @@ def features_of(data: bytes) -> dict[str, list[Any]]:
 
 
 def read(dataset: Path) -> dict[str, dict[str, Any]]:
-    """Reads a dataset with TensorFlow: key -> its record's features, and `split`."""
+    """Reads a dataset with TensorFlow: key, as the ledgers say it -> its record's features, and `split`."""
     found: dict[str, dict[str, Any]] = {}
     document = json.loads((dataset / "dataset.json").read_text())
     compression = COMPRESSION[document["settings"]["compression"]]
     for split, content in document["splits"].items():
-        files = [str(dataset / shard["file"]) for shard in content["shards"]]
-        for data in tf.data.TFRecordDataset(files, compression).as_numpy_iterator():
-            values: dict[str, Any] = features_of(data)
-            key = values["image/filename"][0].decode()
-            assert key not in found
-            found[key] = {**values, "split": split}
+        for shard in content["shards"]:
+            ledger = dataset / "_shards" / f"{shard['file'].partition('.tfrecord')[0]}.jsonl.gz"
+            keys = [entry.key for entry in written_entries(ledger.read_bytes(), shard["sha256"])]
+            records = tf.data.TFRecordDataset(str(dataset / shard["file"]), compression)
+            for key, data in zip(keys, records.as_numpy_iterator(), strict=True):
+                assert key not in found
+                found[key] = {**features_of(data), "split": split}
     return found
 
 
