@@ -28,6 +28,12 @@ def test_tensorflow_reads_the_same_number(value: int | str) -> None:
     assert int(tf.strings.to_number(number_text(value), tf.int64)) == int(value)
 
 
+def test_readers_that_take_a_float_do_not_fail() -> None:
+    # EfficientDet and the model garden's older code leave out the type.
+    assert float(tf.strings.to_number(str(2**63 - 1))) == 2.0**63
+    assert float(tf.strings.to_number("581929")) == 581929  # the largest id of COCO 2017
+
+
 @pytest.mark.parametrize("value", ["", "a1", "1.5", "12 ", "1_000", "١٢", 2**63, str(2**63), "9" * 40])
 def test_what_is_not_a_number(value: int | str) -> None:
     assert number_text(value) == ""
