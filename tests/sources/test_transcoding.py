@@ -285,7 +285,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def by_key(dataset: Path) -> dict[str, dict[str, list[Any]]]:
     split = itertools.chain.from_iterable(examples(dataset).values())
     found = (features_of(item.SerializeToString()) for item in split)
-    return {record["image/filename"][0].decode().partition("!")[2]: record for record in found}
+    return {record["image/filename"][0].decode().rpartition("!")[2]: record for record in found}
 
 
 def test_all_that_is_said_of_a_scene(scenes: Path) -> None:
@@ -306,7 +306,7 @@ def test_scenes_in_a_layout_of_ones_own_and_back(scenes: Path, tmp_path: Path) -
     there = converted(scenes / "vision", tmp_path / "own", **layout)
     for item in examples(there)["train"]:
         record = features_of(item.SerializeToString())
-        key = tf.io.decode_base64(record["who"][0].rstrip(b"=")).numpy().decode().partition("!")[2]
+        key = tf.io.decode_base64(record["who"][0].rstrip(b"=")).numpy().decode().rpartition("!")[2]
         source = by_key(scenes / "vision")[key]
         assert tf.io.decode_base64(record["picture"][0].rstrip(b"=")).numpy() == source["image/encoded"][0]
         boxes = tf.io.parse_tensor(record["corners"][0], tf.float32).numpy()
