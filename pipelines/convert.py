@@ -91,7 +91,7 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     import apache_beam as beam
 
     from shardwright.transforms.checks.compare_ledgers import CompareLedgers
-    from shardwright.transforms.checks.contract import contract_of_plan
+    from shardwright.transforms.checks.contract import Contract, contract_of_plan
     from shardwright.transforms.checks.shard import DEPTHS, Depth, ShardTask, shard_task
     from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.commit import CommitDataset
@@ -119,7 +119,7 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
         layout = settings.record_layout
         contract = forecast | "NameContract" >> beam.Map(
             lambda forecast: contract_of_plan(layout.features, layout.first_label, forecast.plan)
-        )  # Contract
+        ).with_output_types(Contract)  # Contract
         checks, findings, statistics = (
             results
             | "WithRecords" >> beam.Filter(lambda result: result.file)  # ShardResult
@@ -134,7 +134,8 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     if depth is None or depth is Depth.FRAMES:  # a deeper check compares the records
         compare = CompareLedgers(job.directory, beam.pvalue.AsSingleton(forecast))
         equal = results | "CompareLedgers" >> compare  # FindingSummary
-        findings = equal if findings is None else (findings, equal) | "AllFindings" >> beam.Flatten()
+        found = (equal,) if findings is None else (findings, equal)
+        findings = found | "AllFindings" >> beam.Flatten()  # FindingSummary
     commit = CommitDataset(job, forecast, checks, findings, statistics)
     return results | "CommitDataset" >> commit  # outcome
 

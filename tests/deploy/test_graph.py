@@ -26,8 +26,8 @@ from cloud import (
 from conftest import PHOTOS
 
 STEPS = [
-    "AssignShards", "BatchRefs", "CheckKeys", "CommitDataset", "DedupeExact", "ForecastDataset",
-    "ListSources", "NameContract", "NamePlannedShards", "NameShardTasks", "VerifyShards",
+    "AllFindings", "AssignShards", "BatchRefs", "CheckKeys", "CommitDataset", "CompareLedgers", "DedupeExact",
+    "ForecastDataset", "ListSources", "NameContract", "NamePlannedShards", "NameShardTasks", "VerifyShards",
     "WithRecords", "WritePlannedShards",
 ]  # fmt: skip
 REBUILD_STEPS = [

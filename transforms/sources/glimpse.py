@@ -53,7 +53,7 @@ class Glimpse:
             names = (item.path.removeprefix(base) for item in storage.list_objects(base, deep=deep))
             return tuple(sorted(islice((name for name in names if "/" not in name), _NAMES)))
         with os.scandir(self.path) as entries:
-            return tuple(sorted(entry.name for entry in islice(entries, _NAMES) if not entry.is_dir()))
+            return tuple(sorted(entry.name for entry in islice(entries, _NAMES) if not _is_folder(entry)))
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class Glimpse:
             base = self.path.rstrip("/") + "/"
             return tuple(storage.list_folders(base)) if storage.has_folders(base) else ()
         with os.scandir(self.path) as entries:
-            return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
+            return tuple(sorted(entry.name for entry in entries if _is_folder(entry)))
 
     @cached_property
     def images_below(self) -> int:
@@ -77,10 +77,13 @@ class Glimpse:
             if not waiting:
                 break
             folder = waiting.popleft()
-            images = sum(is_image_name(name) and not name.startswith(".") for name in folder.files)
-            found += images
-            if not images:
-                waiting += folder._shown_folders()
+            try:
+                images = sum(is_image_name(name) and not name.startswith(".") for name in folder.files)
+                found += images
+                if not images:
+                    waiting += folder._shown_folders()
+            except PermissionError:
+                continue  # listing the input names the folder and says what to do
         return found
 
     def _shown_folders(self) -> Iterator[Glimpse]:
@@ -112,6 +115,14 @@ def is_pattern(path: str) -> bool:
     if storage.is_remote(path):
         return not storage.exists(path) and next(storage.list_objects(path), None) is None
     return not os.path.lexists(path)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder or a link to one; a link that cannot be followed is not."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _is_file(path: str) -> bool:
