@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections import deque
@@ -27,10 +28,12 @@ class Glimpse:
     Attributes:
       path: where it is.
       is_file: whether it is a single file.
+      inner: whether it lies below the input.
     """
 
     path: str
     is_file: bool
+    inner: bool = False
 
     @property
     def name(self) -> str:
@@ -52,7 +55,7 @@ class Glimpse:
             deep = not storage.has_folders(base)
             names = (item.path.removeprefix(base) for item in storage.list_objects(base, deep=deep))
             return tuple(sorted(islice((name for name in names if "/" not in name), _NAMES)))
-        with os.scandir(self.path) as entries:
+        with self._entries() as entries:
             return tuple(sorted(entry.name for entry in islice(entries, _NAMES) if not _is_folder(entry)))
 
     @cached_property
@@ -63,8 +66,24 @@ class Glimpse:
         if storage.is_remote(self.path):
             base = self.path.rstrip("/") + "/"
             return tuple(storage.list_folders(base)) if storage.has_folders(base) else ()
-        with os.scandir(self.path) as entries:
+        with self._entries() as entries:
             return tuple(sorted(entry.name for entry in entries if _is_folder(entry)))
+
+    @contextlib.contextmanager
+    def _entries(self) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """Opens a local folder; a folder below the input that may not be read seems empty.
+
+        Listing the input names such a folder and says what to do.
+        """
+        try:
+            opened = os.scandir(self.path)
+        except PermissionError:
+            if not self.inner:
+                raise
+            yield iter(())
+            return
+        with opened:
+            yield opened
 
     @cached_property
     def images_below(self) -> int:
@@ -77,24 +96,21 @@ class Glimpse:
             if not waiting:
                 break
             folder = waiting.popleft()
-            try:
-                images = sum(is_image_name(name) and not name.startswith(".") for name in folder.files)
-                found += images
-                if not images:
-                    waiting += folder._shown_folders()
-            except PermissionError:
-                continue  # listing the input names the folder and says what to do
+            images = sum(is_image_name(name) and not name.startswith(".") for name in folder.files)
+            found += images
+            if not images:
+                waiting += folder._shown_folders()
         return found
 
     def _shown_folders(self) -> Iterator[Glimpse]:
         names = (name for name in self.folders if not name.startswith("."))
         for name in islice(names, _FOLDERS_TRIED):
-            yield Glimpse(f"{self.path.rstrip('/')}/{name}", is_file=False)
+            yield Glimpse(f"{self.path.rstrip('/')}/{name}", is_file=False, inner=True)
 
     def inside(self, *names: str) -> Glimpse:
         """Returns a look at something in a folder; it has to be there."""
         path = storage.join(self.path, *names)
-        return Glimpse(path, names[-1] in self.files if len(names) == 1 else _is_file(path))
+        return Glimpse(path, names[-1] in self.files if len(names) == 1 else _is_file(path), inner=True)
 
 
 def look_at(path: str) -> Glimpse:
