@@ -48,7 +48,7 @@ def test_it_lists_every_layout(capsys: pytest.CaptureFixture[str]) -> None:
         assert layout.summary
         assert rows[layout.name].split()[1:3] == [str(layout.first_label), layout.needs.value]
         assert layout.summary[:20] in rows[layout.name]
-    assert max(map(len, out.splitlines())) <= 120
+    assert "…" not in out  # a pipe gets whole lines
     code, out, _ = run(capsys, "--json")
     said = json.loads(out)["layouts"]
     assert [item["name"] for item in said] == list(LAYOUTS)
@@ -63,7 +63,6 @@ def test_it_explains_each(name: str, capsys: pytest.CaptureFixture[str]) -> None
     assert code == 0
     table, spec = out.split("\n# tf.io.parse_single_example(record, features)\n")
     assert spec == spec_source(layout.features)
-    assert max(map(len, table.splitlines())) <= 120
     for feature in layout.features:
         (row,) = (line for line in table.splitlines() if line.split()[:1] == [feature.name])
         assert row.split()[1] == feature.type.value

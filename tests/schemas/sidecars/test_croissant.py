@@ -96,7 +96,7 @@ def test_files_fields_classes_and_splits(kind: str, caplog: pytest.LogCaptureFix
 def test_what_it_says_of_the_whole() -> None:
     found, dataset = written("photos"), read(described("photos"))
     assert found.metadata.name == dataset.name == "out"
-    assert "12 images of 5 classes (splits: train 9, test 3)" in found.metadata.description
+    assert "12 images of 5 classes (splits: train 10, test 2)" in found.metadata.description
     assert found.metadata.version == f"1.0.0+{dataset.fingerprint[:12]}"
     assert found.metadata.ctx.conforms_to.value == croissant.CONFORMS_TO
     assert [row["splits/url"] for row in found.records("splits")] == ["cr:TrainingSplit", "cr:TestSplit"]
@@ -206,7 +206,7 @@ def test_without_classes_and_with_splits_of_other_names(tmp_path: Path) -> None:
     assert [item.uuid for item in found.metadata.record_sets] == ["splits", "records"]
     assert not fields(found)["image/class/label"].references
     assert [set(row) for row in found.records("splits")] == [{"splits/name", "splits/records"}] * 2
-    assert "12 images (splits: fold_1 9, test 3)" in found.metadata.description
+    assert "12 images (splits: fold_1 10, test 2)" in found.metadata.description
 
 
 def test_of_very_many_shards_only_the_pattern_stands_there(
