@@ -148,10 +148,15 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpars
     Returns:
       Our options, and those for Beam, each one with its value in one token.
     """
-    options, places = _sorted_out(parser, argv)
+    given, places = _sorted_out(parser, argv)
+    # argparse takes an option that it does not know and that has a space in its value for an argument.
+    ours = parser._option_string_actions
+    options = [item for item in given if not item.startswith("--") or item.partition("=")[0] in ours]
+    others = [item for item in given if item.startswith("--") and item.partition("=")[0] not in ours]
     # What begins with a hyphen is an argument only behind `--`; places stand together, as argparse wants.
     odd = any(place.startswith("-") and place != "-" for place in places)
-    return parser.parse_known_args([*options, "--", *places] if odd else [*places, *options])
+    namespace, rest = parser.parse_known_args([*options, "--", *places] if odd else [*places, *options])
+    return namespace, [*rest, *others]
 
 
 def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -70,7 +70,7 @@ class _Found:
         tree = "" if self._told else PROGRESS.tree or self._of_workers()
         if tree:
             self._told = True
-            yield f"found: {tree}"
+            yield f"shardwright: found: {tree}"
 
     def _of_workers(self) -> str:
         if not self._path:

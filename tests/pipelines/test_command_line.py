@@ -250,3 +250,11 @@ def test_the_demo_ends_with_the_page_to_open() -> None:
     end = lines.index("", begin)
     assert "Open $(DEMO)/report.html" in lines[end - 1]
     assert any("validate" in line for line in lines[begin:end])
+
+
+def test_an_option_of_beam_with_a_space_in_its_value_is_no_argument() -> None:
+    parser = options.make_parser("shardwright convert", "Converts.", "")
+    options.add_input_and_output(parser)
+    namespace, rest = options.parse(parser, ["in", '--labels={"a": "b"}', "out"])
+    assert namespace.places == ["in", "out"]
+    assert rest == ['--labels={"a": "b"}']

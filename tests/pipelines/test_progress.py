@@ -39,7 +39,7 @@ def test_workers_in_other_processes_show_by_their_ledgers(tmp_path) -> None:
 def test_the_tree_is_told_once_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with show_progress(True, run=1.0):
         PROGRESS.tree = "3 splits x 10 classes, 3,781 images"
-    assert capsys.readouterr().err == "found: 3 splits x 10 classes, 3,781 images\n"
+    assert capsys.readouterr().err == "shardwright: found: 3 splits x 10 classes, 3,781 images\n"
     with show_progress(True):  # of a command that prints it itself
         PROGRESS.tree = "10 classes"
     assert not capsys.readouterr().err
@@ -48,7 +48,10 @@ def test_the_tree_is_told_once_before_the_work(tmp_path: Path, capsys: pytest.Ca
 def test_the_tree_that_another_process_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(Spool(str(tmp_path)).tree_path)
     path.parent.mkdir(parents=True)
-    for run, said in ((1.0, ""), (2.5, "found: 1 class, 2 images\n")):  # the first is another run's
+    for run, said in (
+        (1.0, ""),
+        (2.5, "shardwright: found: 1 class, 2 images\n"),
+    ):  # the first is another run's
         path.write_text('{"run": 2.5, "tree": "1 class, 2 images"}')
         with show_progress(True, str(tmp_path), run):
             pass

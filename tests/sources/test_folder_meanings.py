@@ -237,7 +237,7 @@ def test_plan_and_convert_say_what_they_found(tmp_path: Path, capsys: pytest.Cap
     taken_for = f"{source}: class folders in train, validation and Test; no images in docs\n"
     argv = ["--input", str(source), "--max_bad_fraction", "0.5"]
     assert convert_main([*argv, "--output", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().err.startswith(f"{taken_for}found: {tree}\n")
+    assert capsys.readouterr().err.startswith(f"{taken_for}shardwright: found: {tree}\n")
     assert not (tmp_path / "out" / "_work" / "spool").exists()
     assert plan_main(argv[:2]) == 0
     said = capsys.readouterr()
