@@ -40,7 +40,7 @@ class Done(NamedTuple):
 def ended(code: int, out: str, err: str) -> Done:
     """Returns how a command ended, without the line that says what the input holds before the work begins."""
     lines = err.splitlines(keepends=True)
-    return Done(code, out, "".join(line for line in lines if not line.startswith("found: ")))
+    return Done(code, out, "".join(line for line in lines if not line.startswith("shardwright: found: ")))
 
 
 def picture(seed: int, file_format: str = "PNG", size: int = 16) -> bytes:
