@@ -62,7 +62,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
         )
     if storage.is_remote(glimpse.path) and not storage.has_folders(glimpse.path):
         return CLASS_FOLDERS  # to see them costs a whole listing, which a worker makes
-    tree = find_tree(glimpse.path, settings.folders)
+    tree = find_tree(glimpse.path, settings.folders, names=glimpse.folders)
     if not tree.metadata:
         check_columns(glimpse.path, SOURCE.name, settings)
     return tree.text
@@ -142,7 +142,12 @@ def list_class_folders(
             yield _reference(path, relative, entry, source.prefix, tree, depth)
 
 
-def find_tree(path: str, folders: str, items: Sequence[storage.StoredObject] | None = None) -> FolderTree:
+def find_tree(
+    path: str,
+    folders: str,
+    items: Sequence[storage.StoredObject] | None = None,
+    names: Sequence[str] | None = None,
+) -> FolderTree:
     """Finds out what the folders of an input mean, and whether metadata lies beside the images.
 
     Nothing but the names at the top and the first images is looked at unless a name is that of a split or
@@ -153,15 +158,16 @@ def find_tree(path: str, folders: str, items: Sequence[storage.StoredObject] | N
       path: the input.
       folders: the setting `--folders`.
       items: all objects of a bucket in the order of their paths, if they are known.
+      names: the names of the folders at the top, if they are known.
 
     Raises:
       UsageError: if they could mean two things.
       EngineError: if a folder cannot be listed.
     """
     metadata = _has_metadata(path, items)
-    names, images_in = _top_folders(path, items) if folders in (AUTO, SPLITS) else ([], _no_images)
-    tops, empty = _look_at_tops(names, images_in) if folders == AUTO else (TopFolders(), [])
-    tree = decide(tops, folders, path, names, metadata)
+    shown, images_in = _top_folders(path, items, names) if folders in (AUTO, SPLITS) else ([], _no_images)
+    tops, empty = _look_at_tops(shown, images_in) if folders == AUTO else (TopFolders(), [])
+    tree = decide(tops, folders, path, shown, metadata)
     return replace(tree, empty=tuple(empty))
 
 
@@ -189,7 +195,9 @@ def _no_images(name: str, nested_first: bool) -> Iterator[bool]:
     return iter(())
 
 
-def _top_folders(path: str, items: Sequence[storage.StoredObject] | None) -> tuple[list[str], _ImagesIn]:
+def _top_folders(
+    path: str, items: Sequence[storage.StoredObject] | None, names: Sequence[str] | None
+) -> tuple[list[str], _ImagesIn]:
     """Returns the names of the folders at the top that are not hidden, and how to find images in one."""
     if not storage.is_remote(path):
         root = os.fsencode(path)
@@ -197,9 +205,8 @@ def _top_folders(path: str, items: Sequence[storage.StoredObject] | None) -> tup
         return _shown(found), lambda name, _: _images_in_folder(found[name])
     base = path.rstrip("/") + "/"
     if items is None:
-        return _shown(storage.list_folders(base)), lambda name, nested_first: _images_in_prefix(
-            f"{base}{name}/", nested_first
-        )
+        shown = _shown(storage.list_folders(base) if names is None else names)
+        return shown, lambda name, nested_first: _images_in_prefix(f"{base}{name}/", nested_first)
     below: dict[str, list[storage.StoredObject]] = {}
     for item in items:
         top, slash, _ = item.path.removeprefix(base).partition("/")
