@@ -29,6 +29,7 @@ DECIDES_THE_PLACE = {"seed", "compression", "splits", "split_by", "shard_size", 
 DECIDES_THE_REFERENCE = {
     "source", "image_column", "label_column", "split_column", "group_column", "sha256_column",
     "label_regex", "label_depth", "folders", "rename_labels", "pixel_shape", "dedupe", "limit",
+    "missing_annotations",
 }  # fmt: skip
 
 

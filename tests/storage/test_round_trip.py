@@ -163,7 +163,7 @@ def test_the_installed_command_with_worker_processes(
     assert done.code == 0, done
     assert bucket.document("out")["fingerprint"] == document(small_local)["fingerprint"]
     done = run_command("validate", "--dataset", output)
-    assert done.code == 0 and "sound" in done.out, done
+    assert done.code == 0 and "Sound" in done.out, done
     done = run_command("inspect", output, "--json", "--no_auth")
     assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]
 

@@ -31,7 +31,7 @@ def test_the_whole_way(capfd: Capture, s3: S3, small_local: Path, tmp_path: Path
     local = {path.relative_to(small_local).as_posix() for path in small_local.rglob("*") if path.is_file()}
     assert set(s3.names("out/")) == local
     done = run(capfd, "validate", "--dataset", output, *s3.options)
-    assert done.code == 0 and "sound" in done.out, done
+    assert done.code == 0 and "Sound" in done.out, done
     sheet = tmp_path / "sheet.png"
     done = run(capfd, "inspect", output, "--json", "--contact_sheet", sheet, *s3.options)
     assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]

@@ -72,7 +72,9 @@ def test_going_back_and_publishing(out: str, small_local: Path) -> None:
     add_version(out, small_local, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
     with pytest.raises(DataRefused, match=f"shardwright publish {out}@{V4} --accept max_count_drop"):
         publish(f"{out}@{V4}")
-    assert publish(f"{out}@{V4}", accept="drift") == (out, V4, V2, ("drift",), "")
+    done = publish(f"{out}@{V4}", accept="drift", reason="looked at")
+    assert done[:4] == (out, V4, V2, ("drift",)) and done.warning == ""
+    assert done.acceptance is not None and done.acceptance.reason == "looked at"
     assert latest_of(out)["version"] == V4 and state_of(out, V4) == "published"
     assert V4.encode() in storage.read_bytes(f"{out}/index.html")
 
