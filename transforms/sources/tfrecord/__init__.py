@@ -57,7 +57,7 @@ from shardwright.transforms.sources.tfrecord.files import (
 from shardwright.transforms.sources.tfrecord.images import NoImage
 from shardwright.transforms.sources.tfrecord.labels import classes_of_image
 from shardwright.transforms.sources.tfrecord.layouts import SOURCE_ID, Roles, layout_name, roles_of
-from shardwright.transforms.sources.tfrecord.own import OwnRecords, keys_by_offset, own_records
+from shardwright.transforms.sources.tfrecord.own import LedgerKeys, OwnRecords, keys_of_shard, own_records
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 from shardwright.transforms.sources.tfrecord.sample import check_sample, image_of, pixels_are_planar, sample
 
@@ -120,7 +120,7 @@ class _Opened:
       known: id -> class name of the file that lists them.
       state: its size and version.
       own: what its dataset says of its records, if it is one of ours.
-      own_keys: where records of ours begin and their keys, as their ledger says.
+      own_keys: the keys of our own records, as their ledger says.
       spooled: the spool file with its unpacked bytes; empty where it is read itself.
       keys: those that are taken.
       said: class name -> id, as records say.
@@ -133,7 +133,7 @@ class _Opened:
     known: Mapping[int, str]
     state: storage.StoredObject
     own: OwnRecords | None = None
-    own_keys: Mapping[int, str] = field(default_factory=dict)
+    own_keys: LedgerKeys = field(default_factory=LedgerKeys)
     spooled: str = ""
     keys: set[str] = field(default_factory=set)
     said: set[ClassId] = field(default_factory=set)
@@ -188,7 +188,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
         known = own.names if own else class_names_in(file.classes)
         opened = _Opened(part, file, context.settings, known, state, own)
         if dataset and own:
-            opened.own_keys = keys_by_offset(part.path, dataset)
+            opened.own_keys = keys_of_shard(part.path, dataset)
         compression = compression_in(part.path, storage.read_head(part.path, 4096))
         if compression == "none":
             with storage.open_local(part.path) as records:
@@ -331,8 +331,8 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
 
 def _key(opened: _Opened, example: SourceRecord, roles: Roles, record: Record) -> str:
     """Returns the key of a record."""
-    if opened.own and record.offset in opened.own_keys:
-        return opened.part.item.prefix + opened.own_keys[record.offset]
+    if opened.own and record.offset in opened.own_keys.by_offset:
+        return opened.part.item.prefix + opened.own_keys.by_offset[record.offset]
     name = b""
     for feature in roles.file_names:
         spans = example.bytes_of(feature)
@@ -340,7 +340,8 @@ def _key(opened: _Opened, example: SourceRecord, roles: Roles, record: Record) -
             name = example.value_of(feature, spans[0])
             break
     if opened.own and opened.own.has_keys and name:
-        return opened.part.item.prefix + str(name, "utf-8")
+        text = str(name, "utf-8")
+        return opened.part.item.prefix + opened.own_keys.by_name.get(text, text)
     return opened.key_of(key_from_bytes(name), record.number)
 
 
@@ -367,7 +368,7 @@ def _source_id(example: SourceRecord, roles: Roles) -> str:
 def _file_name(opened: _Opened, example: SourceRecord, roles: Roles, record: Record, key: str) -> str:
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
     name = _text_of(example, roles.file_name)
-    before = opened.own_keys.get(record.offset, "") if opened.own else ""
+    before = opened.own_keys.by_offset.get(record.offset, "") if opened.own else ""
     is_key = opened.part.item.prefix + name == key
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name
 

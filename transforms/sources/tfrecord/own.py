@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple
 
 from shardwright.schemas.dataset import SHARDS_DIR, Dataset, PictureShape, Shard, picture_shape, stored_format
 from shardwright.schemas.fills import FILLS
@@ -103,26 +106,43 @@ def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:
     )
 
 
-def keys_by_offset(path: str, dataset: Dataset) -> Mapping[int, str]:
-    """Returns where the records of a shard begin and the keys of their images, as its ledger says.
+class LedgerKeys(NamedTuple):
+    """The keys of a shard's images, as its ledger says.
 
-    Empty where the shard has none, or one that is not its own.
+    Attributes:
+      by_offset: where a record begins -> its key.
+      by_name: the file name in a record -> its key, where only one record has that name. Behind damage the
+        records no longer stand where the ledger says.
+    """
+
+    by_offset: Mapping[int, str] = MappingProxyType({})
+    by_name: Mapping[str, str] = MappingProxyType({})
+
+
+def keys_of_shard(path: str, dataset: Dataset) -> LedgerKeys:
+    """Returns the keys of a shard's images.
+
+    Empty where the shard has no ledger, or one that is not its own.
     """
     folder, _, file = path.rpartition("/")
     shard = _shard_named(dataset, file)
     if shard is None:
-        return {}
+        return LedgerKeys()
     stem = file.partition(".tfrecord")[0]
     ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{stem}.jsonl.gz")
     try:
         with storage.faults("read", ledger):
             if not storage.exists(ledger):
-                return {}
+                return LedgerKeys()
             data = storage.read_bytes(ledger)
         written = written_entries(data, shard.sha256)
-        return {entry.offset: entry.key for entry in written if entry.offset is not None}
     except ValueError:
-        return {}
+        return LedgerKeys()
+    names = Counter(entry.name_in_record for entry in written)
+    return LedgerKeys(
+        {entry.offset: entry.key for entry in written if entry.offset is not None},
+        {entry.name_in_record: entry.key for entry in written if names[entry.name_in_record] == 1},
+    )
 
 
 def _shard_named(dataset: Dataset, file: str) -> Shard | None:
