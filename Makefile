@@ -53,10 +53,11 @@ airflow-test: $(STAMP) ## the tests of the DAGs with Airflow, which it installs:
 test-all: $(STAMP) ## the suite with its long tests, and on real and hostile images: CORPORA=folder
 	SHARDWRIGHT_CORPORA=$(CORPORA) $(BIN)/python -m pytest
 
-lint: $(STAMP) ## ruff and mypy; changes nothing
+lint: $(STAMP) ## ruff, mypy and the order of imports; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p shardwright.schemas -p shardwright.transforms -p shardwright.loader -p shardwright.pipelines
+	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## let ruff format the code
 	$(BIN)/ruff check --fix .

@@ -22,10 +22,10 @@ from PIL import Image
 
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.concurrency.pool import working_budget
+from shardwright.transforms.conversion.convert import ShardRecipe, convert_refs
 from shardwright.transforms.images import resize as resizing
 from shardwright.transforms.records.build import label_ids
-from shardwright.transforms.shards.convert import ShardRecipe, convert_refs
-from shardwright.transforms.shards.pool import working_budget
 from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.inputs import Input
 

@@ -26,9 +26,9 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageOps
 
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.pictures import Looks, Picture
-from shardwright.transforms.checks.duplicates import bucket_pictures, link_pictures, name_duplicates
-from shardwright.transforms.images.looks import looks_of
+from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.transforms.images.quality_metrics import looks_of
+from shardwright.transforms.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 _MOST_PIXELS = 30_000_000
@@ -104,7 +104,7 @@ def _load(path: Path) -> Image.Image | None:
     return image
 
 
-def _picture(number: int, looks: Looks) -> Picture:
+def _picture(number: int, looks: ImageQuality) -> Picture:
     return Picture("0", number, number, None, "", (), 0, "", 1, 1, 3, looks=looks)
 
 
@@ -125,7 +125,7 @@ def _pairs_by_hash(hashes: Sequence[int], most: int) -> set[tuple[int, int]]:
 
 def _measure(paths: Sequence[Path], part: str, varied: int, shown: int) -> None:
     """Prints how many variants are found, and which different pictures are taken for the same."""
-    looks: list[Looks] = []
+    looks: list[ImageQuality] = []
     hashes: list[int] = []
     shapes: list[float] = []
     kept: list[Path] = []
@@ -195,14 +195,14 @@ def _style(path: Path) -> bool:
 def _made_up(count: int) -> Iterator[Picture]:
     """Yields pictures with hashes at random, a tenth of which are some others' with a few bits changed."""
     source = random.Random(1)
-    kept: list[Looks] = []
+    kept: list[ImageQuality] = []
     for number in range(count):
         if kept and number % 10 == 0:
             base = source.choice(kept)
             digest = int.from_bytes(base.hash, "big") ^ (1 << source.randrange(256))
             looks = base._replace(digest=source.randbytes(16), hash=digest.to_bytes(32, "big"))
         else:
-            looks = Looks((), (), 1, source.randbytes(16), source.randbytes(32), source.randbytes(288))
+            looks = ImageQuality((), (), 1, source.randbytes(16), source.randbytes(32), source.randbytes(288))
             kept.append(looks)
         yield _picture(number, looks)
 

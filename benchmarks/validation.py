@@ -41,10 +41,10 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import contract_of, resolve_target
 from shardwright.pipelines.validate import list_tasks, validate
 from shardwright.transforms.buckets import bucket_count
-from shardwright.transforms.checks.across import bucket_rows
-from shardwright.transforms.checks.shard import Depth, check_shard
+from shardwright.transforms.concurrency.workers import usable_cpus
 from shardwright.transforms.images.decode import limit_pixels
-from shardwright.transforms.workers import usable_cpus
+from shardwright.transforms.validation.duplicate_keys import bucket_rows
+from shardwright.transforms.validation.shard import Depth, check_shard
 
 _CHUNK = 16
 _BLOCK = 1 << 18

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardwright.loader.open import open_dataset, pin
     from shardwright.loader.records import Records
-    from shardwright.loader.selection import Resplit, ShardSlice, select
+    from shardwright.loader.selection import Resplit, select
+    from shardwright.loader.shard_slice import ShardSlice
     from shardwright.loader.tf_dataset import load
 
 _HOME = {
     "Records": "records",
     "Resplit": "selection",
-    "ShardSlice": "selection",
+    "ShardSlice": "shard_slice",
     "load": "tf_dataset",
     "open_dataset": "open",
     "pin": "open",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from shardwright.loader.shard_slice import ShardSlice
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
@@ -14,9 +15,6 @@ from shardwright.schemas.ledger import OtherBuild, written_entries
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-
-if TYPE_CHECKING:
-    from shardwright.loader.selection import ShardSlice
 
 #: Ledgers read at a time: more hide the latency of a bucket.
 _AT_ONCE = 16

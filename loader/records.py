@@ -20,8 +20,9 @@ from shardwright.loader.batches import Batch, iterate_batches
 from shardwright.loader.decode import PictureReader, Pixels
 from shardwright.loader.labels_of_records import read_labels
 from shardwright.loader.open import located, read_dataset
-from shardwright.loader.selection import Predicate, Resplit, ShardSlice, select
+from shardwright.loader.selection import Predicate, Resplit, select
 from shardwright.loader.shard_reader import ShardReader
+from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.values import FeatureReader, Value
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example_spans import ExampleSpans

@@ -8,9 +8,9 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
 
 from shardwright.loader.labels_of_records import RecordLabel, read_labels
+from shardwright.loader.shard_slice import ShardSlice
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.units import counted, parse_splits
@@ -22,22 +22,6 @@ _PART = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<begin>[^:\[\]]*):(?P<end>[^:\[\]]*
 _BOUND = re.compile(r"(?P<value>-?\d+(?:\.\d+)?)(?P<unit>%)?\Z")
 
 Predicate = Callable[[str, str], bool]
-
-
-class ShardSlice(NamedTuple):
-    """Records of one shard.
-
-    Attributes:
-      file: the shard's file name in the dataset directory.
-      compression: of the shard: none, gzip or zlib.
-      records_in_shard: all that it holds.
-      numbers: of the records chosen, from 0, ascending.
-    """
-
-    file: str
-    compression: str
-    records_in_shard: int
-    numbers: Sequence[int]
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from shardwright.loader.open import located, read_dataset
 from shardwright.loader.selection import (
     Predicate,
     Resplit,
-    ShardSlice,
     number_of_records,
     select,
 )
+from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.tf_images import Picture, Size, mask_decoder
 from shardwright.loader.tf_parse import class_feature, class_index, feature_of, parser
 from shardwright.loader.tf_records import serialized_records

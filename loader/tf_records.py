@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from shardwright.loader.selection import ShardSlice, number_of_records
+from shardwright.loader.selection import number_of_records
+from shardwright.loader.shard_slice import ShardSlice
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import platform
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +17,16 @@ from shardwright.pipelines.datasets import Target
 from shardwright.schemas.dataset import RUN_JSON, WORK_DIR
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.lost import LOST_JSONL
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.settings_values import setting_fields, settings_from
 from shardwright.transforms import storage
-from shardwright.transforms.checks.against.shard import Comparison
-from shardwright.transforms.dataset_files import read_dataset
+from shardwright.transforms.dataset_files import left_behind, read_dataset
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 from shardwright.transforms.sources.source import Input
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.validation.against.shard import Comparison
 
 #: Settings of `convert` that say how a source is listed and that may be given (anew) beside `--against`.
 LISTING = ("source", "image_root", "mask_dir", "keep_labels", "rename_labels", "folders")
@@ -32,6 +34,8 @@ LISTING = ("source", "image_root", "mask_dir", "keep_labels", "rename_labels", "
 UNSTORED = ("image_root", "mask_dir", "keep_labels")
 #: What `run.json` has if numbers in the source stand for the names of `--class_names`: the first number.
 _FIRST_NUMBER = "class_names_from"
+#: What it has if nothing outside of the input was read.
+_CONFINE = "confine"
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,8 @@ def prepared(
     run = _read_run(target.directory)
     _check_given(run, listing)
     with _in_words_of_validate():
-        settings = settings_from({**listing, "input": tuple(against)}, dataset.plan.settings)
+        values = {**_confined(run), **listing, "input": tuple(against)}
+        settings = settings_from(values, dataset.plan.settings)
         settings.check()
         number = _first_number(run)
         rules = make_label_rules(settings, () if number is None else dataset.plan.labels, number or 0)
@@ -126,19 +131,21 @@ def prepared(
         settings=settings,
         convert=mode != "fast",
         same_machine=processor in (None, platform.machine()),
+        salvaged=storage.exists(storage.join(target.directory, LOST_JSONL)),
     )
     # Workers elsewhere reach what the dataset lies on, and not this machine's disk.
     place = os.path.join(scratch, "against")
     if storage.is_remote(target.directory):
         place = storage.join(target.directory, WORK_DIR, f"against-{uuid.uuid4().hex}")
+    storage.make_dirs(place)
     spool = Spool(place)
     try:
         with _in_words_of_validate():
             yield Against(comparison, inputs, rules, spool)
     finally:
         if storage.is_remote(place):
-            with storage.faults("clear up", place):
-                storage.remove_tree(place)
+            for warning in left_behind(place, lambda: storage.remove_tree(place)):
+                print(f"shardwright: warning: {warning}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -181,8 +188,16 @@ def _check_given(run: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
 def unstored_settings(settings: ConvertSettings, rules: LabelRules) -> dict[str, str | int]:
     """Returns the settings by which a source was listed and that `dataset.json` does not store."""
     given = {name: printable(getattr(settings, name)) for name in UNSTORED}
-    numbers: dict[str, str | int] = {_FIRST_NUMBER: rules.first_number} if rules.names else {}
-    return {name: value for name, value in given.items() if value} | numbers
+    more: dict[str, str | int] = {_FIRST_NUMBER: rules.first_number} if rules.names else {}
+    if settings.confine:
+        more[_CONFINE] = "true"
+    return {name: value for name, value in given.items() if value} | more
+
+
+def _confined(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the setting by which nothing outside of the source was read, if it was given."""
+    listing = run.get("listing")
+    return {_CONFINE: True} if isinstance(listing, Mapping) and listing.get(_CONFINE) == "true" else {}
 
 
 def _first_number(run: Mapping[str, Any]) -> int | None:

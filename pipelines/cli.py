@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,7 +11,7 @@ from importlib import import_module
 from shardwright.pipelines.streams import forgiving_streams
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.errors import nearest
+from shardwright.schemas.errors import lacks_memory, nearest
 
 #: Subcommand -> (module with a `main(argv)`, what it does). Modules are imported on use.
 COMMANDS = {
@@ -33,6 +34,11 @@ COMMANDS = {
 #: Nearly all that is made here lives on: Beam's modules, then references by the million. Looking for
 #: garbage seldom saves a tenth of a start and a sixth of the time of planning (docs/scale.md).
 _GC_THRESHOLDS = (20_000, 50, 50)
+_NO_MEMORY = "There is not enough memory to start; allow more (ulimit -v), or use a larger machine."
+#: Bytes of address space below which libraries that are loaded end the process with a code of their own.
+_LEAST_MEMORY = 256_000_000
+#: Characters at the end of an error's message that are shown: some tell a long story first.
+_SHOWN_CHARACTERS = 200
 
 
 def usage() -> str:
@@ -69,12 +75,37 @@ def _run(arguments: list[str]) -> int:
         hint = nearest(name, list(COMMANDS)) or "; see shardwright --help"
         print(f"shardwright: there is no command {name!r}{hint}", file=sys.stderr)
         return int(ExitCode.USAGE)
+    if _allowed_memory() < _LEAST_MEMORY:
+        print(f"shardwright: {_NO_MEMORY}", file=sys.stderr)
+        return int(ExitCode.ENGINE)
     try:
         module = import_module(f"shardwright.pipelines.{COMMANDS[name][0]}")
     except KeyboardInterrupt:  # importing takes a second
         print("shardwright: interrupted before anything began.", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
+    except Exception as error:
+        print(f"shardwright: {_not_started(error)}", file=sys.stderr)
+        return int(ExitCode.ENGINE)
     return int(module.main(arguments[1:]))
+
+
+def _allowed_memory() -> float:
+    """Returns how many bytes of address space the process may have."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return math.inf
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return math.inf if limit == resource.RLIM_INFINITY else limit
+
+
+def _not_started(error: Exception) -> str:
+    """Returns why a command could not be imported, in one sentence."""
+    text = " ".join(str(error).split()).rstrip(".")
+    if lacks_memory(error):
+        return _NO_MEMORY
+    said = f"{type(error).__name__}: {text[-_SHOWN_CHARACTERS:]}" if text else type(error).__name__
+    return f"The command cannot start ({said}); install shardwright again."
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import Fill
 from shardwright.transforms import storage
-from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.contact_sheet import Tile, draw_sheet
+from shardwright.transforms.preview.picture import record_thumbnail, single_value, values_filled_by
+from shardwright.transforms.preview.plain import without_encodings
 from shardwright.transforms.records.framing import Record
-from shardwright.transforms.records.picture import record_thumbnail, single_value, values_filled_by
-from shardwright.transforms.records.plain import without_encodings
+from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.sample import (
-    Place,
+    RecordLocation,
     ledger_places,
     pick_evenly,
     read_lazily,
@@ -39,7 +39,7 @@ _MAX_LISTED = 200_000
 def write_contact_sheet(
     path: str,
     shards: Sequence[tuple[str, Shard | None]],
-    contract: Contract,
+    contract: RecordSchema,
     count: int,
     directory: str | None = None,
     dataset: Dataset | None = None,
@@ -91,8 +91,8 @@ def write_contact_sheet(
 
 
 def _places(
-    shards: Sequence[tuple[str, Shard | None]], contract: Contract, directory: str | None, split: str
-) -> Iterator[Place]:
+    shards: Sequence[tuple[str, Shard | None]], contract: RecordSchema, directory: str | None, split: str
+) -> Iterator[RecordLocation]:
     """Yields where records are and of which class, from the ledgers where there are any."""
     scanned = scanned_bytes = 0
     listed = [shard for _, shard in shards if shard is not None]
@@ -110,10 +110,10 @@ def _places(
             if isinstance(item, Record):
                 scanned += 1
                 scanned_bytes += len(item.data)
-                yield Place(path, item.offset, _class_of(item.data, contract))
+                yield RecordLocation(path, item.offset, _class_of(item.data, contract))
 
 
-def _class_of(data: bytes, contract: Contract) -> str:
+def _class_of(data: bytes, contract: RecordSchema) -> str:
     """Returns the class that a record says it has; empty if it says none."""
     try:
         example = without_encodings(parse_example(data), contract)
@@ -131,7 +131,7 @@ def _class_of(data: bytes, contract: Contract) -> str:
     return ""
 
 
-def _tiles(picked: Sequence[Place], contract: Contract) -> list[Tile]:
+def _tiles(picked: Sequence[RecordLocation], contract: RecordSchema) -> list[Tile]:
     """Reads and decodes the picked records, in their order."""
     offsets: defaultdict[str, set[int]] = defaultdict(set)
     for place in picked:
@@ -147,7 +147,7 @@ def _tiles(picked: Sequence[Place], contract: Contract) -> list[Tile]:
     return [found[key] for key in names if key in found]
 
 
-def _tile(data: bytes, contract: Contract, name: str, numbers: Mapping[str, str]) -> Tile | None:
+def _tile(data: bytes, contract: RecordSchema, name: str, numbers: Mapping[str, str]) -> Tile | None:
     """Decodes a record's picture; None if it has none."""
     try:
         example = without_encodings(parse_example(data), contract)

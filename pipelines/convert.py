@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.against import unstored_settings
-from shardwright.pipelines.output import check_remote_writable, leave_no_trace, prepare_output
+from shardwright.pipelines.one_writer import one_writer
+from shardwright.pipelines.output import (
+    check_output,
+    check_remote_writable,
+    clean_up_empty_output,
+    clear_staging,
+)
 from shardwright.pipelines.prepare import (
-    Request,
+    ConversionRequest,
     as_beam_options,
     build_forecast,
     build_planned_shards,
@@ -24,21 +28,27 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.run import description_of, exit_code_of, metrics_of, quiet_engine, run_pipeline
+from shardwright.pipelines.results import ConvertResult
+from shardwright.pipelines.run import (
+    description_of,
+    exit_code_of,
+    metrics_of,
+    run_pipeline,
+    suppress_beam_logs,
+)
+from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_convert_summary, print_inputs
-from shardwright.pipelines.workers import Workers, choose_workers
-from shardwright.schemas import __version__
+from shardwright.pipelines.workers import choose_workers
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
-from shardwright.schemas.errors import DataRefused, EngineError, UsageError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.effects import without_effect
+from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms import storage
-from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.sources.spool import Spool
 
 if TYPE_CHECKING:
-    from shardwright.transforms.commit import Job
+    from shardwright.transforms.commit import ConversionSpec
 
 EXAMPLE = (
     "shardwright convert --input photos/ --output out/ --resize 224 "
@@ -46,38 +56,7 @@ EXAMPLE = (
 )
 
 
-@dataclass(frozen=True)
-class ConvertResult:
-    """What a conversion made.
-
-    Attributes:
-      path: the dataset directory.
-      dataset: its `dataset.json`.
-      outcome: what `_work/outcome.json` says of the run; `findings` in it counts what the verification found.
-      run: what `run.json` says of it.
-      metrics: what the runner counted (`schemas/metrics.py`), as far as it tells.
-    """
-
-    path: str
-    dataset: Dataset
-    outcome: Mapping[str, Any]
-    run: Mapping[str, Any]
-    metrics: Mapping[str, Any]
-
-    @property
-    def findings(self) -> Mapping[str, int]:
-        """Number of findings of each code, such as `LABEL_CONFLICT`."""
-        return dict(self.outcome["findings"])
-
-
-def software_versions() -> dict[str, str]:
-    """Returns the versions that `dataset.json` records."""
-    from importlib.metadata import version
-
-    return {"shardwright": __version__, "beam": version("apache-beam"), **codec_versions()}
-
-
-def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
+def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest) -> Any:
     """Builds the whole conversion as one graph: list, plan, convert, verify, commit.
 
     Args:
@@ -90,18 +69,25 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.checks.compare_ledgers import CompareLedgers
-    from shardwright.transforms.checks.contract import Contract, contract_of_plan
-    from shardwright.transforms.checks.shard import DEPTHS, Depth, ShardTask, shard_task
-    from shardwright.transforms.checks.validate import ValidateShards
+    from shardwright.transforms.begin_conversion import BeginConversion, RemoveCommit
     from shardwright.transforms.commit import CommitDataset
+    from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan
     from shardwright.transforms.shards.write import WritePlannedShards
+    from shardwright.transforms.validation.compare_ledgers import CompareLedgers
+    from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardTask, shard_task
+    from shardwright.transforms.validation.validate import ValidateShards
 
     settings = job.settings
+    begun = pipeline | "BeginConversion" >> BeginConversion(job)  # HeldLease or None
     batches, forecast = build_forecast(
-        pipeline, request, Spool(job.directory), run=job.started
+        begun, request, Spool(job.directory), run=job.started
     )  # EncodedRefs, Forecast
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
+    if settings.resume or job.described:  # else the launcher saw that nothing was there
+        begun = begun | "RemoveCommit" >> RemoveCommit(
+            job, planned, beam.pvalue.AsSingleton(forecast)
+        )  # HeldLease or None
+    hold = beam.pvalue.AsSingleton(begun)
     results = (
         planned
         | "WritePlannedShards"
@@ -111,6 +97,7 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
             job.versions,
             beam.pvalue.AsSingleton(forecast),
             resume=settings.resume,
+            hold=hold,
         )  # ShardResult
     )
     checks = findings = statistics = None
@@ -119,7 +106,7 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
         layout = settings.record_layout
         contract = forecast | "NameContract" >> beam.Map(
             lambda forecast: contract_of_plan(layout.features, layout.first_label, forecast.plan)
-        ).with_output_types(Contract)  # Contract
+        ).with_output_types(RecordSchema)  # RecordSchema
         checks, findings, statistics = (
             results
             | "WithRecords" >> beam.Filter(lambda result: result.file)  # ShardResult
@@ -136,7 +123,7 @@ def build_convert(pipeline: Any, job: Job, request: Request) -> Any:
         equal = results | "CompareLedgers" >> compare  # FindingSummary
         found = (equal,) if findings is None else (findings, equal)
         findings = found | "AllFindings" >> beam.Flatten()  # FindingSummary
-    commit = CommitDataset(job, forecast, checks, findings, statistics)
+    commit = CommitDataset(job, forecast, checks, findings, statistics, hold)
     return results | "CommitDataset" >> commit  # outcome
 
 
@@ -158,7 +145,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
       NotRun: Beam's options have the job described only (a template, a dry run).
       EngineError: the engine, the storage or the machine failed; `resume=True` goes on.
     """
-    from shardwright.transforms.commit import Job
+    from shardwright.transforms.commit import ConversionSpec
 
     started = time.time()
     given = None if hasattr(beam_options, "view_as") else list(beam_options or ())
@@ -167,36 +154,82 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     settings = request.settings
     described = bool(description_of(beam_options))
     check_reachable(beam_options, **places_read(request), output=settings.output)
-    directory = prepare_output(settings, described)
+    directory = check_output(settings)
     fresh = storage.is_remote(settings.output) or not storage.exists(settings.output)
     if storage.is_remote(directory) and not described:
         check_remote_writable(directory)
-    workers = choose_workers(given, beam_options, request.inputs)
-    run = run_facts(request, beam_options, workers)
-    job = Job(settings.output, directory, settings, software_versions(), run, started)
-    if progress:
-        print_inputs(request)
     try:
-        with show_progress(progress, directory, started):
-            result = run_pipeline(lambda pipeline: build_convert(pipeline, job, request), beam_options)
+        with one_writer(settings.output, beam_options, described) as hold:
+            if hold is not None and not described:
+                directory = check_output(settings, hold.holder)  # another run may have come and gone
+            if not described:
+                clear_staging(settings)
+            workers = choose_workers(given, beam_options, request.inputs)
+            job = ConversionSpec(
+                settings.output,
+                directory,
+                settings,
+                software_versions(),
+                run_facts(request, beam_options, workers),
+                started,
+                hold=hold,
+                described=described,
+            )
+            if progress:
+                print_inputs(request)
+            with show_progress(progress, directory, started):
+                return _run(job, request, beam_options)
     except UsageError:
-        leave_no_trace(directory, fresh)
+        clean_up_empty_output(directory, fresh)
         raise
+
+
+def _run(job: ConversionSpec, request: ConversionRequest, beam_options: Any) -> ConvertResult:
+    """Runs a conversion."""
+    try:
+        result = run_pipeline(lambda pipeline: build_convert(pipeline, job, request), beam_options)
     except EngineError as error:
         refusal = _refusal_of(job)
         if refusal:
             raise refusal from error
-        raise
-    return load_result(settings.output, metrics_of(result))
+        made = _published(job)
+        if made is None:
+            raise
+        warning = f"The dataset is published and complete; after that the run failed: {error.message}"
+        return replace(made, outcome={**made.outcome, "warnings": [*made.outcome["warnings"], warning]})
+    made = load_result(job.output, metrics_of(result))
+    return replace(made, notes=_notes_on_pictures(request, made))
 
 
-def _refusal_of(job: Job) -> DataRefused | None:
-    """Returns the refusal that a run left in its outcome file, for engines that only say that it failed."""
-    with contextlib.suppress(Exception):
+def _notes_on_pictures(request: ConversionRequest, made: ConvertResult) -> tuple[str, ...]:
+    """Returns what the converted pictures show to have no effect; nothing if not all were converted now."""
+    count = made.metrics.get("images_on_background")
+    if count is None or made.outcome.get("reused_shards") or not made.dataset.ledger["written"]:
+        return ()
+    shown = replace(request.known, on_background=count)
+    return tuple(without_effect(request.given, shown, request.known))
+
+
+def _refusal_of(job: ConversionSpec) -> DataRefused | None:
+    """Returns the refusal that a run left in its outcome file, for engines that only say that it failed.
+
+    The storage may be what failed, so it is not waited for again.
+    """
+    with contextlib.suppress(Exception), storage.at_most(storage.LAST_TRY_SECONDS):
         outcome = json.loads(storage.read_bytes(storage.join(job.directory, OUTCOME_JSON)))
         if outcome["run"] == job.started and outcome["exit_code"] == ExitCode.REFUSED:
             return DataRefused(outcome["message"])
     return None
+
+
+def _published(job: ConversionSpec) -> ConvertResult | None:
+    """Returns what a run has published, although the engine says that it failed; None if it has not."""
+    try:
+        made = load_result(job.output, {})
+    except (OSError, ValueError, KeyError, TypeError, ShardwrightError):
+        return None
+    done = made.outcome.get("exit_code") == ExitCode.DONE and made.outcome.get("run") == job.started
+    return made if done and made.outcome.get("fingerprint") == made.dataset.fingerprint else None
 
 
 def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
@@ -216,21 +249,6 @@ def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
         )
 
 
-def run_facts(request: Request, beam_options: Any, workers: Workers) -> dict[str, Any]:
-    """Returns what `run.json` says of a run before it begins."""
-    from apache_beam.options.pipeline_options import StandardOptions
-
-    return {
-        "command": [printable(argument) for argument in sys.argv],
-        "runner": beam_options.view_as(StandardOptions).runner,
-        "workers": {**asdict(workers), "text": str(workers)},
-        "input": [printable(item) for item in request.settings.input],
-        "taken_for": [item.taken_for for item in request.inputs],
-        "listing": unstored_settings(request.settings, request.rules),
-        "launcher": platform.node(),
-    }
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `shardwright convert`; returns the exit code."""
     verbose = False
@@ -247,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             given = cli_options.given_settings(namespace)
             known = [*setting_fields(), "job", "verbose"]
             cli_options.beam_options(rest, known)  # refuses unknown ones with the nearest of all

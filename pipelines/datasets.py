@@ -14,10 +14,10 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.version import version_name
 from shardwright.transforms import storage
-from shardwright.transforms.checks.contract import Contract, contract_of_plan, infer_contract
 from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.publish import repair_swap
+from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.records.framing import Record
+from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan, infer_contract
 from shardwright.transforms.records.sample import read_lazily
 from shardwright.transforms.versions.pointer import located
 
@@ -90,7 +90,7 @@ def _foreign_objects(pattern: str) -> list[str]:
         return sorted(p for p in paths if p.count("/") == slashes and fnmatch.fnmatchcase(p, pattern))
 
 
-def contract_of(target: Target) -> Contract:
+def contract_of(target: Target) -> RecordSchema:
     """Returns what every record promises: from `dataset.json`, or inferred from the first ones."""
     if target.directory is not None:
         dataset = read_dataset(target.directory)
@@ -100,4 +100,4 @@ def contract_of(target: Target) -> Contract:
         records = list(islice(sound, _RECORDS_TO_INFER_FROM))
         if records:
             return infer_contract(records)
-    return Contract(())
+    return RecordSchema(())

@@ -16,7 +16,7 @@ from shardwright.pipelines.drift_tables import print_drift
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
+from shardwright.pipelines.run import exit_code_of, run_pipeline, suppress_beam_logs
 from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
@@ -27,7 +27,7 @@ from shardwright.schemas.thresholds import Refusal, Thresholds, check, parse_thr
 from shardwright.schemas.version import version_name
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset, read_measured
-from shardwright.transforms.publish import repair_swap
+from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.result_files import write_result
 from shardwright.transforms.versions.pointer import located
 
@@ -286,7 +286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UsageError(
                 f"diff compares two datasets, not {len(namespace.datasets)}; write shardwright diff OLD NEW."
             )
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             old, new = namespace.datasets
             result = diff(
                 old,

@@ -11,7 +11,7 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.expectations import Expectations, parse_expectations
 from shardwright.schemas.findings import Gates
 from shardwright.transforms import storage
-from shardwright.transforms.checks.shard import Depth
+from shardwright.transforms.validation.shard import Depth
 
 _LISTED = "; shardwright validate --help lists them."
 #: How deep a validation looks, by the name that its report says.

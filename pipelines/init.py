@@ -11,7 +11,7 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.job_sections import SCALARS
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
         file = "" if namespace.file == "-" else namespace.file
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             given = cli_options.own_settings(namespace)
             given = {name: value for name, value in given.items() if name in _settings()}
             _check_place(file, namespace.overwrite)  # before anybody answers questions

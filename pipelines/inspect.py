@@ -16,7 +16,7 @@ from shardwright.pipelines.datasets import (
     resolve_target,
 )
 from shardwright.pipelines.record_values import shown, values_of
-from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.summary import ledger_rows, print_ledger
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode
@@ -29,9 +29,9 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size, parse_int
 from shardwright.transforms import storage
-from shardwright.transforms.checks.contract import Contract, contract_of_plan
 from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.records.framing import Damage
+from shardwright.transforms.records.framing import DamagedRange
+from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan
 from shardwright.transforms.records.sample import read_lazily
 
 EXAMPLE = "shardwright inspect out/ --records 3 --contact_sheet sheet.png"
@@ -160,7 +160,7 @@ def _shards(target: Target, made: Dataset | None, split: str) -> list[tuple[str,
 
 
 def _first_records(
-    shards: Sequence[tuple[str, Shard | None]], contract: Contract, count: int
+    shards: Sequence[tuple[str, Shard | None]], contract: RecordSchema, count: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Reads the first sound records, and what was damaged before or between them."""
     records: list[dict[str, Any]] = []
@@ -176,7 +176,7 @@ def _first_records(
             for item in items:
                 where = {"shard": name, "record": item.number, "offset": item.offset}
                 seen += 1
-                if isinstance(item, Damage):
+                if isinstance(item, DamagedRange):
                     damages.append({**where, "message": item.message})
                     continue
                 try:
@@ -331,7 +331,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if rest:
             cli_options.use_storage_options(rest, cli_options.names_of(namespace))
         place = cli_options.dataset_of(namespace)
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             found = inspect(
                 place,
                 records=_number("records", namespace.records, 0, _MAX_RECORDS),

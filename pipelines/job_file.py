@@ -90,7 +90,7 @@ def read_job(
     Args:
       path: of the file, which may be in a bucket.
       overrides: what the command line says in its place, by name: settings, and `keep`, `keep_days`,
-        `verify_sources` and `lease_minutes`. What is replaced by them is not even looked at.
+        `verify_sources`, `scrub` and `lease_minutes`. What is replaced by them is not even looked at.
       now: seconds since the epoch, for `{date}`; None for the present.
       environ: the variables for `${NAME}`; None for those of this process.
 
@@ -126,6 +126,7 @@ def read_job(
         retention=Retention(scalars["keep"], scalars["keep_days"]),
         hooks=hooks,
         verify_sources=scalars["verify_sources"],
+        scrub=scalars["scrub"],
         lease_minutes=scalars["lease_minutes"],
         beam=beam,
         path=path,

@@ -18,6 +18,7 @@ from shardwright.schemas.expectations import Expectations, expectations_from
 from shardwright.schemas.job import EVENTS, Hook, JobGates
 from shardwright.schemas.job_values import Variables, expanded
 from shardwright.schemas.plain_yaml import WrongValue
+from shardwright.schemas.scrub import DEFAULT_SCRUB
 from shardwright.schemas.thresholds import Thresholds, thresholds_from
 from shardwright.transforms import storage
 
@@ -154,11 +155,28 @@ def _versions(value: Any) -> int:
     return int(number)
 
 
+def read_fraction(value: Any) -> float:
+    """Reads a share from 0 to 1, such as 0.1 or 1/30.
+
+    Raises:
+      ValueError: if it is none, saying what to write.
+    """
+    over, slash, under = str(value).partition("/")
+    try:
+        number = float(over) / float(under) if slash else float("nan" if isinstance(value, bool) else value)
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        number = float("nan")
+    if not 0 <= number <= 1:
+        raise ValueError("write a share from 0 to 1, such as 0.1 or 1/30")
+    return number
+
+
 #: What is one value: name -> (what counts where nothing is said, what reads it).
 SCALARS: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
     "keep": (5, _versions),
     "keep_days": (0.0, lambda value: _number(value, 0, "a number of days, such as 30")),
     "verify_sources": (False, _switch),
+    "scrub": (DEFAULT_SCRUB, read_fraction),
     "lease_minutes": (60.0, lambda value: _number(value, 1, "a number of minutes from 1 on, such as 60")),
 }
 

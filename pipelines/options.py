@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from shardwright.pipelines.watchdog import STUCK_AFTER_MINUTES, WATCHDOG
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
@@ -20,6 +21,9 @@ _CLOSED_RUNNERS = (
     "", "inprocess", "fnapirunner", "directrunner", "switchingdirectrunner",
     "bundlebaseddirectrunner", "dataflowrunner", "testdataflowrunner",
 )  # fmt: skip
+#: Otherwise workers of portable runners start only if they can read a file in the launcher's temporary
+#: folder, a list of its packages that Beam writes into the log and uses for nothing else.
+_NO_LIST_OF_PACKAGES = "disable_logging_submission_environment"
 DEFAULT_RUNNER = "FnApiRunner"
 _STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account")
 
@@ -93,6 +97,24 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = (
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Adds the options that every command has."""
     parser.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
+    parser.add_argument(
+        "--stuck_after",
+        type=_minutes,
+        default=STUCK_AFTER_MINUTES,
+        metavar="MINUTES",
+        help="end with exit code 3 when one file takes longer than this (default: 10)",
+    )
+
+
+def _minutes(text: str) -> float:
+    """Returns a positive number of minutes."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
+    return minutes
 
 
 def add_input_and_output(parser: argparse.ArgumentParser) -> None:
@@ -156,6 +178,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpars
     # What begins with a hyphen is an argument only behind `--`; places stand together, as argparse wants.
     odd = any(place.startswith("-") and place != "-" for place in places)
     namespace, rest = parser.parse_known_args([*options, "--", *places] if odd else [*places, *options])
+    WATCHDOG.stuck_after = 60 * getattr(namespace, "stuck_after", STUCK_AFTER_MINUTES)
     return namespace, [*rest, *others]
 
 
@@ -242,9 +265,9 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     Raises:
       UsageError: if neither we nor Beam knows an option and the runner is not a portable one.
     """
-    from apache_beam.options.pipeline_options import SetupOptions, StandardOptions
+    from apache_beam.options.pipeline_options import DebugOptions, SetupOptions, StandardOptions
 
-    from shardwright.pipelines.lean_beam import LeanOptions
+    from shardwright.pipelines.beam_patches import LeanOptions
 
     options = LeanOptions(list(argv))
     if options.view_as(SetupOptions).save_main_session is None:
@@ -255,6 +278,8 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     runner = (standard.runner or "").rpartition(".")[2].lower()
     if runner in _CLOSED_RUNNERS or f"{runner}runner" in _CLOSED_RUNNERS:
         _refuse_unknown(argv, known)
+    elif _NO_LIST_OF_PACKAGES not in (options.view_as(DebugOptions).experiments or ()):
+        options.view_as(DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
     if not standard.runner:
         standard.runner = DEFAULT_RUNNER
     return options

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from shardwright.pipelines.result_places import nearest_existing
-from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR
+from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR, WRITER_JSON
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
@@ -16,28 +16,30 @@ from shardwright.schemas.version import (
     LATEST_JSON,
     LEASE_JSON,
     METRICS_PROM,
+    SCRUB_JSON,
     VERSIONS_DIR,
     is_version,
     split_version,
     version_name,
 )
 from shardwright.transforms import storage
-from shardwright.transforms.publish import repair_swap, staging_path
+from shardwright.transforms.lease import check_free
+from shardwright.transforms.overwrite import is_being_replaced, repair_swap, staging_path
 from shardwright.transforms.sources.spool import Spool
 
 
-def prepare_output(settings: ConvertSettings, described: bool = False) -> str:
+def check_output(settings: ConvertSettings, holder: str = "") -> str:
     """Checks the output and returns the directory to build in; writes nothing.
 
     What is to replace a dataset is built beside it, and `--resume` goes on there.
 
     Args:
       settings: checked settings.
-      described: whether the job is described only, so that nothing may change.
+      holder: of the output's lease, if this run has it already.
 
     Raises:
       UsageError: if it is missing, no directory, or not empty without --overwrite or --resume.
-      EngineError: if it cannot be written to.
+      EngineError: if it cannot be written to, or another run writes there.
     """
     output = settings.output
     if not output:
@@ -48,8 +50,12 @@ def prepare_output(settings: ConvertSettings, described: bool = False) -> str:
     if not remote:
         repair_swap(output)
         check_place(output)
+    if storage.knows_conditions(output):
+        check_free(output, holder, WRITER_JSON)
+    if holder and is_being_replaced(output):
+        raise EngineError(f"{shown} is being replaced by another run; run again when that has ended.")
     with storage.faults("list", output):
-        files = storage.list_files(output)
+        files = [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
     _check_no_versions(output, files)
     staging = staging_path(output)
     if settings.resume and storage.list_files(staging):
@@ -57,9 +63,15 @@ def prepare_output(settings: ConvertSettings, described: bool = False) -> str:
     _check_free(shown, files, settings)
     if settings.overwrite and files and not remote:
         _check_replaceable(output, staging)
-    if not settings.resume and not described:
-        storage.remove_tree(staging)  # of an --overwrite that was given up
     return staging if settings.overwrite and files else output
+
+
+def clear_staging(settings: ConvertSettings) -> None:
+    """Removes what an --overwrite that was given up left, unless it is resumed. Hold the lease for it."""
+    if not settings.resume:
+        staging = staging_path(settings.output)
+        with storage.faults("remove", staging):
+            storage.remove_tree(staging)
 
 
 def _check_no_version(output: str) -> None:
@@ -101,7 +113,8 @@ def check_versioned_output(output: str) -> None:
                 f"--output {shown} is a dataset made by convert, and rebuild keeps versions; choose another "
                 f"place, and carry its plan on with --plan_from {shown}."
             )
-        kept = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
+        files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
+        kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
         found = _top_files(output)
         if all(file.startswith(kept) for file in found):
             return
@@ -202,7 +215,7 @@ def _check_writable(output: str) -> None:
         )
 
 
-def leave_no_trace(directory: str, fresh: bool) -> None:
+def clean_up_empty_output(directory: str, fresh: bool) -> None:
     """Removes the empty directories of a run that stopped before it wrote anything."""
     Spool(directory).remove()
     if storage.is_remote(directory) or storage.list_files(directory):

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.prepare import (
-    Request,
+    ConversionRequest,
     as_beam_options,
     build_forecast,
     check_reachable,
@@ -21,7 +21,7 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
+from shardwright.pipelines.run import exit_code_of, run_pipeline, suppress_beam_logs
 from shardwright.pipelines.summary import print_inputs
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.codes import ExitCode
@@ -32,6 +32,7 @@ from shardwright.schemas.settings_values import setting_fields
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
 from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import left_behind
 from shardwright.transforms.sources.spool import Spool
 
 EXAMPLE = "shardwright plan --input photos/ --resize 224 --splits train=0.9,test=0.1"
@@ -39,7 +40,7 @@ _MAX_CLASSES_SHOWN = 40
 _FORECAST = "forecast"
 
 
-def build_plan(pipeline: Any, request: Request, scratch: str) -> Any:
+def build_plan(pipeline: Any, request: ConversionRequest, scratch: str) -> Any:
     """Builds the planning part of a conversion; the forecast goes to a file in `scratch`, pickled.
 
     Returns:
@@ -92,9 +93,10 @@ def _scratch(beam_options: Any) -> Iterator[str]:
         try:
             yield scratch
         finally:
-            storage.remove_tree(scratch)
+            for warning in left_behind(scratch, lambda: storage.remove_tree(scratch)):
+                print(f"shardwright: warning: {warning}", file=sys.stderr)
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         yield folder
 
 
@@ -169,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             given = cli_options.given_settings(namespace)
             known = [*setting_fields(), "job", "verbose", "json"]
             beam_options = cli_options.beam_options(rest, known)

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
-from shardwright.schemas.effects import Known, given_names
+from shardwright.schemas.effects import ConversionFacts, given_names
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
@@ -19,7 +19,7 @@ from shardwright.schemas.layouts import Fill, Needs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
-from shardwright.transforms.publish import repair_swap
+from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.sources.folder_tree import WITH_METADATA
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
@@ -29,7 +29,7 @@ from shardwright.transforms.versions.pointer import located
 
 
 @dataclass(frozen=True)
-class Request:
+class ConversionRequest:
     """What was asked for, checked.
 
     Attributes:
@@ -51,13 +51,15 @@ class Request:
     given: frozenset[str] = frozenset()
 
     @property
-    def known(self) -> Known:
+    def known(self) -> ConversionFacts:
         """What is known of the conversion before the inputs are listed."""
         metadata = any(WITH_METADATA in item.taken_for for item in self.inputs)
-        return Known(self.settings, frozenset(item.source for item in self.inputs), metadata=metadata)
+        return ConversionFacts(
+            self.settings, frozenset(item.source for item in self.inputs), metadata=metadata
+        )
 
 
-def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
+def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequest:
     """Checks everything that can be told before any image is looked at; writes nothing.
 
     Args:
@@ -80,7 +82,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> Request:
     inputs = check_inputs(settings, settings.output if with_output else None)
     if carried is None and "color" not in values:
         settings = _with_own_colors(settings, inputs)
-    return Request(
+    return ConversionRequest(
         settings=settings,
         inputs=inputs,
         carried=carried,
@@ -135,7 +137,7 @@ def read_class_names(path: str, first_label: int = 0) -> tuple[tuple[str, ...], 
 
 
 def build_forecast(
-    pipeline: Any, request: Request, spool: Spool, carried: Any = None, run: float = 0.0
+    pipeline: Any, request: ConversionRequest, spool: Spool, carried: Any = None, run: float = 0.0
 ) -> tuple[Any, Any]:
     """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
 
@@ -183,11 +185,11 @@ def build_forecast(
 def _keep_tree(forecast: Forecast, spool: Spool, run: float) -> None:
     """Tells the launcher what the input holds, where workers are processes of their own on its machine."""
     with contextlib.suppress(OSError):  # a place that cannot be written to is reported by whoever needs it
-        storage.make_dirs(spool.path)
-        storage.write_bytes(spool.tree_path, json.dumps({"run": run, "tree": forecast.tree}).encode())
+        document = json.dumps({"run": run, "tree": forecast.tree}).encode()
+        storage.write_bytes(spool.tree_path, document, inside=spool.directory)
 
 
-def build_planned_shards(batches: Any, forecast: Any, request: Request) -> Any:
+def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest) -> Any:
     """Builds the rest of the planning: every reference to its shard, no key twice, and no id made twice.
 
     Args:
@@ -200,12 +202,11 @@ def build_planned_shards(batches: Any, forecast: Any, request: Request) -> Any:
     """
     import apache_beam as beam
 
+    from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
     from shardwright.transforms.plan.transforms import (
         AssignShards,
         BucketKeys,
         BucketSourceIds,
-        PlannedShard,
-        ShardId,
         check_keys,
         check_source_ids,
         name_planned_shard,
@@ -268,7 +269,7 @@ def fetch_result(path: str, option: str) -> bytes:
             ) from None
 
 
-def places_read(request: Request) -> dict[str, list[str]]:
+def places_read(request: ConversionRequest) -> dict[str, list[str]]:
     """Returns the paths that a conversion reads, by the name of their option."""
     return {
         "input": [item.path for item in request.inputs],

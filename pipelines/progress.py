@@ -10,16 +10,21 @@ import threading
 import time
 from collections.abc import Iterator
 
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.storage.deadlines import longest_wait
 
 _TICK_SECONDS = 0.2
 #: Seconds between lines where there is no terminal.
 _LINE_SECONDS = 10.0
 #: Seconds of work after which a rate means something.
 _SETTLED_SECONDS = 1.0
+#: Seconds without bytes from a storage after which the line says so.
+_WAIT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
@@ -54,7 +59,7 @@ def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterat
 def _print_sentences() -> None:
     """Prints what workers of this process want people to read at once."""
     for sentence in PROGRESS.taken_sentences():
-        print(f"shardwright: note: {sentence}", file=sys.stderr, flush=True)
+        print(f"shardwright: note: {escape_controls(sentence)}", file=sys.stderr, flush=True)
 
 
 class _Found:
@@ -70,7 +75,7 @@ class _Found:
         tree = "" if self._told else PROGRESS.tree or self._of_workers()
         if tree:
             self._told = True
-            yield f"shardwright: found: {tree}"
+            yield f"shardwright: found: {escape_controls(tree)}"
 
     def _of_workers(self) -> str:
         if not self._path:
@@ -103,6 +108,13 @@ def progress_text(seconds: float, directory: str = "") -> str:
       seconds: since the first image was finished.
       directory: where shard ledgers appear.
     """
+    done, wait = _work_text(seconds, directory), longest_wait()
+    if wait is None or wait[1] < _WAIT_SECONDS:
+        return done
+    return f"{done}, waiting for {printable(wait[0])} since {wait[1]:.0f} s"
+
+
+def _work_text(seconds: float, directory: str) -> str:
     images, total = PROGRESS.images, PROGRESS.total_images
     count = PROGRESS.total_shards
     if PROGRESS.checked_shards:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published
-from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.codes import ExitCode, Severity
@@ -24,7 +24,7 @@ from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import Acceptance, Pointer, VersionRecord, VersionState, split_version
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.report.version_view import accept_command, is_accepted
-from shardwright.transforms.versions.listing import no_such_version, write_version_record
+from shardwright.transforms.versions.listing import no_such_version, require_undamaged, write_version_record
 from shardwright.transforms.versions.pointer import located, switch_pointer
 
 EXAMPLE = "shardwright publish pets/@20261121T020000Z --accept drift"
@@ -87,6 +87,7 @@ def publish(
     if name not in records:
         raise no_such_version(output, name, list(records))
     record = records[name]
+    require_undamaged(record)
     fingerprint = read_dataset(located(f"{output}@{name}")).fingerprint  # says so if it is not complete
     pointer, tag = current_pointer(output, damaged_is_none=True)
     current = pointer.version if pointer else ""
@@ -208,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbose = namespace.verbose
         if rest:
             cli_options.use_storage_options(rest, cli_options.names_of(namespace))
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             result = publish(namespace.version, accept=namespace.accept, reason=namespace.reason)
         out, shown = console(), printable(result.output)
         after = f"; before it was {result.left}" if result.left else ""

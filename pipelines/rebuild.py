@@ -9,16 +9,17 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.convert import run_facts, software_versions
 from shardwright.pipelines.job_file import naming_lines, read_job
+from shardwright.pipelines.job_sections import read_fraction
+from shardwright.pipelines.one_writer import launcher_of
 from shardwright.pipelines.output import check_remote_writable, check_versioned_output
 from shardwright.pipelines.prepare import (
-    Request,
+    ConversionRequest,
     as_beam_options,
     build_forecast,
     build_planned_shards,
@@ -28,14 +29,15 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.run import (
     description_of,
-    ended_in_order,
     exit_code_of,
-    quiet_engine,
     run_pipeline,
+    suppress_beam_logs,
     without_resume,
 )
+from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
 from shardwright.pipelines.workers import choose_workers
 from shardwright.schemas.codes import ExitCode
@@ -45,11 +47,11 @@ from shardwright.schemas.job import JobFile
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.settings_values import setting_fields
-from shardwright.schemas.version import VersionRecord, next_version, version_path
+from shardwright.schemas.version import VersionRecord, next_version
 from shardwright.transforms import storage
+from shardwright.transforms.lease import heartbeat, release
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.begin import is_overtaken
-from shardwright.transforms.rebuild.lease import heartbeat, release, renew, this_process
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.listing import list_versions, version_names
@@ -61,29 +63,7 @@ _FLEX_LAUNCHER = "FLEX_TEMPLATE_PYTHON_PY_FILE"
 _ATTEMPTS = 4
 
 
-@dataclass(frozen=True)
-class RebuildResult:
-    """What a rebuild came to.
-
-    Attributes:
-      output: the directory that holds the versions.
-      version: the one that was made, or the latest if nothing changed.
-      changed: whether a version was made.
-      outcome: what the run's file in `_work/outcomes/` of the output says.
-    """
-
-    output: str
-    version: str
-    changed: bool
-    outcome: Mapping[str, Any]
-
-    @property
-    def path(self) -> str:
-        """The dataset directory of the version."""
-        return version_path(self.output, self.version)
-
-
-def build_rebuild(pipeline: Any, task: RebuildTask, request: Request) -> Any:
+def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) -> Any:
     """Builds the whole rebuild as one graph: lease, plan, compare, convert, verify, commit, gates, pointer.
 
     Args:
@@ -96,55 +76,56 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: Request) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.plan.transforms import PlannedShard
-    from shardwright.transforms.rebuild.begin import Begun, begin, earlier_of
+    from shardwright.transforms.plan.planned_shard import PlannedShard
+    from shardwright.transforms.rebuild.begin import PreviousState, begin, earlier_of
     from shardwright.transforms.rebuild.compare import CompareWithPrevious, Decision
     from shardwright.transforms.rebuild.finish import finish, publish
     from shardwright.transforms.rebuild.transforms import CommitVersion, GateVersion, VerifyVersion
-    from shardwright.transforms.shards.earlier import Earlier
+    from shardwright.transforms.shards.reuse import ReusableBuilds
     from shardwright.transforms.shards.write import WritePlannedShards
 
     settings, one = task.settings, beam.pvalue.AsSingleton
 
-    def carry(begun: Begun) -> Plan | None:
+    def carry(begun: PreviousState) -> Plan | None:
         plan = begun.plan()
         if plan is not None and request.class_names:
             first = settings.record_layout.first_label
             check_carried(request.class_names, plan.labels, first, settings.class_names, begun.version)
         return plan
 
-    def offered(decision: Decision, begun: Begun) -> Earlier:
-        return earlier_of(begun, task.output, task.verify_sources, decision.altered)
+    def offered(decision: Decision, begun: PreviousState) -> ReusableBuilds:
+        return earlier_of(begun, task.output, task.verify_sources, decision.altered, decision.damaged)
 
     def where_changed(planned: PlannedShard, decision: Decision) -> list[PlannedShard]:
         if not decision.build:
             return []
-        renew(task.output, task.holder)  # a shard at a time, for nobody else may be there to do it
         return [planned]
 
     begun = (
         pipeline
         | "Begin" >> beam.Create([task], reshuffle=False)  # RebuildTask
-        | "BeginRebuild" >> beam.Map(begin).with_output_types(Begun)
-    )  # Begun
+        | "BeginRebuild" >> beam.Map(begin).with_output_types(PreviousState)
+    )  # PreviousState
     carried = begun | "CarryPlan" >> beam.Map(carry)  # Plan or None
     batches, forecast = build_forecast(begun, request, Spool(task.directory), one(carried))
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
     decision = planned | "CompareWithPrevious" >> CompareWithPrevious(task, one(forecast), begun)  # Decision
-    earlier = decision | "FindEarlier" >> beam.Map(offered, one(begun)).with_output_types(Earlier)  # Earlier
+    earlier = decision | "FindEarlier" >> beam.Map(offered, one(begun)).with_output_types(
+        ReusableBuilds
+    )  # ReusableBuilds
     results = (
         planned
         | "WhereChanged"
         >> beam.FlatMap(where_changed, one(decision)).with_output_types(PlannedShard)  # PlannedShard
         | "WritePlannedShards"
         >> WritePlannedShards(
-            task.directory, settings, task.versions, one(forecast), resume=False, earlier=one(earlier)
+            task.directory, settings, task.versions, one(forecast), earlier=one(earlier), hold=task.hold
         )
     )  # ShardResult
     verified = results | "VerifyVersion" >> VerifyVersion(task, forecast, one(begun))
     # ShardCheck; FindingSummary; Statistics
     committed = results | "CommitVersion" >> CommitVersion(
-        task, decision, one(forecast), verified.checks
+        task, one(begun), decision, one(forecast), verified.checks
     )  # outcome or None
     record = committed | "GateVersion" >> GateVersion(task, one(begun), verified)  # VersionRecord or None
     return (
@@ -162,6 +143,7 @@ def rebuild(
     job: str | os.PathLike[str] = "",
     *,
     verify_sources: bool | None = None,
+    scrub: float | str | None = None,
     wait_minutes: float = 0.0,
     log_format: str = "",
     beam_options: Any = None,
@@ -173,6 +155,8 @@ def rebuild(
     Args:
       job: the job file; empty where `values` say all.
       verify_sources: whether every source is read and hashed; None for what the job file says.
+      scrub: share of the latest version's shards to read again, from 0 to 1, such as 0.1 or "1/30"; damaged
+        ones are rebuilt from the source. None for what the job file says, by default 1/30.
       wait_minutes: how long another rebuild's end is waited for.
       log_format: text or json, for a line per stage on stderr; empty for none.
       beam_options: Beam's PipelineOptions, or a list of its command-line options, over those of the job file.
@@ -208,7 +192,7 @@ def rebuild(
         print_inputs(request, notes)
     workers = choose_workers(given, beam_options, request.inputs)
     run = run_facts(request, beam_options, workers)
-    host, pid, began = this_process() if _dies_with_launcher(beam_options) else ("", 0, "")
+    host, pid, began = launcher_of(beam_options)
     output = request.settings.output
     task = RebuildTask(
         output=output,
@@ -220,6 +204,7 @@ def rebuild(
         retention=said.retention,
         hooks=said.hooks,
         verify_sources=said.verify_sources if verify_sources is None else verify_sources,
+        scrub=said.scrub if scrub is None else _scrub(scrub),
         lease_seconds=said.lease_minutes * 60,
         wait_seconds=wait_minutes * 60,
         host=host,
@@ -238,7 +223,7 @@ def rebuild(
     return _run(_named(task), request, beam_options, progress)
 
 
-def _notes(job: JobFile, request: Request) -> Iterator[str]:
+def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
     """Yields a sentence for everything that was asked for and has no effect."""
     if job.retention.keep_days and not job.retention.keep:
         yield "keep_days has no effect with keep: 0, which keeps all versions."
@@ -256,7 +241,7 @@ def _named(task: RebuildTask) -> RebuildTask:
     return replace(task, version=version, holder=uuid.uuid4().hex)
 
 
-def _run(task: RebuildTask, request: Request, beam_options: Any, progress: bool) -> RebuildResult:
+def _run(task: RebuildTask, request: ConversionRequest, beam_options: Any, progress: bool) -> RebuildResult:
     from shardwright.transforms.rebuild.outcome import outcome_file, read_outcome
 
     try:
@@ -266,18 +251,19 @@ def _run(task: RebuildTask, request: Request, beam_options: Any, progress: bool)
         if isinstance(error, ShardwrightError):
             error = type(error)(without_resume(error.message))
         outcome, records = None, None  # a storage that is gone tells neither
-        try:
-            outcome = read_outcome(task)
-            records = list_versions(task.output)
-        except EngineError:
-            pass
-        except ShardwrightError:
-            records = []
-        if isinstance(error, EngineError) and records is not None and is_overtaken(task, records):
-            release(task.output, task.holder)
-            error = _Overtaken(error.message)
-        elif outcome is None and not isinstance(error, NotRun):
-            _clean_up(task, error, records)
+        with storage.at_most(storage.LAST_TRY_SECONDS):  # and is not waited for again
+            try:
+                outcome = read_outcome(task)
+                records = list_versions(task.output)
+            except EngineError:
+                pass
+            except ShardwrightError:
+                records = []
+            if isinstance(error, EngineError) and records is not None and is_overtaken(task, records):
+                release(task.output, task.holder)
+                error = _Overtaken(error.message)
+            elif outcome is None and not isinstance(error, NotRun):
+                _clean_up(task, error, records)
         if outcome is not None and outcome["exit_code"] == ExitCode.REFUSED:
             raise DataRefused(outcome["message"]) from error
         raise error
@@ -300,14 +286,6 @@ def _check_launched_once(beam_options: Any) -> None:
             "Template (docs/dataflow.md), which describes a job for each launch, or let a scheduler run "
             "shardwright rebuild."
         )
-
-
-def _dies_with_launcher(beam_options: Any) -> bool:
-    """Whether the job ends with the process that started it."""
-    from apache_beam.options.pipeline_options import StandardOptions
-
-    runner = (beam_options.view_as(StandardOptions).runner or "").rpartition(".")[2].lower()
-    return runner.removesuffix("runner") in ("", "fnapi", "inprocess", "direct", "switchingdirect", "prism")
 
 
 def _clean_up(
@@ -352,6 +330,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             help="read and hash every source instead of trusting its size and state",
         )  # fmt: skip
         group.add_argument(
+            "--scrub", default=None, metavar="FRACTION",
+            help="share of the latest version's shards to read again, such as 0.1, or 1 for all; damaged "
+            "ones are rebuilt from the source (default: 1/30, so that all are read within 30 nights)",
+        )  # fmt: skip
+        group.add_argument(
             "--wait", default="0", metavar="MINUTES", help="how long another rebuild's end is waited for"
         )
         group.add_argument(
@@ -363,12 +346,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if log_format not in events.LOG_FORMATS:
             raise UsageError(f"--log_format {log_format}: choose one of {', '.join(events.LOG_FORMATS)}.")
         known = setting_fields()
-        own = ["job", "verbose", "verify_sources", "wait", "log_format"]
-        with quiet_engine(verbose):
+        own = ["job", "verbose", "verify_sources", "scrub", "wait", "log_format"]
+        with suppress_beam_logs(verbose):
             cli_options.beam_options(rest, [*known, *own])  # refuses unknown ones with the nearest of all
             result = rebuild(
                 _job_of(namespace),
                 verify_sources=_flag("--verify_sources", namespace.verify_sources),
+                scrub=namespace.scrub,
                 wait_minutes=_minutes(namespace.wait),
                 log_format=log_format,
                 beam_options=rest,
@@ -385,8 +369,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             events.failed(message, code)
         return log_format == "json"
 
-    with ended_in_order():
-        return exit_code_of(command, lambda: verbose, complain=complain)
+    return exit_code_of(command, lambda: verbose, complain=complain)
 
 
 def _job_of(namespace: argparse.Namespace) -> str:
@@ -412,6 +395,13 @@ def _flag(option: str, value: str | None) -> bool | None:
     if value.lower() not in ("true", "false", "yes", "no"):
         raise UsageError(f"{option} {value}: write true or false.")
     return value.lower() in ("true", "yes")
+
+
+def _scrub(value: float | str) -> float:
+    try:
+        return read_fraction(value)
+    except ValueError as error:
+        raise UsageError(f"--scrub {value}: {error}.") from None
 
 
 def _minutes(value: str) -> float:

@@ -10,17 +10,17 @@ from shardwright.pipelines.tables import one_line
 from shardwright.schemas.example import Feature
 from shardwright.schemas.layouts import Fill
 from shardwright.schemas.units import format_size
-from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+from shardwright.transforms.preview.plain import is_bare_pixels, without_encodings
 from shardwright.transforms.records.encodings import plain_spec
-from shardwright.transforms.records.plain import is_bare_pixels, without_encodings
+from shardwright.transforms.records.record_schema import RecordSchema
 
 _MAX_VALUES_SHOWN = 8
 _MAX_TEXT_SHOWN = 200
 
 
-def values_of(example: Mapping[str, Feature], contract: Contract) -> Iterator[tuple[str, Any]]:
+def values_of(example: Mapping[str, Feature], contract: RecordSchema) -> Iterator[tuple[str, Any]]:
     """Yields the features as JSON stores them: those of the contract in its order, then all others.
 
     What is base64 or a serialized tensor is shown as what it holds.

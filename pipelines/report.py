@@ -12,7 +12,7 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.datasets import foreign_files, resolve_target
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.tables import console
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import REPORT_HTML
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
         place = cli_options.dataset_of(namespace)
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             beam_options = None
             if rest or namespace.previous:
                 beam_options = cli_options.beam_options(rest, cli_options.names_of(namespace))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.prepare import as_beam_options
-from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.tables import console
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.codes import ExitCode
@@ -29,7 +29,7 @@ from shardwright.schemas.version import (
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.report.version_view import accept_command
-from shardwright.transforms.versions.listing import no_such_version, write_version_record
+from shardwright.transforms.versions.listing import no_such_version, require_undamaged, write_version_record
 from shardwright.transforms.versions.pointer import located, pointer_tag, read_pointer, switch_pointer
 
 EXAMPLE = "shardwright rollback pets/"
@@ -43,7 +43,7 @@ class RollbackResult(NamedTuple):
       version: the one that readers get now.
       left: the one that they got before; empty if it is the same, or there is none.
       withdrawn: whether that one counts as bad now: a rebuild that makes the same again does not publish it.
-      warning: what went wrong besides; empty for nothing.
+      warning: what went wrong besides, or that this was done before; empty for nothing.
     """
 
     output: str
@@ -60,6 +60,9 @@ def rollback(
 
     The version that is left is withdrawn, which `version.json` says before the pointer is switched: cut off
     in between, the same command goes on. To go to a version that was withdrawn takes that back.
+
+    Without `version`, a rollback that is repeated changes nothing: it goes back by one version, and then only
+    to a version that is named, until a rebuild or `publish` has published another one.
 
     Args:
       output: the directory that holds the versions.
@@ -89,11 +92,13 @@ def rollback(
     left = records.get(current)
     # What was withdrawn by mistake comes back, and nothing is wrong with what was there in the meantime.
     comes_back = target.state is VersionState.WITHDRAWN
-    is_withdrawn = left is not None and not comes_back and (not version or target.version < current)
+    goes_back = left is not None and not comes_back and (not version or target.version < current)
+    is_damaged = left is not None and left.state is VersionState.DAMAGED
+    is_withdrawn = goes_back and not is_damaged
     if target.version != current:
         if left is not None and is_withdrawn and left.state is not VersionState.WITHDRAWN:
             write_version_record(output, replace(left, state=VersionState.WITHDRAWN))
-        earlier = newest_published(records, target.version)
+        earlier = target.version if goes_back else newest_published(records, target.version)
         if not switch_pointer(output, Pointer(target.version, fingerprint, time.time(), earlier), tag):
             if left is not None and is_withdrawn:
                 write_version_record(output, left)
@@ -102,9 +107,39 @@ def rollback(
     if comes_back:
         write_version_record(output, replace(target, state=VersionState.PUBLISHED))
     moved = left is not None and target.version != current
+    notes = [
+        _not_withdrawn(output, current) if moved and goes_back and is_damaged else "",
+        "" if moved or version else _repeated(output, records, current),
+        redraw_index(output),
+    ]
     return RollbackResult(
-        output, target.version, current if moved else "", moved and is_withdrawn, redraw_index(output)
+        output,
+        target.version,
+        current if moved else "",
+        moved and is_withdrawn,
+        "; ".join(filter(None, notes)),
     )
+
+
+def _not_withdrawn(output: str, version: str) -> str:
+    return (
+        f"version {version} is not marked as withdrawn, for its version.json is damaged; a rebuild that "
+        "makes the same data again is refused all the same"
+    )
+
+
+def _repeated(output: str, records: Mapping[str, VersionRecord], current: str) -> str:
+    """Returns what a rollback says that was done before."""
+    left = max((name for name in records if _is_left(records[name], current)), default="")
+    since = f" from {left}" if left else ""
+    earlier = newest_published(records, current)
+    further = f"; go further back with shardwright rollback {shell_word(output)} --to {earlier}"
+    return f"nothing changed since the rollback{since}{further if earlier else ''}"
+
+
+def _is_left(record: VersionRecord, current: str) -> bool:
+    """Whether a rollback to the latest version probably came from this one."""
+    return record.version != current and record.state in (VersionState.WITHDRAWN, VersionState.DAMAGED)
 
 
 def current_pointer(output: str, damaged_is_none: bool) -> tuple[Pointer | None, str | None]:
@@ -145,6 +180,8 @@ def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer 
             f"No version of {printable(output)} is published yet, so there is none to go back from; see "
             f"shardwright versions {shown}."
         )
+    if pointer.previous == pointer.version and pointer.version in records:
+        return records[pointer.version]  # a rollback has been here
     named = records.get(pointer.previous)
     if named is not None and named.state is VersionState.PUBLISHED:
         return named
@@ -163,6 +200,7 @@ def _checked(output: str, record: VersionRecord) -> str:
     Raises:
       UsageError: if it never was for readers, or is not complete.
     """
+    require_undamaged(record)
     place = f"{output}@{record.version}"
     if record.state is VersionState.REFUSED:
         raise UsageError(
@@ -189,20 +227,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument(
             "version", nargs="?", default="", metavar="V", help="where to (default: the version before)"
         )
+        parser.add_argument("--to", default="", metavar="VERSION", help="the same as V")
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
         if rest:
             cli_options.use_storage_options(rest, cli_options.names_of(namespace))
-        with quiet_engine(verbose):
-            result = rollback(namespace.output, namespace.version)
+        if namespace.to and namespace.version not in ("", namespace.to):
+            raise UsageError(f"V is {namespace.version} and --to is {namespace.to}; name one version.")
+        with suppress_beam_logs(verbose):
+            result = rollback(namespace.output, namespace.to or namespace.version)
         out, shown = console(), printable(result.output)
         if not result.left:
             out.print(f"  {shown}: {result.version} is the latest", soft_wrap=True)
         else:
             what = "is withdrawn" if result.withdrawn else "stays published"
             out.print(
-                f"  {shown}: {result.version} is the latest from now on; {result.left} {what}", soft_wrap=True
+                f"  {shown}: from {result.left} to {result.version}: "
+                f"{result.version} is the latest from now on; {result.left} {what}",
+                soft_wrap=True,
             )
             back = f"shardwright rollback {shell_word(result.output)} {result.left}"
             out.print(f"  who reads already goes on with what it opened; back again: {back}", soft_wrap=True)

@@ -6,20 +6,23 @@ import contextlib
 import logging
 import os
 import re
-import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from shardwright.pipelines.options import DEFAULT_RUNNER
+from shardwright.pipelines.signals import Ending, graceful_shutdown
 from shardwright.pipelines.streams import forgiving_streams
+from shardwright.pipelines.temporary_folder import own_temporary_folder
+from shardwright.pipelines.watchdog import watched
+from shardwright.pipelines.worker_ends import noted_worker_ends
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.errors import EngineError, NotRun, ShardwrightError, UsageError
+from shardwright.schemas.errors import EngineError, NotRun, ShardwrightError, UsageError, lacks_memory
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.metrics import NAMESPACE
+from shardwright.schemas.plain_text import escape_controls
 
 #: What Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
@@ -30,8 +33,6 @@ _STDERR = 2
 _ENGINE_LOGGERS = (
     "PrismJobServer", "FlinkJarJobServer", "SparkJarJobServer", "apache_beam.utils.subprocess_server",
 )  # fmt: skip
-#: Characters that would break a message's one line or speak to the terminal.
-_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
 
 def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
@@ -47,7 +48,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import TestOptions
 
-    from shardwright.pipelines.lean_beam import look_for_state_once
+    from shardwright.pipelines.beam_patches import look_for_state_once
 
     look_for_state_once()
     try:
@@ -60,11 +61,17 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
         described = description_of(options)
         if options.view_as(TestOptions).dry_run and not _is_dataflow(options):
             raise NotRun(described)  # the other runners do not know the option and would run the job
-        with _silent_workers(options):
-            result = pipeline.run()
-            if described:
-                raise NotRun(described)
-            state = _wait(result, options)
+        with _silent_workers(options), noted_worker_ends() as ends:
+            try:
+                result = pipeline.run()
+                if described:
+                    raise NotRun(described)
+                state = _wait(result, options)
+            except RuntimeError as error:
+                if _has_processes(options) and not _is_interrupt(error) and _is_unknown(error):
+                    ends.wait()
+                    raise ends.as_error() or error from error
+                raise
             if state is not None and str(state) not in ("DONE", "UPDATED"):
                 raise EngineError(f"The runner reports the state {state}; see its log.")
         return result
@@ -161,8 +168,7 @@ def metrics_of(result: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _silent_workers(options: Any) -> Iterator[None]:
-    """Keeps the tracebacks that worker processes print off the screen, as `quiet_engine` does ours."""
-    from apache_beam.options.pipeline_options import DirectOptions
+    """Keeps the tracebacks that worker processes print off the screen, as `suppress_beam_logs` does ours."""
     from apache_beam.runners.worker import sdk_worker
 
     if logging.getLogger("apache_beam").level < logging.CRITICAL:
@@ -172,7 +178,7 @@ def _silent_workers(options: Any) -> Iterator[None]:
     # that its job has ended prints when nobody waits for it any more, so this is not undone.
     vars(sdk_worker)["print"] = lambda *_, **__: None
     threading.excepthook = lambda _: None
-    if options.view_as(DirectOptions).direct_running_mode != "multi_processing":
+    if not _has_processes(options):
         yield
         return
     stderr = sys.stderr
@@ -199,6 +205,21 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__ or seen.__context__
 
 
+def _has_processes(options: Any) -> bool:
+    """Whether the workers are processes that this one starts."""
+    from apache_beam.options.pipeline_options import DirectOptions
+
+    return bool(options.view_as(DirectOptions).direct_running_mode == "multi_processing")
+
+
+def _is_unknown(error: BaseException) -> bool:
+    """Whether an exception carries none of this project's errors."""
+    return not any(
+        isinstance(item, ShardwrightError) or ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
+        for item in _chain(error)
+    )
+
+
 def _is_interrupt(error: BaseException) -> bool:
     """Whether Ctrl-C ended the run; Beam wraps it like any exception of a worker."""
     return any(
@@ -217,7 +238,7 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
             return type(item)(item.message)
     lines = [line.strip() for line in _BEAM_STEP.sub("", str(error)).splitlines() if line.strip()]
     text = _JOB_STATE.sub("", lines[-1] if lines else "").rstrip(".")[:300]
-    if isinstance(error, MemoryError) or re.match(r"(\w+: )?MemoryError\b", text):
+    if lacks_memory(error):
         return EngineError("The machine ran out of memory; use a larger one and run again with --resume.")
     return EngineError(
         f"The engine failed with {type(error).__name__}: {text or 'no message'}; "
@@ -226,7 +247,7 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
 
 
 @contextlib.contextmanager
-def quiet_engine(verbose: bool) -> Iterator[None]:
+def suppress_beam_logs(verbose: bool) -> Iterator[None]:
     """Keeps Beam's log lines and worker tracebacks off the screen unless they are wanted."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     for name in _ENGINE_LOGGERS:  # these set their own levels, and speak once more at the very end
@@ -257,8 +278,9 @@ def exit_code_of(
       resumable: whether the command has --resume.
       complain: says what went wrong in another way, if it returns true.
     """
-    with forgiving_streams():
-        return _exit_code_of(command, verbose, resumable, complain)
+    with forgiving_streams(), own_temporary_folder(), graceful_shutdown() as ending, watched():
+        ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
+        return _exit_code_of(command, verbose, resumable, complain, ending)
 
 
 def _exit_code_of(
@@ -266,69 +288,45 @@ def _exit_code_of(
     verbose: Callable[[], bool],
     resumable: bool,
     complain: Callable[[str, int], bool],
+    ending: Ending,
 ) -> int:
     if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show ends no command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return command()
     except KeyboardInterrupt as interrupt:
-        what = _BEAM_STEP.sub("", str(interrupt)) or "run again with --resume to go on."
-        message = without_resume(f"interrupted; {what}", resumable)
-        if not complain(message, int(ExitCode.INTERRUPTED)):
-            _complain(message)
-        return int(ExitCode.INTERRUPTED)
+        message, code = _interrupted(str(interrupt), ending), ExitCode.INTERRUPTED
     except Exception as error:
         if verbose():
             traceback.print_exc()
         known = _as_known(error)
-        message = without_resume(known.message, resumable)
-        if not complain(message, int(known.exit_code)):
-            _complain(message)
-        return int(known.exit_code)
+        message, code = known.message, known.exit_code
+        if ending.received and code is ExitCode.ENGINE:  # what breaks when workers are ended
+            message, code = _interrupted("", ending), ExitCode.INTERRUPTED
+    message = without_resume(message, resumable)
+    if not complain(message, int(code)):
+        _complain(message)
+    return int(code)
+
+
+def _interrupted(said: str, ending: Ending) -> str:
+    """Returns the message of a run that was interrupted, by what the exception said."""
+    what = _BEAM_STEP.sub("", said) or "run again with --resume to go on."
+    return f"interrupted; {ending.reason}{what}"
 
 
 def _as_known(error: Exception) -> ShardwrightError:
     if isinstance(error, ShardwrightError):
         return error
+    if sys.flags.optimize > 1 and "apache_beam" not in sys.modules:  # a failed import leaves nothing there
+        return UsageError(
+            "Beam does not start without docstrings; run python without -OO, and without PYTHONOPTIMIZE=2 in "
+            "the environment."
+        )
     if isinstance(error, OSError):
         where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
         return EngineError(f"{error.strerror or error}{where}; mend that and run again with --resume.")
     return as_shardwright_error(error)
-
-
-@contextlib.contextmanager
-def ended_in_order() -> Iterator[None]:
-    """Has what schedulers send to end a job do the same as Ctrl-C on a terminal, so that it leaves in order.
-
-    Ctrl-C reaches the workers of a job too, and Beam waits for them; what is sent to this process alone is
-    passed on to them.
-    """
-
-    def interrupt(number: int, frame: object) -> None:
-        for child in _children():
-            with contextlib.suppress(OSError):
-                os.kill(child, signal.SIGINT)
-        raise KeyboardInterrupt("it was told to end; run again.")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _children() -> list[int]:
-    """Returns the processes that this one has started, as far as the system tells."""
-    found, own = [], str(os.getpid())
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, IndexError):
-            if status.read_text(errors="replace").rpartition(")")[2].split()[1] == own:
-                found.append(int(status.parent.name))
-    return found
 
 
 def without_resume(message: str, resumable: bool = False) -> str:
@@ -340,4 +338,4 @@ def without_resume(message: str, resumable: bool = False) -> str:
 
 
 def _complain(message: str) -> None:
-    print(f"shardwright: {printable(message).translate(_CONTROLS)}", file=sys.stderr)
+    print(f"shardwright: {escape_controls(printable(message))}", file=sys.stderr)

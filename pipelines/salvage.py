@@ -12,13 +12,22 @@ from typing import Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.datasets import Target, contract_of, foreign_files, resolve_target
+from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import check_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.run import description_of, exit_code_of, quiet_engine, run_pipeline
-from shardwright.pipelines.tables import console
+from shardwright.pipelines.run import description_of, exit_code_of, run_pipeline, suppress_beam_logs
+from shardwright.pipelines.tables import console, warn
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, SHARDS_DIR, WORK_DIR, Dataset, pretty_json
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    OUTCOME_JSON,
+    SHARDS_DIR,
+    WORK_DIR,
+    WRITER_JSON,
+    Dataset,
+    pretty_json,
+)
 from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lost import LOST_JSONL
@@ -26,7 +35,8 @@ from shardwright.schemas.plan import shard_file
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import read_dataset
+from shardwright.transforms.dataset_files import left_behind, read_dataset
+from shardwright.transforms.lease import HeldLease, check_free
 from shardwright.transforms.salvage.commit import SalvageJob
 from shardwright.transforms.salvage.shard import SalvageTask
 from shardwright.transforms.shards.finish import ShardPlace
@@ -62,11 +72,11 @@ class SalvageResult:
         return int(self.outcome["lost"])
 
 
-def list_tasks(target: Target, output: str) -> Iterator[SalvageTask]:
-    """Yields the shards to save."""
+def list_tasks(target: Target, output: str, hold: HeldLease | None = None) -> Iterator[SalvageTask]:
+    """Yields the shards to save; `hold` is the lease that has to be held for that."""
     if target.directory is None:
         for path in foreign_files(target.pattern or ""):
-            yield SalvageTask(path, output, os.path.basename(path))
+            yield SalvageTask(path, output, os.path.basename(path), hold=hold)
         return
     for split, number, count, shard in read_dataset(target.directory).placed_shards():
         yield SalvageTask(
@@ -76,6 +86,7 @@ def list_tasks(target: Target, output: str) -> Iterator[SalvageTask]:
             target.directory,
             ShardPlace(split, number, count),
             shard,
+            hold,
         )
 
 
@@ -97,7 +108,7 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     dataset = read_dataset(target.directory) if target.directory else None
     begin = pipeline | "Begin" >> beam.Create([target], reshuffle=False)  # Target
     contract = begin | "ReadContract" >> beam.Map(contract_of)  # Contract
-    tasks = begin | "ListShards" >> beam.FlatMap(list_tasks, job.output).with_output_types(
+    tasks = begin | "ListShards" >> beam.FlatMap(list_tasks, job.output, job.hold).with_output_types(
         SalvageTask
     )  # SalvageTask
     return tasks | "SalvageDataset" >> SalvageDataset(job, contract, dataset)  # outcome
@@ -138,23 +149,38 @@ def salvage(
     target = _target(dataset)
     check_reachable(beam_options, dataset=target.name, output=output)
     _check_output(target, output)
-    if not description_of(beam_options):
-        with storage.faults("write to", output):
-            storage.make_dirs(output)
-            mark = pretty_json({"dataset": printable(target.name)})
-            storage.write_bytes(storage.join(output, _MARK), mark.encode())
-    job = SalvageJob(target.name, target.directory or "", output, not fast, _run_facts(beam_options), started)
-    try:
-        with show_progress(progress):
-            run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), beam_options)
-    except DataRefused:
-        storage.remove_tree(output)  # it was empty, and holds nothing worth keeping
-        raise
-    outcome = json.loads(fetch_result(storage.join(output, OUTCOME_JSON), "--output"))
-    if target.directory is None:
-        with storage.faults("write to", output):
-            storage.remove_tree(storage.join(output, WORK_DIR))
-    return SalvageResult(output, read_dataset(output) if target.directory else None, outcome)
+    described = bool(description_of(beam_options))
+    with one_writer(output, beam_options, described) as hold:
+        if not described:
+            if hold is not None:
+                _check_output(target, output, hold.holder)  # another run may have come and gone
+            with storage.faults("write to", output):
+                storage.make_dirs(output)
+                mark = pretty_json({"dataset": printable(target.name)})
+                storage.write_bytes(storage.join(output, _MARK), mark.encode())
+        job = SalvageJob(
+            target.name,
+            target.directory or "",
+            output,
+            not fast,
+            _run_facts(beam_options),
+            started,
+            None if described else hold,
+        )
+        try:
+            with show_progress(progress):
+                run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), beam_options)
+        except DataRefused:
+            storage.remove_tree(output)  # it was empty, and holds nothing worth keeping
+            raise
+        outcome = json.loads(fetch_result(storage.join(output, OUTCOME_JSON), "--output"))
+        if target.directory is None:
+            work = storage.join(output, WORK_DIR)
+            outcome["warnings"] = [
+                *outcome.get("warnings", ()),
+                *left_behind(work, lambda: storage.remove_tree(work)),
+            ]
+        return SalvageResult(output, read_dataset(output) if target.directory else None, outcome)
 
 
 def _target(name: str) -> Target:
@@ -207,20 +233,27 @@ def _advice(shown: str) -> str:
     )
 
 
-def _check_output(target: Target, output: str) -> None:
+def _check_output(target: Target, output: str, holder: str = "") -> None:
     """Checks that what is saved would not be mixed with anything.
+
+    Args:
+      target: what is saved.
+      output: where.
+      holder: of the output's lease, if this run has it already.
 
     Raises:
       UsageError: if the output is not empty, or inside the dataset.
-      EngineError: if it cannot be written to.
+      EngineError: if it cannot be written to, or another run writes there.
     """
     shown = printable(output)
     if not storage.is_remote(output):
         check_place(output)
     if target.directory and _lies_in(output, target.directory):
         raise UsageError(f"--output {shown} lies in the dataset itself; choose another place.")
+    if storage.knows_conditions(output):
+        check_free(output, holder, WRITER_JSON)
     with storage.faults("list", output):
-        files = storage.list_files(output)
+        files = [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
     if not files or _is_unfinished(target, output, files):
         return
     raise UsageError(f"--output {shown} is not empty; choose another place.")
@@ -272,7 +305,9 @@ def print_salvage_summary(result: SalvageResult) -> None:
         lost = counted(result.lost, what, "" if result.dataset else "stretches or records")
         out.print(f"  {lost} lost ({codes}){unnamed}: see {shown}/{LOST_JSONL}")
     if outcome["strangers"]:
-        out.print(f"  left out: {counted(outcome['strangers'], 'record')} of no shard, or found twice")
+        out.print(f"  left out: {counted(outcome['unexpected'], 'record')} of no shard, or found twice")
+    for warning in outcome.get("warnings", ()):
+        warn(out, warning)
     if result.dataset:
         out.print(f"  fingerprint {result.dataset.fingerprint}")
         out.print(f"next: shardwright validate --dataset {shell_word(result.path)}")
@@ -296,7 +331,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
         place = cli_options.dataset_of(namespace)
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             result = salvage(
                 place,
                 namespace.output,

@@ -11,20 +11,21 @@ from shardwright.schemas.changes import Kind
 from shardwright.schemas.effects import without_effect
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import escape_controls
+from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
 from shardwright.transforms.sources.folder_tree import CLASS_FOLDERS
 
 if TYPE_CHECKING:
-    from shardwright.pipelines.convert import ConvertResult
-    from shardwright.pipelines.prepare import Request
-    from shardwright.pipelines.rebuild import RebuildResult
+    from shardwright.pipelines.prepare import ConversionRequest
+    from shardwright.pipelines.results import ConvertResult, RebuildResult
 
 _LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated")
 
 
-def print_inputs(request: Request, notes: Iterable[str] | None = None) -> None:
+def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None) -> None:
     """Says on stderr what the inputs are taken for, if there could be a doubt, and what has no effect.
 
     Args:
@@ -35,9 +36,9 @@ def print_inputs(request: Request, notes: Iterable[str] | None = None) -> None:
         notes = without_effect(request.given, request.known)
     for item in request.inputs:
         if item.taken_for != CLASS_FOLDERS:
-            print(f"{printable(item.path)}: {item.taken_for}", file=sys.stderr)
+            print(escape_controls(f"{printable(item.path)}: {item.taken_for}"), file=sys.stderr)
     for sentence in notes:
-        print(f"shardwright: note: {sentence}", file=sys.stderr)
+        print(f"shardwright: note: {escape_controls(sentence)}", file=sys.stderr)
 
 
 def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
@@ -117,6 +118,8 @@ def print_convert_summary(result: ConvertResult) -> None:
         out.print(f"  {_boxes_text(made.layout, outcome['boxes'])}")
     if made.ledger["quarantined"]:
         out.print(f"  left out for a fault: see {printable(result.path)}/quarantine.jsonl")
+    for note in result.notes:
+        out.print(f"  note: {note}", soft_wrap=True)
     for warning in outcome["warnings"]:
         warn(out, warning)
     out.print(f"  fingerprint {made.fingerprint}")
@@ -151,5 +154,7 @@ def print_rebuild_summary(result: RebuildResult) -> None:
         if work["quarantined"]:
             out.print(f"  left out for a fault: see {path}/quarantine.jsonl", soft_wrap=True)
         out.print(f"  see {path}/report.html and {output}/index.html", soft_wrap=True)
+    if outcome["scrub"]["shards"]:
+        out.print(f"  {scrub_text(outcome['scrub'])}", soft_wrap=True)
     for warning in outcome["warnings"]:
         warn(out, warning)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from shardwright.schemas.plain_text import escape_controls
 
 #: Characters in a line where there is no terminal: no line is broken there.
 _UNBROKEN = 1_000_000
@@ -23,7 +25,18 @@ def console(file: TextIO | None = None) -> Console:
     out = file or sys.stdout
     width = None if out.isatty() else _UNBROKEN
     colors: Literal["auto"] | None = "auto" if out.isatty() and not os.environ.get("NO_COLOR") else None
-    return Console(file=out, width=width, color_system=colors, markup=False, highlight=False, emoji=False)
+    return _PlainConsole(
+        file=out, width=width, color_system=colors, markup=False, highlight=False, emoji=False
+    )
+
+
+class _PlainConsole(Console):
+    """A console on which no name in a text steers the terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Prints texts with their control characters escaped, and anything else as it is."""
+        plain = (escape_controls(item, keep="\n\t") if isinstance(item, str) else item for item in objects)
+        super().print(*plain, **options)
 
 
 def warn(out: Console, text: str) -> None:
@@ -60,7 +73,7 @@ def print_table(
             Text(name), justify="right" if numeric else "left", overflow="fold", no_wrap=name in whole
         )
     for row in rows:
-        table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else str(c)) for c in row))
+        table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else escape_controls(str(c))) for c in row))
     with out.capture() as captured:
         out.print(table)
     # Spaces that fill a column at the end of a line are nothing but bytes, and long values make many.

@@ -30,22 +30,38 @@ from shardwright.pipelines.gates import (
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.pipelines.run import exit_code_of, quiet_engine, run_pipeline
+from shardwright.pipelines.run import exit_code_of, run_pipeline, suppress_beam_logs
 from shardwright.pipelines.tables import console, one_line, print_table
-from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.dataset import FINDINGS_JSON, REPORT_HTML, STATISTICS_JSON, STATS_PB
+from shardwright.schemas.codes import ExitCode, FindingCode
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    FINDINGS_JSON,
+    REPORT_HTML,
+    STATISTICS_JSON,
+    STATS_PB,
+    Dataset,
+)
 from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.expectations import Expectations
-from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
+from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.settings_values import settings_from
 from shardwright.transforms import storage
-from shardwright.transforms.checks.directory import check_directory
-from shardwright.transforms.checks.results import ResultFiles, Results, read_unchanged, write_results
-from shardwright.transforms.checks.shard import ShardTask, shard_task
-from shardwright.transforms.checks.sidecars import check_sidecars
 from shardwright.transforms.dataset_files import read_dataset
+from shardwright.transforms.result_files import answer_path, remove_unfinished
+from shardwright.transforms.validation.directory import check_directory, stray_files
+from shardwright.transforms.validation.ledger import ShardTerms
+from shardwright.transforms.validation.results import ResultFiles, Results, read_unchanged, write_results
+from shardwright.transforms.validation.shard import ShardCheck, ShardTask, shard_task
+from shardwright.transforms.validation.sidecars import check_sidecars
+from shardwright.transforms.validation.statements import (
+    check_reports,
+    check_statements,
+    recipes_of_dataset,
+)
 
+_STRAY = "dataset.json does not list it, and patterns take it for a shard"
 EXAMPLE = "shardwright validate out/ --quality"
 
 
@@ -56,8 +72,13 @@ def list_tasks(target: Target) -> Iterator[ShardTask]:
             yield ShardTask(path, os.path.basename(path), "", None)
         return
     dataset = read_dataset(target.directory)
+    recipes = recipes_of_dataset(dataset)
+    terms = None
+    if recipes is not None:
+        settings = settings_from({}, dataset.plan.settings)
+        terms = ShardTerms(recipes.shard, settings.seed, not settings.strip_metadata)
     for placed in dataset.placed_shards():
-        yield shard_task(target.directory, *placed)
+        yield shard_task(target.directory, *placed)._replace(terms=terms)
 
 
 def directory_findings(target: Target) -> FindingSummary:
@@ -68,12 +89,23 @@ def directory_findings(target: Target) -> FindingSummary:
         with storage.faults("list", target.directory):
             files = storage.list_files(target.directory)
         found.add(check_directory(dataset, files))
+        found.add(Finding(FindingCode.SHARD_UNEXPECTED, _STRAY, file) for file in stray_files(dataset, files))
         found.add(check_sidecars(dataset, target.directory))
+        found.add(check_reports(target.directory, dataset, files))
     return found
 
 
+def statement_findings(target: Target, dataset: Dataset, checks: Sequence[ShardCheck]) -> FindingSummary:
+    """Returns where the dataset states about itself what its shards and ledgers do not come to."""
+    assert target.directory is not None
+    path = storage.join(target.directory, DATASET_JSON)
+    with storage.faults("read", path):
+        data = storage.read_bytes(path)
+    return FindingSummary().add(check_statements(target.directory, data, dataset, checks))
+
+
 @dataclass(frozen=True)
-class Request:
+class ValidationRequest:
     """What a validation is asked for.
 
     Attributes:
@@ -95,7 +127,7 @@ class Request:
     previous: Previous | None = None
 
 
-def build_validate(pipeline: Any, request: Request) -> Any:
+def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     """Builds the validation: one element per shard, then the records among each other.
 
     Args:
@@ -107,10 +139,10 @@ def build_validate(pipeline: Any, request: Request) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.checks.against.transforms import CompareWithSource
-    from shardwright.transforms.checks.summary import SummariseFindings
-    from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.statistics.combine import AddUpStatistics
+    from shardwright.transforms.validation.against.transforms import CompareWithSource
+    from shardwright.transforms.validation.summary import SummariseFindings
+    from shardwright.transforms.validation.validate import ValidateShards
 
     target = request.target
     begin = pipeline | "Begin" >> beam.Create([target], reshuffle=False)  # Target
@@ -140,6 +172,8 @@ def build_validate(pipeline: Any, request: Request) -> Any:
     def report(_: Target, checks: Any, findings: Any, statistics: Any) -> ValidationReport:
         # Read here, since the description of a job does not hold every shard of a large dataset.
         dataset = read_unchanged(target.directory, fingerprint) if target.directory else None
+        if dataset is not None:
+            findings = FindingSummary().merge(findings).merge(statement_findings(target, dataset, checks))
         paths = () if target.directory else tuple(foreign_files(target.pattern or ""))
         results = Results(
             printable(target.name), dataset, request.mode, checks, findings, statistics,
@@ -200,7 +234,7 @@ def validate(
     expectations = expect if isinstance(expect, Expectations) else read_expectations(os.fspath(expect))
     target = resolve_target(os.fspath(dataset))
     mode = mode_for(mode, gates, expectations, target)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         files = result_files(target, mode, report, html, junit)
         for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
             check_result_place(option, path)
@@ -208,13 +242,14 @@ def validate(
             raise UsageError("--previous is shown on the page, and none is written; name one with --html.")
         if not files.report:
             files = replace(files, report=os.path.join(scratch, FINDINGS_JSON))
-        files = replace(files, answer=storage.unfinished(files.report))
+        remove_unfinished((files.report, files.statistics, files.stats, files.page, files.junit))
+        files = replace(files, answer=answer_path(files.report))
         check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
         paths = [against] if isinstance(against, str) else list(against)
         with source.prepared(target, paths, listing or {}, mode, scratch) as comparison:
             check_reachable(beam_options, **(comparison.places_read() if comparison else {}))
             before = _images_since(previous, target, beam_options, progress) if previous else None
-            request = Request(target, files, mode, gates, expectations, comparison, before)
+            request = ValidationRequest(target, files, mode, gates, expectations, comparison, before)
             with show_progress(progress):
                 run_pipeline(lambda pipeline: build_validate(pipeline, request), beam_options)
         text = fetch_result(files.answer, "--report")
@@ -311,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose
         place = cli_options.dataset_of(namespace)
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             if namespace.fast and namespace.quality:
                 raise UsageError("--fast decodes no image and --quality looks at every one; choose one.")
             report = validate(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.prepare import as_beam_options
-from shardwright.pipelines.run import exit_code_of, quiet_engine
+from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.summary import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.codes import ExitCode, Severity
@@ -30,7 +30,7 @@ from shardwright.schemas.version import (
     version_path,
 )
 from shardwright.transforms import storage
-from shardwright.transforms.versions.index_page import write_index
+from shardwright.transforms.report.index_page import write_index
 from shardwright.transforms.versions.listing import list_versions, no_such_version, version_names
 from shardwright.transforms.versions.pointer import can_hold_versions, read_pointer
 
@@ -49,7 +49,8 @@ class VersionsResult(NamedTuple):
     Attributes:
       output: the directory that holds them.
       latest: the one that readers get; empty for none.
-      versions: what is known of each, the newest first.
+      versions: what is known of each, the newest first; one with a damaged `version.json` has the state
+        `damaged` and a problem.
       problem: why nobody knows the latest; empty if somebody does.
     """
 
@@ -64,8 +65,10 @@ class VersionsResult(NamedTuple):
             {**json.loads(record.dumps()), "latest": record.version == self.latest, "pinned": record.pinned}
             for record in self.versions
         ]
-        for row in rows:
+        for row, record in zip(rows, self.versions):
             del row["format_version"]
+            if record.problem:
+                row["problem"] = record.problem
         return {"output": printable(self.output), "latest": self.latest or None, "versions": rows}
 
 
@@ -185,6 +188,8 @@ def print_versions(result: VersionsResult) -> None:
     picked = [[row[_COLUMNS.index(name)] for name in columns] for row in rows]
     print_table(out, columns, picked, whole=("version", "state"))
     for record in result.versions:
+        if record.problem:
+            out.print(f"  {record.problem}", soft_wrap=True)
         for acceptance in record.acceptances:
             out.print(f"  {record.version}: {one_line(str(acceptance))}", soft_wrap=True)
     if result.problem:
@@ -259,7 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         verbose = namespace.verbose
         if rest:
             cli_options.use_storage_options(rest, cli_options.names_of(namespace))
-        with quiet_engine(verbose):
+        with suppress_beam_logs(verbose):
             result = versions(namespace.output, pin=namespace.pin, unpin=namespace.unpin)
         if namespace.json:
             print(pretty_json(result.as_json()), end="")

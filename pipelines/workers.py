@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.workers import usable_cpus, worker_threads
 from shardwright.transforms.sources.source import Input, source_by_name
-from shardwright.transforms.workers import usable_cpus, worker_threads
 
 #: Seconds that an image holds the interpreter's lock, so that no thread of its process goes on;
 #: the same for one that comes over a network; processor seconds for each byte of its file; and

@@ -66,7 +66,17 @@ class QuarantineReason(StrEnum):
     UNKNOWN_LABEL = "UNKNOWN_LABEL"
     BAD_ROW = "BAD_ROW"
     UNSAFE_MEMBER = "UNSAFE_MEMBER"
-    DECODE_TIMEOUT = "DECODE_TIMEOUT"
+    # More parts than a decoder can go through in seconds (`transforms/images/bounds.py`).
+    TOO_MANY_SCANS = "TOO_MANY_SCANS"
+    TOO_MANY_SEGMENTS = "TOO_MANY_SEGMENTS"
+    TOO_MANY_BLOCKS = "TOO_MANY_BLOCKS"
+    TOO_MANY_CHUNKS = "TOO_MANY_CHUNKS"
+    TOO_MANY_TAG_VALUES = "TOO_MANY_TAG_VALUES"
+    TOO_MANY_STRIPS = "TOO_MANY_STRIPS"
+    TOO_MANY_RUNS = "TOO_MANY_RUNS"
+    TOO_MANY_COMMENTS = "TOO_MANY_COMMENTS"
+    TOO_MUCH_MEMORY = "TOO_MUCH_MEMORY"
+    DECODE_TIMEOUT = "DECODE_TIMEOUT"  # reserved: whether an image is left out never depends on the clock
     DAMAGED_RECORD = "DAMAGED_RECORD"  # of a dataset, and left out when the rest of it was saved
 
 
@@ -109,7 +119,13 @@ class FindingCode(StrEnum):
     INDEX_MISMATCH = "INDEX_MISMATCH"
     LEDGER_MISMATCH = "LEDGER_MISMATCH"
     SIDECAR_MISMATCH = "SIDECAR_MISMATCH"
+    DATASET_MISMATCH = "DATASET_MISMATCH"
+    QUARANTINE_MISMATCH = "QUARANTINE_MISMATCH"
+    REPORT_MISMATCH = "REPORT_MISMATCH"
+    RECORD_ORDER = "RECORD_ORDER"
+    NOT_COMPARED = "NOT_COMPARED"
     EMPTY_SPLIT = "EMPTY_SPLIT"
+    SHARD_REPAIRED = "SHARD_REPAIRED"  # in the version before; only a rebuild finds it
     LABEL_CONFLICT = "LABEL_CONFLICT"
     # Compared with the source that the dataset was made from.
     SOURCE_MISSING = "SOURCE_MISSING"
@@ -202,6 +218,7 @@ OF_FILES = frozenset(
         FindingCode.SHARD_MISSING,
         FindingCode.SHARD_UNEXPECTED,
         FindingCode.SHARD_CHECKSUM,
+        FindingCode.SHARD_REPAIRED,
         FindingCode.COUNT_MISMATCH,
         FindingCode.INDEX_MISMATCH,
         FindingCode.SIDECAR_MISMATCH,
@@ -210,6 +227,11 @@ OF_FILES = frozenset(
     }
 )
 #: Findings that are warnings unless a gate names them.
-WARNINGS = OF_EQUAL_PICTURES | {FindingCode.EMPTY_SPLIT}
-#: Findings that are notes unless a gate names them: real pictures are never all of a kind.
-NOTES = QUALITY
+WARNINGS = OF_EQUAL_PICTURES | {
+    FindingCode.EMPTY_SPLIT,
+    FindingCode.SHARD_REPAIRED,
+    FindingCode.REPORT_MISMATCH,
+}
+#: Findings that are notes unless a gate names them: real pictures are never all of a kind, and what another
+#: version wrote cannot be made again.
+NOTES = QUALITY | {FindingCode.NOT_COMPARED}

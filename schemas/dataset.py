@@ -11,12 +11,18 @@ from typing import Any
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import FeatureSpec, features_from_json, features_json
+from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import SAME_SIZE_FITS, parse_resize
 
 FORMAT_VERSION = 1
+#: Of the code that makes what a dataset states about itself: the files in `SIDECARS`, the features of a
+#: layout, the recipes and plan digests of shards. Validation makes them again where a dataset was written by
+#: the same version. To be raised whenever one of them comes out otherwise for the same dataset
+#: (`tests/schemas/test_statements_version.py` tells).
+STATEMENTS_VERSION = 1
 DATASET_JSON = "dataset.json"
 DATASET_INFO_JSON = "dataset_info.json"
 LABELS_TXT = "labels.txt"
@@ -33,8 +39,12 @@ WORK_DIR = "_work"
 SHARDS_DIR = "_shards"
 INDEX_DIR = "_index"
 OUTCOME_JSON = f"{WORK_DIR}/outcome.json"
+#: Who writes to the directory now; is there while somebody does.
+WRITER_JSON = f"{WORK_DIR}/lease.json"
+#: The field of a JSON document that holds the sha256 of the canonical JSON of all its other fields.
+DIGEST = "digest"
 #: By which readers open a dataset, TFDS by the second: in this order they go before a shard is replaced.
-ENTRANCES = (DATASET_JSON, DATASET_INFO_JSON)
+COMMIT_FILES = (DATASET_JSON, DATASET_INFO_JSON)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,8 @@ class Dataset:
       first_label: the id of the first class.
       formats: split -> format of the stored images (jpg, png, webp, raw) -> records.
       sidecars: file -> sha256 of what was written beside the shards for other tools.
+      files: path -> sha256 of every other file that was published with the shards.
+      statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 from before there was one.
     """
 
     name: str
@@ -76,6 +88,8 @@ class Dataset:
     first_label: int = 0
     formats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     sidecars: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    statements_version: int = 0
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -122,8 +136,8 @@ class Dataset:
                 yield split, number, len(shards), shard
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the document as it is stored."""
-        return {
+        """Returns the document as it is stored; its last field is the digest of the others."""
+        document = {
             "format_version": FORMAT_VERSION,
             "name": self.name,
             "fingerprint": self.fingerprint,
@@ -155,6 +169,10 @@ class Dataset:
             "formats": {split: dict(counts) for split, counts in self.formats.items()},
             "sidecars": dict(self.sidecars),
         }
+        if not self.statements_version:  # as it was before there were digests of everything
+            return document
+        document |= {"files": dict(sorted(self.files.items())), "statements_version": self.statements_version}
+        return with_digest(document)
 
     @staticmethod
     def from_bytes(data: bytes, where: str) -> Dataset:
@@ -185,6 +203,13 @@ class Dataset:
                 f"{FORMAT_VERSION}. Use the version that wrote it, or convert again."
             )
         try:
+            for content in value["splits"].values():
+                for item in content["shards"]:
+                    if item["file"] != escape_controls(item["file"]):
+                        raise UsageError(
+                            f"{where} lists a shard {item['file']!r}, a name that no shard has; restore it "
+                            "or convert again."
+                        )
             return Dataset(
                 name=value["name"],
                 layout=value["layout"],
@@ -203,6 +228,8 @@ class Dataset:
                 first_label=value.get("first_label", 0),
                 formats=value.get("formats", {}),
                 sidecars=value.get("sidecars", {}),
+                files=value.get("files", {}),
+                statements_version=_whole(value.get("statements_version", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error
@@ -259,6 +286,23 @@ def is_about(document: Mapping[str, Any], fingerprint: str) -> bool:
 def canonical_json(value: Any) -> str:
     """Serialises JSON in the one form whose bytes are compared and hashed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a document with its own digest as the last field."""
+    rest = {name: value for name, value in document.items() if name != DIGEST}
+    return {**rest, DIGEST: hashlib.sha256(canonical_json(rest).encode("utf-8", "surrogatepass")).hexdigest()}
+
+
+def has_own_digest(document: Mapping[str, Any]) -> bool:
+    """Whether a document is as it was written; also where an older version wrote it without a digest."""
+    return DIGEST not in document or document[DIGEST] == with_digest(document)[DIGEST]
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
 
 
 def fingerprint(

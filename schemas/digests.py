@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shardwright.schemas.codes import Outcome
+from shardwright.schemas.byte_range import decode_place
+from shardwright.schemas.codes import Outcome, Stage
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.place import decode_place
+from shardwright.schemas.ledger import Entry
 
 
 def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
@@ -71,8 +72,36 @@ def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
     Returns:
       A sha256 hex digest.
     """
-    digest = hashlib.sha256(recipe.encode())
+    digest = PlanDigest(recipe)
     for ref, line in refs:
-        state = ref.fingerprint if ref.is_candidate else ""  # what is left out anyhow may change
-        digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
+        digest.add(line, ref.fingerprint if ref.is_candidate else "")  # what is left out anyhow may change
     return digest.hexdigest()
+
+
+class PlanDigest:
+    """Digests all that decides a shard's bytes, one reference after the other.
+
+    Args:
+      recipe: digest of the settings and versions that decide them.
+    """
+
+    def __init__(self, recipe: str) -> None:
+        self._digest = hashlib.sha256(recipe.encode())
+
+    def add(self, line: str, state: str) -> None:
+        """Adds a reference.
+
+        Args:
+          line: its digest (`ref_digest`).
+          state: of its source, empty for what was left out when it was listed.
+        """
+        self._digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
+
+    def add_entry(self, entry: Entry) -> None:
+        """Adds the reference of which a line of the shard's ledger tells."""
+        listed_only = entry.outcome in (Outcome.FILTERED, Outcome.DEDUPLICATED) or entry.stage == Stage.LIST
+        self.add(entry.digest, "" if listed_only else entry.fingerprint)
+
+    def hexdigest(self) -> str:
+        """Returns the sha256 of what was added so far."""
+        return self._digest.hexdigest()

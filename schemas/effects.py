@@ -6,7 +6,7 @@ Every setting stands in `EFFECTS`. `docs/converting.md` explains the settings th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwright.schemas.layouts import Fill, Needs
@@ -15,7 +15,7 @@ from shardwright.schemas.settings import ConvertSettings
 
 
 @dataclass(frozen=True)
-class Known:
+class ConversionFacts:
     """What is known of a conversion when a setting is judged.
 
     Attributes:
@@ -23,26 +23,26 @@ class Known:
       sources: names of the sources that read the inputs.
       splits_from: what decides the splits; None before the inputs are listed.
       metadata: whether metadata files lie beside the images of class folders.
+      on_background: number of images that show the background colour; None before they are converted.
     """
 
     settings: ConvertSettings
     sources: frozenset[str]
     splits_from: SplitsFrom | None = None
     metadata: bool = False
+    on_background: int | None = None
 
 
 class Effect(NamedTuple):
     """When a setting has an effect.
 
     Attributes:
-      has_effect: whether it has one.
+      has_effect: whether it has one, or may have one as far as is known.
       otherwise: completes "--NAME has no effect" where it has none.
-      is_late: whether that is known only when the inputs are listed.
     """
 
-    has_effect: Callable[[Known], bool]
-    otherwise: Callable[[Known], str]
-    is_late: bool = False
+    has_effect: Callable[[ConversionFacts], bool]
+    otherwise: Callable[[ConversionFacts], str]
 
 
 #: Sources of folders, where metadata files may lie beside the images.
@@ -68,7 +68,7 @@ OF_SOURCES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _always(known: Known) -> bool:
+def _always(known: ConversionFacts) -> bool:
     return True
 
 
@@ -81,10 +81,10 @@ def _in_any_of(sources: tuple[str, ...], metadata: bool = False) -> Effect:
     """
     plainly = set(sources) - ({"class_folders"} if metadata else set())
 
-    def has_effect(known: Known) -> bool:
+    def has_effect(known: ConversionFacts) -> bool:
         return bool(known.sources & (set(sources) if known.metadata else plainly))
 
-    def otherwise(known: Known) -> str:
+    def otherwise(known: ConversionFacts) -> str:
         read = _listed(sorted(known.sources), "and")
         text = f"on what is read as {read}; only {_listed(sources, 'and')} can use it"
         return f"{text} (class_folders if a .json lies beside every image)" if metadata else text
@@ -92,7 +92,7 @@ def _in_any_of(sources: tuple[str, ...], metadata: bool = False) -> Effect:
     return Effect(has_effect, otherwise)
 
 
-def _needs(has_effect: Callable[[Known], bool], otherwise: str) -> Effect:
+def _needs(has_effect: Callable[[ConversionFacts], bool], otherwise: str) -> Effect:
     return Effect(has_effect, lambda known: otherwise)
 
 
@@ -101,7 +101,6 @@ def _both(first: Effect, second: Effect) -> Effect:
     return Effect(
         lambda known: first.has_effect(known) and second.has_effect(known),
         lambda known: (second if first.has_effect(known) else first).otherwise(known),
-        first.is_late or second.is_late,
     )
 
 
@@ -132,14 +131,17 @@ _SEVERAL_SPLITS = _needs(
     lambda known: len(known.settings.parsed_splits) > 1,
     "without several --splits to keep a group together in",
 )
-_DRAWN_SPLITS = Effect(
+_DRAWN_SPLITS = _needs(
     lambda known: known.splits_from is not SplitsFrom.SOURCE,
-    lambda known: "because the source names the split of every image",
-    is_late=True,
+    "because the source names the split of every image",
+)
+_BACKGROUND = _needs(
+    lambda known: known.on_background != 0,
+    "because no image was padded or has transparent pixels that were filled",
 )
 
 
-def _fills(known: Known) -> Iterable[Fill]:
+def _fills(known: ConversionFacts) -> Iterable[Fill]:
     return known.settings.record_layout.by_fill()
 
 
@@ -148,18 +150,18 @@ EFFECTS: Mapping[str, Effect] = {
     "group_column": _both(_in_any_of(OF_SOURCES["group_column"]), _both(_SEVERAL_SPLITS, _DRAWN_SPLITS)),
     "splits": _DRAWN_SPLITS,
     "split_by": _both(_SEVERAL_SPLITS, _DRAWN_SPLITS),
+    "background": _BACKGROUND,
     "fit": _RESIZING,
     "resample": _RESIZING,
     "quality": _LOSSY,
     "strip_metadata": _KEEPING,
     "bad_boxes": _OBJECTS,
     "unlabelled": _LABELLED,
-    # These count with every input, or on what only the pictures themselves show (`background`: whether any
-    # has transparent pixels).
+    # These count with every input.
     **dict.fromkeys(
         (
-            "input", "output", "source", "layout", "rename_labels", "keep_labels", "seed", "shard_size",
-            "shards", "compression", "resize", "image_format", "color", "background", "damaged", "max_pixels",
+            "input", "output", "source", "layout", "confine", "rename_labels", "keep_labels", "seed",
+            "shard_size", "shards", "compression", "resize", "image_format", "color", "damaged", "max_pixels",
             "max_bytes", "max_bad_fraction", "dedupe", "class_names", "limit", "verify", "plan_from",
             "overwrite", "resume",
         ),
@@ -181,20 +183,17 @@ def given_names(values: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def without_effect(given: Iterable[str], known: Known) -> Iterator[str]:
+def without_effect(
+    given: Iterable[str], known: ConversionFacts, before: ConversionFacts | None = None
+) -> Iterator[str]:
     """Yields a sentence for each given setting that has no effect, as far as that is known.
-
-    Before the inputs are listed it judges the settings that need no listing, and after it the others.
 
     Args:
       given: names of the settings that were given, in any order.
       known: what is known by now.
+      before: what was known when such sentences were yielded last; None for the first time.
     """
     for name in sorted(given):
         effect = EFFECTS[name]
-        late = known.splits_from is not None
-        if effect.has_effect(known) or (late and not effect.is_late):
-            continue
-        if late and not effect.has_effect(replace(known, splits_from=None)):
-            continue  # said before the inputs were listed
-        yield f"--{name} has no effect {effect.otherwise(known)}."
+        if not effect.has_effect(known) and (before is None or effect.has_effect(before)):
+            yield f"--{name} has no effect {effect.otherwise(known)}."

@@ -12,6 +12,19 @@ _TAG = re.compile(r"<shardwright:(\d+)>(.*?)</shardwright>", re.DOTALL)
 #: How Beam goes on after the message of what a worker raised.
 _RAISED_IN_A_STEP = " [while running '"
 
+#: What the system's loader and Python say where there is no memory for a library or a thread.
+_NO_MEMORY = ("failed to map segment", "Cannot allocate memory", "can't start new thread")
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an exception, or the one whose text it carries, says that memory ran out."""
+    text = str(error)
+    return (
+        isinstance(error, MemoryError)
+        or re.match(r"(\w+: )?MemoryError\b", text.strip().rpartition("\n")[2]) is not None
+        or any(sign in text for sign in _NO_MEMORY)
+    )
+
 
 class ShardwrightError(Exception):
     """Ends the command. The message says what is wrong, where, and what to do next.

@@ -85,7 +85,7 @@ class Expectations:
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetFacts:
     """What is known of a dataset once it has been read.
 
     Attributes:
@@ -237,7 +237,7 @@ _PAIRS = tuple(
 )
 
 
-def unmet(expected: Expectations, facts: Facts) -> Iterator[tuple[str, str]]:
+def unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
     """Yields each expectation that a dataset does not meet, and one sentence of what is there instead."""
     total = sum(facts.records.values())
     yield from _between(expected, "images", total, f"it has {counted(total, 'image')}")
@@ -278,7 +278,7 @@ def unmet(expected: Expectations, facts: Facts) -> Iterator[tuple[str, str]]:
             )
 
 
-def _present(facts: Facts) -> dict[str, int]:
+def _present(facts: DatasetFacts) -> dict[str, int]:
     return {name: count for name, count in facts.classes.items() if count}
 
 
@@ -292,7 +292,7 @@ def _between(
         yield f"max_{what}", f"{says.format(value)}, more than {most}"
 
 
-def _classes(expected: Expectations, facts: Facts) -> Iterator[tuple[str, str]]:
+def _classes(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
     present = _present(facts)
     least, most = expected.min_images_per_class, expected.max_images_per_class
     if least is not None:

@@ -10,8 +10,8 @@ from typing import Any
 from shardwright.schemas.example import Feature, FeatureType, parse_example
 from shardwright.schemas.fills import Fill
 from shardwright.schemas.layouts import Encoding, FeatureSpec
-from shardwright.schemas.sketches import FLOAT32_BITS, Spread
-from shardwright.schemas.tally import Tally
+from shardwright.schemas.sketches import FLOAT32_BITS, Histogram
+from shardwright.schemas.value_counts import ValueCounts
 from shardwright.schemas.values import ValueType
 
 #: Different values that are counted: of classes and the like, and of what may be anything.
@@ -67,9 +67,9 @@ class FeatureStatistics:
 
     type: FeatureType
     fill: str = ""
-    lengths: Spread = field(default_factory=Spread)
-    numbers: Spread = field(default_factory=Spread)
-    values: Tally | None = None
+    lengths: Histogram = field(default_factory=Histogram)
+    numbers: Histogram = field(default_factory=Histogram)
+    values: ValueCounts | None = None
     nan: int = 0
     low_infinite: int = 0
     high_infinite: int = 0
@@ -86,10 +86,10 @@ class FeatureStatistics:
         """
         tally = None
         if is_category(spec) and type_ is not FeatureType.FLOAT:
-            tally = Tally(MOST_CATEGORIES)
+            tally = ValueCounts(MOST_CATEGORIES)
         elif type_ is FeatureType.BYTES and not is_blob(spec):
-            tally = Tally(_MOST_VALUES)
-        numbers = Spread(FLOAT32_BITS if type_ is FeatureType.FLOAT else 0)
+            tally = ValueCounts(_MOST_VALUES)
+        numbers = Histogram(FLOAT32_BITS if type_ is FeatureType.FLOAT else 0)
         fill = spec.fill.value if spec is not None and spec.fill is not None else ""
         return FeatureStatistics(type_, fill, numbers=numbers, values=tally)
 
@@ -171,9 +171,9 @@ class FeatureStatistics:
         return FeatureStatistics(
             FeatureType(state["type"]),
             state["fill"],
-            Spread.from_state(state["lengths"]),
-            Spread.from_state(state["numbers"]),
-            None if state["values"] is None else Tally.from_state(state["values"]),
+            Histogram.from_state(state["lengths"]),
+            Histogram.from_state(state["numbers"]),
+            None if state["values"] is None else ValueCounts.from_state(state["values"]),
             nan,
             low_infinite,
             high_infinite,
@@ -246,8 +246,8 @@ class RecordStatistics:
         for key, sums in other.features.items():
             if key not in self.features:
                 self.features[key] = FeatureStatistics(
-                    sums.type, sums.fill, Spread(), Spread(sums.numbers.bits),
-                    None if sums.values is None else Tally(sums.values.most),
+                    sums.type, sums.fill, Histogram(), Histogram(sums.numbers.bits),
+                    None if sums.values is None else ValueCounts(sums.values.most),
                 )  # fmt: skip
             self.features[key].merge(sums)
         keep_first(self.features, _MOST_FEATURES)

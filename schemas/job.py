@@ -8,6 +8,7 @@ from typing import Any
 
 from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import Gates
+from shardwright.schemas.scrub import DEFAULT_SCRUB
 from shardwright.schemas.thresholds import Thresholds
 
 #: What a hook can be told of; `on_any` in a file stands for all of them.
@@ -65,6 +66,7 @@ class JobFile:
       retention: which versions stay.
       hooks: event (success, no_change, refused, failure) -> whom to tell.
       verify_sources: read and hash every source instead of trusting its size and state.
+      scrub: share of the latest version's shards to read again in each run, from 0 to 1.
       lease_minutes: after which a silent holder's lease is void.
       beam: Beam's options, as on a command line.
       path: of the file.
@@ -76,6 +78,7 @@ class JobFile:
     retention: Retention = field(default_factory=Retention)
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
     verify_sources: bool = False
+    scrub: float = DEFAULT_SCRUB
     lease_minutes: float = 60.0
     beam: tuple[str, ...] = field(default=(), repr=False)
     path: str = ""

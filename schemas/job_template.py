@@ -59,6 +59,9 @@ keep: {keep}
 #keep_days: 30
 # Read and hash every source, instead of trusting its size and time.
 #verify_sources: true
+# Share of the latest version's shards to read again in each run, so that damage on the disk is found and
+# repaired; by default all are read within 30 runs. 1 reads all, 0 none.
+#scrub: 1/30
 # After how many silent minutes another run takes over.
 #lease_minutes: 60
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.pbtxt import message
+from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.units import counted
 
 #: What an image without a class has where a layout wants one (as in TFDS's unlabelled splits).
@@ -159,12 +160,13 @@ def unused_ids(
 def labels_txt(classes: Mapping[int, str]) -> str:
     """Returns TF-Slim's `id:name` lines (research/slim/datasets/dataset_utils.py).
 
-    A line break inside a name (file systems allow it) is written as `\\n`.
+    A line break inside a name (file systems allow it) is written as `\\n`, other control characters likewise;
+    a tab stays, and so do Unicode's separators of lines, which end no line here.
 
     Args:
       classes: id -> class name, in the order of ids.
     """
-    lines = ((number, name.replace("\n", "\\n").replace("\r", "\\r")) for number, name in classes.items())
+    lines = ((number, escape_controls(name, keep="\t\u2028\u2029")) for number, name in classes.items())
     return "".join(f"{number}:{name}\n" for number, name in lines)
 
 

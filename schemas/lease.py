@@ -1,20 +1,23 @@
-"""The lease of a rebuild: who works on a dataset now, and until when that counts."""
+"""A lease: who writes to an output now, and until when that counts."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+
+#: A stored lease counts for 14 days at most, so that a damaged one blocks nobody for ever.
+MOST_SECONDS = 14 * 86_400.0
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The contents of `lease.json`.
+    """The contents of a `lease.json`.
 
     Attributes:
       holder: made up anew for each run; what tells one from another.
-      version: that the run makes.
+      version: that a rebuild makes; empty for a conversion or salvage.
       host: where its launcher runs.
       pid: of the launcher; 0 when the job goes on without it, so that its end says nothing.
       began: when that process began, as its system says it; tells a pid from its next owner.
@@ -40,6 +43,8 @@ class Lease:
     def loads(data: bytes) -> Lease:
         """Reads a stored document; what a later version of the software adds to it is passed over.
 
+        Its `seconds` are at most `MOST_SECONDS`.
+
         Raises:
           ValueError: if it is none.
         """
@@ -52,7 +57,7 @@ class Lease:
             stored, kind = getattr(lease, field.name), type(field.default)
             if not (_is_number(stored, kind) if kind in (int, float) else isinstance(stored, str)):
                 raise ValueError(f"it is damaged ({field.name} is {stored!r})")
-        return lease
+        return replace(lease, seconds=min(lease.seconds, MOST_SECONDS))
 
 
 def _is_number(value: object, kind: type) -> bool:
@@ -60,18 +65,18 @@ def _is_number(value: object, kind: type) -> bool:
     return isinstance(value, allowed) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def is_void(lease: Lease, now: float, host: str, is_alive: Callable[[int, str], bool]) -> bool:
+def is_void(lease: Lease, age: float, host: str, is_alive: Callable[[int, str], bool]) -> bool:
     """Whether a lease keeps nobody away any more.
 
-    A silent holder's lease ends with its time. One that was renewed in a far future is of a clock that
-    was wrong, then or now. On the holder's own machine its end is seen at once.
+    A silent holder's lease ends with its time. A lease from the far future was written while the storage's
+    clock was wrong. On the holder's own machine the end of its process is seen at once.
 
     Args:
       lease: as it is stored.
-      now: seconds since the epoch.
+      age: seconds since it was stored, by the storage's own clock: those of machines may differ.
       host: the machine that asks.
       is_alive: whether the process with a pid and a beginning may still run on this machine.
     """
-    if not abs(now - lease.renewed) <= lease.seconds:
+    if not abs(age) <= lease.seconds:
         return True
     return lease.pid > 0 and lease.host == host and not is_alive(lease.pid, lease.began)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.split_order import by_split
 
 LEDGER_VERSION = 2
@@ -23,8 +23,12 @@ READABLE_VERSIONS = (1, LEDGER_VERSION)
 _LEVEL = 1
 #: Bytes of a ledger that are unpacked at once where its header alone is wanted.
 _HEADER_STEP = 1 << 16
+#: Longest line that a ledger may have: a header counts classes and reasons, not images.
+_MAX_LINE = 1 << 24
+#: Bytes of a ledger that are unpacked at once where all of it is wanted.
+_BLOCK_BYTES = 1 << 15
 #: What a shard reports of the run that made it, and its ledger does not say.
-_OF_THE_RUN = ("quarantine", "reused", "carried", "copied", "started", "finished")
+_OF_THE_RUN = ("quarantine", "reused", "carried", "copied", "rejected", "started", "finished", "files")
 
 
 class Entry(NamedTuple):
@@ -146,8 +150,11 @@ class ShardResult:
       reused: whether the shard was taken over from an earlier run (not part of the header).
       carried: whether it was taken over from a finished dataset, which was verified (not part of the header).
       copied: records whose bytes were copied from an earlier build (not part of the header).
+      rejected: shards of an earlier build from which nothing was copied because their bytes do not match
+        their sha256 (not part of the header).
       started: seconds since the epoch (not part of the header).
       finished: seconds since the epoch (not part of the header).
+      files: path -> sha256 of its ledger and its index (not part of the header).
     """
 
     file: str
@@ -175,8 +182,10 @@ class ShardResult:
     reused: bool = False
     carried: bool = False
     copied: int = 0
+    rejected: tuple[str, ...] = ()
     started: float = 0.0
     finished: float = 0.0
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def as_shard(self) -> Shard:
         """Returns the shard as `dataset.json` lists it."""
@@ -193,20 +202,13 @@ class ShardResult:
 _HEADER = frozenset(item.name for item in fields(ShardResult)) - set(_OF_THE_RUN)
 
 
-def tally(
-    entries: Iterable[Entry],
-) -> tuple[Counter[str], dict[str, dict[str, int]], Counter[str]]:
-    """Counts entries per outcome, per reason of each outcome, and records per class."""
-    counts: Counter[str] = Counter()
-    reasons: dict[str, Counter[str]] = {}
-    classes: Counter[str] = Counter()
-    for entry in entries:
-        counts[entry.outcome] += 1
-        if entry.outcome == Outcome.WRITTEN:
-            classes.update(entry.label.split(LABEL_SEPARATOR) if entry.label else ())
-        elif entry.outcome != Outcome.DEDUPLICATED:
-            reasons.setdefault(entry.outcome, Counter())[entry.reason] += 1
-    return counts, {name: dict(sorted(c.items())) for name, c in sorted(reasons.items())}, classes
+def quarantine_lines(entries: Iterable[Entry]) -> list[dict[str, str]]:
+    """Returns the lines of `quarantine.jsonl`, in the order of their keys.
+
+    Args:
+      entries: the quarantined ones of all shards.
+    """
+    return sorted((entry.quarantine_line() for entry in entries), key=lambda line: tuple(line.values()))
 
 
 def ledger_header(data: bytes) -> ShardResult:
@@ -231,14 +233,69 @@ def ledger_header(data: bytes) -> ShardResult:
 def is_whole(data: bytes) -> bool:
     """Whether nothing of a ledger's file is damaged or missing."""
     try:
-        return bool(gzip.decompress(data))
-    except (OSError, EOFError, zlib.error):
+        return sum(map(len, line_blocks(data))) > 0
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
         return False
 
 
+def line_blocks(data: bytes) -> Iterator[list[bytes]]:
+    """Yields the lines of a ledger's file, some at a time; the header comes first and alone.
+
+    Memory stays flat. A small file cannot unpack to endless lines: there are as many as the header counts.
+
+    Raises:
+      OSError, EOFError, zlib.error, ValueError, RecursionError: if it is damaged.
+    """
+    left = -1
+    begun: list[bytes] = []
+    begun_bytes = 0
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        while block := file.read(_BLOCK_BYTES):
+            begun_bytes += len(block)
+            if begun_bytes > _MAX_LINE:
+                raise ValueError("a line is too long")
+            begun.append(block)
+            if b"\n" not in block:
+                continue
+            *lines, rest = b"".join(begun).split(b"\n")
+            begun, begun_bytes = [rest], len(rest)
+            if left < 0 and lines:
+                left = _counted_lines(lines[0])
+                yield [lines.pop(0)]
+            left -= len(lines)
+            if lines and left < 0:
+                raise ValueError("it has more lines than its header counts")
+            yield lines
+    rest = b"".join(begun)
+    if rest and left == 0:
+        raise ValueError("it has more lines than its header counts")
+    yield [rest] if rest else []
+
+
+def _counted_lines(header: bytes) -> int:
+    """Returns how many lines a ledger's header counts.
+
+    Raises:
+      ValueError: if it does not count them.
+    """
+    try:
+        return sum(int(count) for count in json.loads(header)["counts"].values())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"its header does not count its lines: {error!r}") from None
+
+
 def _result_of(line: str | bytes) -> ShardResult:
-    header = json.loads(line)
-    if header.pop("ledger_version") not in READABLE_VERSIONS:
+    return result_of_header(json.loads(line))
+
+
+def result_of_header(header: Mapping[str, Any]) -> ShardResult:
+    """Reads the first line of a ledger.
+
+    Raises:
+      ValueError: if it is of another version.
+      KeyError or TypeError: if it lacks a field.
+    """
+    if header["ledger_version"] not in READABLE_VERSIONS:
         raise ValueError("the shard ledger is of another version")
     return ShardResult(**{name: value for name, value in header.items() if name in _HEADER})
 
@@ -260,11 +317,22 @@ def load_ledger(data: bytes) -> tuple[ShardResult, Iterator[Entry]]:
       ValueError: if it is damaged or of another version.
     """
     try:
-        lines = gzip.decompress(data).decode().splitlines()
-        result = _result_of(lines[0])
-    except (OSError, EOFError, zlib.error, KeyError, IndexError, TypeError) as error:
+        header = b""
+        for number, lines in enumerate(
+            line_blocks(data)
+        ):  # all of it, so that damage is noticed before its use
+            if number == 0:
+                (header,) = lines
+        result = _result_of(header)
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
-    return result, (Entry.from_json(json.loads(line)) for line in lines[1:])
+    return result, _entries(data)
+
+
+def _entries(data: bytes) -> Iterator[Entry]:
+    blocks = line_blocks(data)
+    next(blocks)
+    return (Entry.from_json(json.loads(line)) for lines in blocks for line in lines)
 
 
 class OtherBuild(ValueError):
@@ -335,7 +403,7 @@ def load_index(data: bytes) -> list[tuple[int, int]]:
 
 
 @dataclass
-class Books:
+class LedgerTotals:
     """The dataset's ledger: `listed = written + quarantined + filtered + deduplicated`."""
 
     splits: dict[str, Counter[str]] = field(default_factory=dict)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.schemas.pictures import Looks, Picture
-from shardwright.schemas.sketches import FRACTION_BITS, Extent, Spread, rounded, square_root
+from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.schemas.sketches import FRACTION_BITS, Histogram, Moments, rounded, square_root
 
 _WHOLE = ("boxes_per_image", "bytes", "height", "width")
 _SHARES = ("box_area", "box_height", "box_width")
@@ -38,7 +38,7 @@ class ChannelSums:
     means: list[int] = field(default_factory=list)
     mean_squares: list[int] = field(default_factory=list)
 
-    def add(self, looks: Looks) -> None:
+    def add(self, looks: ImageQuality) -> None:
         """Adds a picture."""
         means, mean_squares = (
             [(value << FRACTION_BITS) // looks.pixels for value in values]
@@ -107,7 +107,7 @@ class PictureStatistics:
     unlabelled: int = 0
     boxes: int = 0
     formats: dict[str, int] = field(default_factory=dict)
-    spreads: dict[str, Extent] = field(default_factory=dict)
+    spreads: dict[str, Moments] = field(default_factory=dict)
     channels: dict[int, ChannelSums] = field(default_factory=dict)
 
     def add(self, picture: Picture) -> None:
@@ -141,9 +141,9 @@ class PictureStatistics:
             spread = self.spreads[name] = self._kind()(0 if name in _WHOLE else FRACTION_BITS)
         spread.add(value)
 
-    def _kind(self) -> type[Extent]:
+    def _kind(self) -> type[Moments]:
         """Returns how numbers are kept: of classes, of which there are many, without bins."""
-        return Extent if self.of_class else Spread
+        return Moments if self.of_class else Histogram
 
     def merge(self, other: PictureStatistics) -> PictureStatistics:
         """Adds the sums over other pictures; returns itself."""
@@ -214,7 +214,7 @@ class PictureStatistics:
         spread = self.spreads.get(name)
         if spread is None:
             return {"count": 0}
-        if isinstance(spread, Spread):
+        if isinstance(spread, Histogram):
             return spread.as_json(shares=name in _SHARES or name.startswith(_SCORE))
         return spread.as_json()
 
@@ -238,7 +238,7 @@ class PictureStatistics:
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> PictureStatistics:
         """Makes one from what `state` returned."""
-        kind = Extent if state["of_class"] else Spread
+        kind = Moments if state["of_class"] else Histogram
         return PictureStatistics(
             of_class=state["of_class"],
             records=state["records"],

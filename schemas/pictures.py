@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Looks(NamedTuple):
+class ImageQuality(NamedTuple):
     """What the pixels of one picture are like.
 
     Attributes:
@@ -16,7 +16,7 @@ class Looks(NamedTuple):
       hash: 32 bytes, near each other (in bits) for pictures that look alike.
       patch: a small picture, for the second look at those.
       issues: finding codes of what is odd about this picture alone.
-      scores: the measures behind them, as `transforms/images/looks.py` names them.
+      scores: the measures behind them, as `transforms/images/quality_metrics.py` names them.
     """
 
     sums: tuple[int, ...]
@@ -62,4 +62,4 @@ class Picture(NamedTuple):
     channels: int
     boxes: tuple[tuple[float, float], ...] = ()
     source: str | None = None
-    looks: Looks | None = None
+    looks: ImageQuality | None = None

@@ -135,6 +135,12 @@ class ConvertSettings:
         metavar="PATH",
         identity=False,
     )
+    confine: bool = _setting(
+        False,
+        "read no image or mask outside of an input's own folder or bucket, --image_root and --mask_dir, "
+        "wherever a manifest, an annotation file or a symbolic link leads",
+        identity=False,
+    )
     image_column: str = _setting("", "of a manifest, with the images' paths", metavar="NAME")
     label_column: str = _setting("", "of a manifest, with the class names or numbers", metavar="NAME")
     split_column: str = _setting("", "of a manifest, with the splits", metavar="NAME")

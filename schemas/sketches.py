@@ -1,6 +1,6 @@
 """How numbers are spread, added up in any order and any parts with the same result to the bit.
 
-A `Spread` counts numbers in bins whose edges are fixed: each power of two is cut into 128 equal parts, as
+A `Histogram` counts numbers in bins whose edges are fixed: each power of two is cut into 128 equal parts, as
 HdrHistogram (hdrhistogram.org) does it. So it needs no logarithm, which processors round differently,
 quantiles are right to 0.4 %, and whole numbers below 256 have a bin each. All sums are whole numbers: they
 are exact, and in any order the same.
@@ -88,7 +88,7 @@ class Buckets(NamedTuple):
     counts: list[int]
 
 
-class Extent:
+class Moments:
     """How many numbers there are, their exact sums, the least and the greatest.
 
     Attributes:
@@ -182,7 +182,7 @@ class Extent:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Spread(Extent):
+class Histogram(Moments):
     """How numbers are spread: their sums and ends, and how many there are in each bin.
 
     Attributes:

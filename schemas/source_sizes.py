@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.sketches import Extent
+from shardwright.schemas.sketches import Moments
 
 _MEASURES = ("width", "height", "bytes")
 
@@ -19,18 +19,22 @@ class SourceSizes:
     """
 
     def __init__(self) -> None:
-        self.extents = {name: Extent() for name in _MEASURES}
+        self.extents = {name: Moments() for name in _MEASURES}
 
     @staticmethod
     def of_entries(entries: Iterable[Entry]) -> SourceSizes:
         """Adds up what a shard's ledger says of its written images, as far as it says anything."""
         sizes = SourceSizes()
         for entry in entries:
-            found = (entry.source_width, entry.source_height, entry.source_bytes)
-            if all(isinstance(value, int) for value in found):
-                for extent, value in zip(sizes.extents.values(), found):
-                    extent.add(value or 0)
+            sizes.add(entry)
         return sizes
+
+    def add(self, entry: Entry) -> None:
+        """Adds what a ledger says of one image, if it says anything."""
+        found = (entry.source_width, entry.source_height, entry.source_bytes)
+        if all(isinstance(value, int) for value in found):
+            for extent, value in zip(self.extents.values(), found):
+                extent.add(value or 0)
 
     @property
     def images(self) -> int:
@@ -56,7 +60,7 @@ class SourceSizes:
         """
         sizes = SourceSizes()
         if state:
-            sizes.extents = {name: Extent.from_state(state[name]) for name in _MEASURES}
+            sizes.extents = {name: Moments.from_state(state[name]) for name in _MEASURES}
         return sizes
 
     def as_json(self) -> dict[str, Any]:

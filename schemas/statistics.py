@@ -31,7 +31,7 @@ from shardwright.schemas.fills import Fill
 from shardwright.schemas.picture_statistics import PictureStatistics
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.split_order import by_split
-from shardwright.schemas.tally import Tally
+from shardwright.schemas.value_counts import ValueCounts
 
 FORMAT_VERSION = 1
 #: Classes of a split that are described, the largest ones; of all others there is the number of records.
@@ -54,7 +54,7 @@ class SplitStatistics:
     """
 
     pictures: PictureStatistics = field(default_factory=PictureStatistics)
-    labels: Tally = field(default_factory=lambda: Tally(MOST_CATEGORIES))
+    labels: ValueCounts = field(default_factory=lambda: ValueCounts(MOST_CATEGORIES))
     classes: dict[str, PictureStatistics] = field(default_factory=dict)
     records: RecordStatistics = field(default_factory=RecordStatistics)
 
@@ -120,7 +120,7 @@ class SplitStatistics:
         """Makes one from what `state` returned."""
         return SplitStatistics(
             PictureStatistics.from_state(state["pictures"]),
-            Tally.from_state(state["labels"]),
+            ValueCounts.from_state(state["labels"]),
             {label: PictureStatistics.from_state(value) for label, value in state["classes"].items()},
             RecordStatistics.from_state(state["records"]),
         )

@@ -126,6 +126,10 @@ _IMAGES = {
     "max_label_change_fraction": (Kind.RELABELLED, "have other classes"),
     "max_split_move_fraction": (Kind.MOVED, "are in another split"),
 }
+#: Shares of a whole: a limit above 1 could never be exceeded. Images that came may be more than there were.
+_PARTS = frozenset(
+    ("max_count_drop", "max_bad_fraction", "max_class_l_infinity", "max_class_jensen_shannon", *_IMAGES)
+) - {"max_added_fraction"}
 _POLICIES = tuple(item.name for item in fields(Thresholds) if isinstance(item.default, Policy))
 _MAPPINGS = ("max_rise", "max_statistics_change")
 
@@ -417,4 +421,11 @@ def _number(value: Any, *path: Any) -> float:
     wrong = isinstance(value, bool) or not isinstance(value, int | float)
     if wrong or not 0 <= value <= 1e300:
         raise WrongValue(f"{path[0]}: write a number such as 0.05, not {_text(str(value))}", *path)
+    if path[0] in _PARTS and value > 1:
+        percent = value if value <= 100 else 5
+        raise WrongValue(
+            f"{path[0]}: a limit of {value:g} is more than all and never refuses anything; write a share "
+            f"from 0 to 1, such as {percent / 100:g} for {percent:g}%",
+            *path,
+        )
     return float(value)

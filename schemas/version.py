@@ -21,6 +21,7 @@ LATEST_JSON = "latest.json"
 LEASE_JSON = "lease.json"
 INDEX_HTML = "index.html"
 METRICS_PROM = "metrics.prom"
+SCRUB_JSON = "scrub.json"
 #: Inside the directory of a version, beside what every dataset has.
 VERSION_JSON = "version.json"
 DIFF_JSON = "diff.json"
@@ -39,6 +40,7 @@ class VersionState(StrEnum):
     REFUSED = "refused"  # complete, and a gate did not let it pass
     PUBLISHED = "published"
     WITHDRAWN = "withdrawn"  # was published, and rolled back
+    DAMAGED = "damaged"  # its version.json cannot be read; never stored
 
 
 class GateRefusal(NamedTuple):
@@ -117,6 +119,7 @@ class VersionRecord:
       acceptances: who let them pass, when and why.
       holder: what tells the run that made it from any other, as in its lease.
       pinned: whether it stays whatever retention says; told by `pinned.json`, and not stored here.
+      problem: why its `version.json` cannot be used; empty for one that can, and not stored.
     """
 
     version: str
@@ -136,6 +139,7 @@ class VersionRecord:
     acceptances: tuple[Acceptance, ...] = ()
     holder: str = ""
     pinned: bool = False
+    problem: str = ""
 
     @property
     def is_unseen(self) -> bool:
@@ -146,7 +150,7 @@ class VersionRecord:
         """Returns the document as it is stored."""
         refusals = [refusal.as_json() for refusal in self.refusals]
         document = {"format_version": FORMAT_VERSION, **asdict(self), "refusals": refusals}
-        del document["pinned"], document["acceptances"]
+        del document["pinned"], document["problem"], document["acceptances"]
         if self.acceptances:  # version 0.1 reads every other record
             document["acceptances"] = [item._asdict() for item in self.acceptances]
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -161,6 +165,8 @@ class VersionRecord:
         with _damaged():
             value = _document(data)
             value["state"] = VersionState(value["state"])
+            if value["state"] is VersionState.DAMAGED:
+                raise ValueError("its state is none that is stored")
             value["refusals"] = tuple(map(GateRefusal.from_json, value["refusals"]))
             value["accepted"] = tuple(map(str, value["accepted"]))
             value["acceptances"] = tuple(map(Acceptance.from_json, value.get("acceptances", ())))
@@ -177,7 +183,9 @@ class Pointer:
       version: its name.
       fingerprint: of its `dataset.json`.
       published: when the pointer was switched, in seconds since the epoch.
-      previous: the version that a rollback goes to, which it pointed to before; empty for none.
+      previous: the version that a rollback goes to unless it names one: mostly the one that readers got
+        before. After a rollback it is the version itself, so that a rollback that is repeated, after an
+        error for example, goes no further back. Empty for none.
     """
 
     version: str

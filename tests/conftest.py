@@ -14,7 +14,8 @@ from apache_beam.transforms import core
 from hostile import make_tree
 
 from shardwright.pipelines import cli
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.results import ConvertResult
 
 ROOT = Path(__file__).resolve().parent.parent
 PHOTOS = ROOT / "examples" / "photos"

@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardwright.transforms.checks.validate import ValidateShards
     from shardwright.transforms.images.transforms import DecodeAndResize, ReadImages
     from shardwright.transforms.plan.transforms import AssignShards, ForecastDataset
     from shardwright.transforms.records.transforms import BuildExamples
     from shardwright.transforms.shards.write import WritePlannedShards
     from shardwright.transforms.sources.transforms import ListSources
+    from shardwright.transforms.validation.validate import ValidateShards
 
 _HOME = {
     "AssignShards": "plan.transforms",

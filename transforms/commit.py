@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import apache_beam as beam
@@ -15,12 +17,12 @@ import apache_beam as beam
 from shardwright.schemas import dataset
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
-from shardwright.schemas.dataset import Dataset, pretty_json
+from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.earlier_checks import with_earlier_checks
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
-from shardwright.schemas.ledger import Books, ShardResult
+from shardwright.schemas.ledger import LedgerTotals, ShardResult, quarantine_lines
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
@@ -28,13 +30,11 @@ from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
-from shardwright.transforms.checks.directory import check_directory, unexpected_shards, unneeded_indexes
-from shardwright.transforms.checks.results import make_report, measured_in, statistics_files, stored_findings
-from shardwright.transforms.checks.shard import ShardCheck
-from shardwright.transforms.checks.summary import SummariseFindings
+from shardwright.transforms.condense_results import CondenseResults
 from shardwright.transforms.dataset_files import (
     check_shards,
     dataset_name,
+    left_behind,
     machine_facts,
     missing_shards,
     publish_files,
@@ -43,14 +43,25 @@ from shardwright.transforms.dataset_files import (
     write_lines,
     write_text,
 )
-from shardwright.transforms.publish import swap
+from shardwright.transforms.lease import HeldLease, write_held
+from shardwright.transforms.overwrite import discard_staging, swap
 from shardwright.transforms.statistics.combine import AddUpStatistics
+from shardwright.transforms.validation.directory import check_directory, unexpected_shards, unneeded_indexes
+from shardwright.transforms.validation.results import (
+    make_report,
+    measured_in,
+    report_text,
+    statistics_files,
+    stored_findings,
+)
+from shardwright.transforms.validation.shard import ShardCheck
+from shardwright.transforms.validation.summary import SummariseFindings
 
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Job:
+class ConversionSpec:
     """What a conversion is told besides its settings.
 
     Attributes:
@@ -61,6 +72,8 @@ class Job:
       run: what `run.json` says of the run (command, runner, machine).
       started: seconds since the epoch.
       called: the dataset's name; empty for that of its directory.
+      hold: the lease that has to be held for each write; None where there is none.
+      described: whether the job is described now and runs later, maybe more than once.
     """
 
     output: str
@@ -70,6 +83,8 @@ class Job:
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
     called: str = ""
+    hold: HeldLease | None = None
+    described: bool = False
 
     @property
     def name(self) -> str:
@@ -77,10 +92,10 @@ class Job:
         return self.called or dataset_name(self.output)
 
 
-def describe(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
+def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
     """Returns the dataset that the shards make."""
     layout = job.settings.record_layout
-    books = Books()
+    books = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     formats: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     for result in results:
@@ -109,6 +124,8 @@ def describe(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> Da
         },
         first_label=layout.first_label,
         formats={split: dict(sorted(counts.items())) for split, counts in formats.items()},
+        files={path: sha256 for result in results for path, sha256 in result.files.items()},
+        statements_version=dataset.STATEMENTS_VERSION,
     )
 
 
@@ -143,7 +160,7 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
 
 
 def commit(
-    job: Job,
+    job: ConversionSpec,
     forecast: Forecast,
     results: Sequence[ShardResult],
     checks: Sequence[ShardCheck] = (),
@@ -158,18 +175,27 @@ def commit(
     Raises:
       DataRefused: if too many images are bad or what was written does not verify; the outcome
         file and the quarantine say so, nothing is published.
-      EngineError: if the books do not balance or the storage failed.
+      EngineError: if the books do not balance, the lease was lost, or the storage failed.
     """
     with storage.faults("write to", job.directory):
+        if job.hold is not None:
+            try:
+                job.hold.keep()
+            except EngineError:
+                finished = outcome_of(job)
+                if finished is None:
+                    raise
+                return finished  # an engine tries this step again
         check_books(forecast, results, checks)
         result = describe(job, forecast, results)
-        books = Books()
+        books = LedgerTotals()
         boxes: Counter[str] = Counter()
         for shard in results:
             books.add(shard)
             boxes.update(shard.boxes)
         outcome: dict[str, Any] = {
             "run": job.started,
+            "holder": job.hold.holder if job.hold is not None else "",
             "exit_code": int(ExitCode.DONE),
             "message": "",
             "fingerprint": result.fingerprint,
@@ -187,14 +213,17 @@ def commit(
                 *result.balance.sentences,
             ],
         }
-        if _was_swapped(job, result):
-            storage.remove_tree(job.directory)
+        listed = storage.list_files(job.directory)
+        if _was_swapped(job, result, listed):
+            outcome["warnings"] += left_behind(job.directory, lambda: discard_staging(job.output))
             return outcome
-        check_shards(job.directory, result)
+        check_shards(job.directory, result, listed)
         result, sidecars = with_sidecars(result)
-        quarantine = _write_quarantine(job, results)
-        _remove_stale(job, result, results)
-        whole = FindingSummary().add(check_directory(result, storage.list_files(job.directory)))
+        quarantine, sha256 = _write_quarantine(job, results)
+        result = replace(result, files={**result.files, dataset.QUARANTINE_JSONL: sha256})
+        stale = _remove_stale(job, result, results, listed)
+        left = [file for file in listed if file not in stale]
+        whole = FindingSummary().add(check_directory(result, left))
         report = make_report(
             checks,
             whole.merge(findings) if findings else whole,
@@ -204,14 +233,17 @@ def commit(
             depth=CheckDepth.of_verification(job.settings.verify),
         )
         earlier = stored_findings(job.output, result.fingerprint)
+        digests = {}
         if statistics is not None:
             measured = measured_in(statistics, result.fingerprint)
             for name, content in statistics_files(statistics, measured).items():
-                storage.write_bytes(storage.join(job.directory, name), content)
+                write_held(job.directory, name, content, job.hold)
+                digests[name] = hashlib.sha256(content).hexdigest()
         write_text(
             job.directory,
             dataset.FINDINGS_JSON,
-            pretty_json(with_earlier_checks(report, [earlier]).as_json()),
+            report_text(with_earlier_checks(report, [earlier]), digests),
+            job.hold,
         )
         if job.settings.resume:
             remove_old_findings(job.directory)
@@ -220,12 +252,36 @@ def commit(
         refusal = _refusal(job, books, report, quarantine)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
-            write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome))
+            write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
             raise DataRefused(refusal)
-        publish_files(job.directory, result, sidecars, _run(job, forecast, results), outcome)
+        run = _run(job, forecast, results)
+        publish_files(job.directory, result, sidecars, run, outcome, left, job.hold)
         if job.directory != job.output:
-            swap(job.output)
+            swap(job.output, job.hold)
+            warnings = left_behind(job.directory, lambda: discard_staging(job.output))
+            if warnings:
+                outcome["warnings"] += warnings
+                with contextlib.suppress(OSError, EngineError):
+                    text = pretty_json(with_digest(outcome))
+                    write_text(job.output, dataset.OUTCOME_JSON, text, job.hold)
         return outcome
+
+
+def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:
+    """Returns the outcome of a run that has published its dataset already, None if it has not.
+
+    Engines may run any step again, also after the lease was given back.
+    """
+    if job.hold is None:
+        return None
+    try:
+        outcome = json.loads(storage.read_bytes(storage.join(job.output, dataset.OUTCOME_JSON)))
+        if outcome["holder"] != job.hold.holder or outcome["exit_code"] != ExitCode.DONE:
+            return None
+        document = json.loads(storage.read_bytes(storage.join(job.output, dataset.DATASET_JSON)))
+        return dict(outcome) if document["fingerprint"] == outcome["fingerprint"] else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> Iterator[str]:
@@ -242,12 +298,12 @@ def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> I
         yield f"{segments} of masks {is_or_are(count)} not listed by the source and not counted."
 
 
-def _was_swapped(job: Job, result: Dataset) -> bool:
+def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> bool:
     """Whether an earlier attempt of this step, which engines may run again, has replaced the old dataset.
 
     Its successor's files are removed last, so where they are all there the swap is begun anew.
     """
-    if job.directory == job.output or missing_shards(job.directory, result) == []:
+    if job.directory == job.output or not missing_shards(job.directory, result, listed=listed):
         return False
     try:
         document = json.loads(storage.read_bytes(storage.join(job.output, dataset.DATASET_JSON)))
@@ -256,17 +312,16 @@ def _was_swapped(job: Job, result: Dataset) -> bool:
         return False
 
 
-def _write_quarantine(job: Job, results: Iterable[ShardResult]) -> str:
-    """Writes `quarantine.jsonl`, by key; returns its path."""
-    entries = sorted(
-        (entry for result in results for entry in result.quarantine),
-        key=lambda entry: entry.key,
-    )
-    write_lines(job.directory, dataset.QUARANTINE_JSONL, (entry.quarantine_line() for entry in entries))
-    return storage.join(job.directory, dataset.QUARANTINE_JSONL)
+def _write_quarantine(job: ConversionSpec, results: Iterable[ShardResult]) -> tuple[str, str]:
+    """Writes `quarantine.jsonl`, by key; returns its path and its sha256."""
+    lines = quarantine_lines(entry for result in results for entry in result.quarantine)
+    sha256 = write_lines(job.directory, dataset.QUARANTINE_JSONL, lines, job.hold)
+    return storage.join(job.directory, dataset.QUARANTINE_JSONL), sha256
 
 
-def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) -> str | None:
+def _refusal(
+    job: ConversionSpec, books: LedgerTotals, report: ValidationReport, quarantine: str
+) -> str | None:
     """Returns why nothing is published, in one sentence, or None."""
     bad, written = books.total(Outcome.QUARANTINED), books.total(Outcome.WRITTEN)
     if not report.sound:
@@ -301,7 +356,7 @@ def _refusal(job: Job, books: Books, report: ValidationReport, quarantine: str) 
     return None
 
 
-def _run(job: Job, forecast: Forecast, results: Sequence[ShardResult]) -> dict[str, Any]:
+def _run(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> dict[str, Any]:
     finished = time.time()
     written = [result for result in results if result.file and not result.reused]
     begun = [result.started for result in written]
@@ -331,9 +386,14 @@ def _source_sizes(results: Iterable[ShardResult]) -> SourceSizes:
     return sizes
 
 
-def _remove_stale(job: Job, result: Dataset, results: Iterable[ShardResult]) -> None:
-    """Removes what an earlier run left that this one, whose settings may be others, does not write over."""
-    files = storage.list_files(job.directory)
+def _remove_stale(
+    job: ConversionSpec, result: Dataset, results: Iterable[ShardResult], files: Sequence[str]
+) -> set[str]:
+    """Removes what an earlier run left that this one, whose settings may be others, does not write over.
+
+    Returns:
+      What was removed of the files that were listed.
+    """
     ledgers = {ledger_file(shard.split, shard.shard, shard.num_shards) for shard in results}
     stale = [
         file
@@ -344,8 +404,10 @@ def _remove_stale(job: Job, result: Dataset, results: Iterable[ShardResult]) -> 
     if job.settings.resume:
         stale += unexpected_shards(result, files)
         stale += [file for file in files if file in SIDECARS and file not in result.sidecars]
-    for file in stale:
-        storage.remove(storage.join(job.directory, file))
+    with job.hold.held() if stale and job.hold is not None else contextlib.nullcontext():
+        for file in stale:
+            storage.remove(storage.join(job.directory, file))
+    return set(stale)
 
 
 class CommitDataset(beam.PTransform):
@@ -357,15 +419,17 @@ class CommitDataset(beam.PTransform):
       checks: what reading back showed, of ShardCheck; None when nothing was verified.
       findings: what is wrong, of FindingSummary; None where nothing was looked for.
       statistics: of the shards, of Statistics; None where no picture was looked at.
+      hold: side input of the lease; None for the job's own.
     """
 
     def __init__(
         self,
-        job: Job,
+        job: ConversionSpec,
         forecast: beam.PCollection,
         checks: beam.PCollection | None = None,
         findings: beam.PCollection | None = None,
         statistics: beam.PCollection | None = None,
+        hold: beam.pvalue.AsSingleton | None = None,
     ) -> None:
         super().__init__()
         self._job = job
@@ -373,6 +437,7 @@ class CommitDataset(beam.PTransform):
         self._checks = checks
         self._findings = findings
         self._statistics = statistics
+        self._hold = hold
 
     def expand(self, results: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
@@ -395,17 +460,42 @@ class CommitDataset(beam.PTransform):
         forecast = beam.pvalue.AsSingleton(self._forecast)
         return (
             results
-            | "GatherShards" >> beam.combiners.ToList()  # [ShardResult]
-            | "Commit" >> beam.Map(_commit, self._job, forecast, checks, findings, statistics)
+            | "GatherShards" >> beam.CombineGlobally(CondenseResults())  # [ShardResult]
+            | "Commit"
+            >> beam.Map(
+                _commit, self._job, forecast, checks, findings, statistics, self._hold or self._job.hold
+            )
         )  # outcome
 
 
 def _commit(
     results: Sequence[ShardResult],
-    job: Job,
+    job: ConversionSpec,
     forecast: Forecast,
     checks: Sequence[ShardCheck],
     findings: FindingSummary | None,
     statistics: Statistics | None,
+    hold: HeldLease | None,
 ) -> dict[str, Any]:
-    return commit(job, forecast, results, checks, findings, statistics)
+    job = replace(job, hold=hold)
+    if hold is None or not job.described:  # the launcher gives the lease back
+        return commit(job, forecast, results, checks, findings, statistics)
+    refusal = _refused_before(job)
+    if refusal:
+        raise DataRefused(refusal)
+    try:
+        outcome = commit(job, forecast, results, checks, findings, statistics)
+    except DataRefused:
+        hold.release()
+        raise
+    hold.release()
+    return outcome
+
+
+def _refused_before(job: ConversionSpec) -> str:
+    """Returns why an earlier attempt of this step published nothing and gave the lease back, if one did."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        outcome = json.loads(storage.read_bytes(storage.join(job.directory, dataset.OUTCOME_JSON)))
+        if job.hold is not None and outcome["holder"] == job.hold.holder:
+            return str(outcome["message"])
+    return ""

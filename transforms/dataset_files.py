@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shardwright.schemas import __version__, dataset
-from shardwright.schemas.dataset import Dataset, pretty_json
+from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import index_file, is_compressed
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
+from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.sources.spool import Spool
 
 
@@ -106,19 +108,37 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
     return None
 
 
-def write_text(directory: str, name: str, text: str) -> None:
-    """Writes a file of a dataset."""
-    storage.write_bytes(storage.join(directory, name), text.encode())
+def write_text(directory: str, name: str, text: str, hold: HeldLease | None = None) -> str:
+    """Writes a file of a dataset; returns its sha256. `hold` is the lease that has to be held for that."""
+    data = text.encode()
+    write_held(directory, name, data, hold)
+    return hashlib.sha256(data).hexdigest()
 
 
-def write_lines(directory: str, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Writes a file of a dataset with a JSON document on each line."""
-    write_text(directory, name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+def json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the text of a file with a JSON document on each line."""
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def missing_shards(directory: str, made: Dataset, with_indexes: bool = False) -> list[str]:
-    """Returns the shards of a dataset that are not in a directory, and likewise their indexes if asked to."""
-    present = set(storage.list_files(directory))
+def write_lines(
+    directory: str, name: str, lines: Iterable[Mapping[str, Any]], hold: HeldLease | None = None
+) -> str:
+    """Writes a file of a dataset with a JSON document on each line; `hold` and result as of `write_text`."""
+    return write_text(directory, name, json_lines(lines), hold)
+
+
+def missing_shards(
+    directory: str, made: Dataset, with_indexes: bool = False, listed: Iterable[str] | None = None
+) -> list[str]:
+    """Returns the shards of a dataset that are not in a directory.
+
+    Args:
+      directory: where they should be.
+      made: the dataset.
+      with_indexes: whether missing indexes are returned, too.
+      listed: the files in the directory; None if they are not listed yet.
+    """
+    present = set(storage.list_files(directory) if listed is None else listed)
     files = [shard.file for shards in made.splits.values() for shard in shards]
     if with_indexes:
         files += [
@@ -130,13 +150,18 @@ def missing_shards(directory: str, made: Dataset, with_indexes: bool = False) ->
     return [file for file in files if file not in present]
 
 
-def check_shards(directory: str, made: Dataset) -> None:
+def check_shards(directory: str, made: Dataset, listed: Iterable[str]) -> None:
     """Checks that every shard to be published is where it was written.
 
+    Args:
+      directory: where the shards should be.
+      made: the dataset.
+      listed: the files in the directory.
+
     Raises:
-      EngineError: if one is not.
+      EngineError: if one is not there.
     """
-    missing = missing_shards(directory, made)
+    missing = missing_shards(directory, made, listed=listed)
     if missing:
         raise EngineError(
             f"{counted(len(missing), 'shard')} {is_or_are(len(missing))} missing in {printable(directory)}, "
@@ -150,28 +175,55 @@ def publish_files(
     made: Dataset,
     sidecars: Mapping[str, bytes],
     run: Mapping[str, Any],
-    outcome: Mapping[str, Any],
+    outcome: dict[str, Any],
+    listed: Iterable[str],
+    hold: HeldLease | None,
 ) -> None:
     """Writes all that was not written with the shards, and makes them a dataset.
 
+    Work files that cannot be removed are no reason to publish nothing: they become warnings of the outcome.
+
     Args:
       directory: where the shards are.
-      made: what they make, with its sidecars.
+      made: what they make, with its sidecars and the digests of what was written before.
       sidecars: file name -> content.
       run: what `run.json` says.
-      outcome: what `_work/outcome.json` says.
+      outcome: what `_work/outcome.json` says; gets the warnings.
+      listed: the files that were in the directory before.
+      hold: the lease that has to be held for each of them; None where there is none.
+
+    Raises:
+      EngineError: if the lease was lost.
     """
     for name, content in sidecars.items():
-        storage.write_bytes(storage.join(directory, name), content)
-    write_text(directory, dataset.RUN_JSON, pretty_json(run))
-    write_text(directory, dataset.OUTCOME_JSON, pretty_json(outcome))
-    remove_temporary(directory)
-    Spool(directory).remove()
-    write_text(directory, dataset.DATASET_JSON, pretty_json(made.as_json()))
+        write_held(directory, name, content, hold)
+    write_text(directory, dataset.RUN_JSON, pretty_json(with_digest(run)), hold)
+    outcome["warnings"] = [
+        *outcome.get("warnings", ()),
+        *left_behind(directory, lambda: remove_temporary(directory, listed)),
+        *left_behind(Spool(directory).path, Spool(directory).remove),
+    ]
+    write_text(directory, dataset.OUTCOME_JSON, pretty_json(with_digest(outcome)), hold)
+    write_text(directory, dataset.DATASET_JSON, pretty_json(made.as_json()), hold)
 
 
-def remove_temporary(directory: str) -> None:
-    """Removes the unfinished files that killed workers left."""
-    for file in storage.list_files(directory):
+def remove_temporary(directory: str, listed: Iterable[str]) -> None:
+    """Removes the unfinished files that killed workers left, from those that were listed."""
+    for file in listed:
         if storage.is_temporary(file):
             storage.remove(storage.join(directory, file))
+
+
+def left_behind(place: str, clean_up: Callable[[], None]) -> list[str]:
+    """Cleans up after work that is done; returns a warning if that fails, else nothing.
+
+    Args:
+      place: what is cleaned up.
+      clean_up: does it.
+    """
+    try:
+        with storage.faults("clean up", place):
+            clean_up()
+    except EngineError as error:
+        return [f"Some work files are left and can be removed by hand: {error.message}"]
+    return []

@@ -10,15 +10,15 @@ import apache_beam as beam
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
-from shardwright.transforms.images.read import check_sha256, read_image
-from shardwright.transforms.plan.transforms import BatchRefs
-from shardwright.transforms.shards.pool import (
+from shardwright.transforms.concurrency.pool import (
     CHUNK_ITEMS,
     READS_AHEAD,
     converting_executor,
     map_ordered,
     reading_executor,
 )
+from shardwright.transforms.images.read import check_sha256, read_image
+from shardwright.transforms.plan.transforms import BatchRefs
 from shardwright.transforms.storage import is_remote
 
 _UNHASHED = "unhashed"

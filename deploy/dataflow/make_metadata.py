@@ -63,6 +63,7 @@ SHAPES: Mapping[str, Shape] = {
     "resume": Shape("Input and output"),
     "source": Shape("Input and output"),
     "limit": Shape("Input and output", "[0-9]{1,18}"),
+    "confine": Shape("Manifests and annotations"),
     "image_root": Shape("Manifests and annotations", _FOLDER, "GCS_READ_FOLDER"),
     "mask_dir": Shape("Manifests and annotations", _FOLDER, "GCS_READ_FOLDER"),
     "extra_columns": Shape("Manifests and annotations", rf"{_COLUMN}(,{_COLUMN})*"),

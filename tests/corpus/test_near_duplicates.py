@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from shardwright.schemas.pictures import Picture
-from shardwright.transforms.checks.duplicates import bucket_pictures, link_pictures, name_duplicates
-from shardwright.transforms.images.looks import looks_of
+from shardwright.transforms.images.quality_metrics import looks_of
+from shardwright.transforms.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 
 pytestmark = [pytest.mark.corpus, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

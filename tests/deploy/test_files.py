@@ -42,6 +42,12 @@ def test_the_image_has_the_versions_that_are_tested() -> None:
     assert not re.search(r":latest|tensorflow", DOCKERFILE)
 
 
+def test_workers_give_back_the_memory_of_large_pictures() -> None:
+    """Left to itself, malloc keeps blocks of up to 32 MB once it has met some."""
+    settings = dict(part.split("=", 1) for words in instructions("ENV") for part in words)
+    assert settings["MALLOC_MMAP_THRESHOLD_"] == settings["MALLOC_TRIM_THRESHOLD_"] == str(1 << 20)
+
+
 def test_what_the_image_copies_is_there_and_not_ignored() -> None:
     allowed = {
         line[1:]

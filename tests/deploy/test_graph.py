@@ -26,9 +26,9 @@ from cloud import (
 from conftest import PHOTOS
 
 STEPS = [
-    "AllFindings", "AssignShards", "BatchRefs", "CheckKeys", "CommitDataset", "CompareLedgers", "DedupeExact",
-    "ForecastDataset", "ListSources", "NameContract", "NamePlannedShards", "NameShardTasks", "VerifyShards",
-    "WithRecords", "WritePlannedShards",
+    "AllFindings", "AssignShards", "BatchRefs", "BeginConversion", "CheckKeys", "CommitDataset",
+    "CompareLedgers", "DedupeExact", "ForecastDataset", "ListSources", "NameContract", "NamePlannedShards",
+    "NameShardTasks", "RemoveCommit", "VerifyShards", "WithRecords", "WritePlannedShards",
 ]  # fmt: skip
 REBUILD_STEPS = [
     "AssignShards", "BatchRefs", "Begin", "BeginRebuild", "CarryPlan", "CheckKeys", "CommitVersion",
@@ -44,9 +44,9 @@ BEAM_STEP = re.compile(
 )
 #: What may be grouped, reshuffled or handed in from the side; packed references are bytes.
 CROSSING = {
-    "bytes", "str", "int", "NoneType", "Forecast", "Contract", "ShardTask", "ShardCheck", "ShardResult",
-    "FindingSummary", "Part", "Timestamp", "PaneInfo",
-    "Begun", "Compared", "Decision", "Earlier", "LedgerPair", "Changes",
+    "bytes", "str", "int", "NoneType", "Forecast", "RecordSchema", "ShardTask", "ShardCheck", "ShardResult",
+    "FindingSummary", "InputSplit", "Timestamp", "PaneInfo", "HeldLease", "bool",
+    "PreviousState", "Compared", "Decision", "ReusableBuilds", "LedgerPair", "Changes",
 }  # fmt: skip
 #: Steps whose elements Beam is not told the type of; `test_boundaries.py` looks at what really crosses.
 UNTYPED = {
@@ -54,6 +54,7 @@ UNTYPED = {
     "GroupKeys",
     "VerifyShards/GroupByBucket",
     "ForecastDataset/SummariseRefs/InjectDefault side 0",
+    "RemoveCommit/AnyChanged/InjectDefault side 0",
     "NamePlannedShards side 1",
     "CommitDataset/Commit side 1",
     "ForecastDataset/MakeForecast side 0",

@@ -14,7 +14,8 @@ from hostile import make_tree
 from shardwright.pipelines import cli
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.publish_version import publish as accept
-from shardwright.pipelines.rebuild import RebuildResult, build_rebuild, rebuild
+from shardwright.pipelines.rebuild import build_rebuild, rebuild
+from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.validate import validate

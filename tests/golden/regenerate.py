@@ -1,7 +1,8 @@
-"""Rewrites pixels.json and records.json.
+"""Rewrites pixels.json, records.json and datasets.json.
 
 The first holds small image files, settings, and the sha256 of the pixels they become; the second a record
-of each layout. Run it, and look at what changed, when pixels or records are meant to change:
+of each layout; the third the digests of datasets from every kind of source. Run it, and look at what
+changed, when pixels, records or the order of records are meant to change:
 
     python tests/golden/regenerate.py
 """
@@ -12,6 +13,7 @@ import base64
 import hashlib
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ sys.path.append(str(HERE.parent / "transforms" / "images"))
 
 sys.path.append(str(HERE))
 
+import golden_datasets  # noqa: E402
 import golden_records  # noqa: E402
 import pictures  # noqa: E402
 
@@ -68,6 +71,12 @@ def main() -> None:
     (HERE / "pixels.json").write_text(json.dumps(document, indent=1) + "\n")
     records = golden_records.document()
     (HERE / "records.json").write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    datasets = {}
+    for name in golden_datasets.names():
+        with tempfile.TemporaryDirectory() as folder:
+            datasets[name] = golden_datasets.digests(name, Path(folder))
+    stated = {"versions": golden_datasets.versions(), "datasets": datasets}
+    (HERE / "datasets.json").write_text(json.dumps(stated, indent=1) + "\n")
 
 
 if __name__ == "__main__":

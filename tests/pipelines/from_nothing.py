@@ -11,7 +11,8 @@ from typing import Any
 from hostile import picture
 
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.rebuild import RebuildResult, rebuild
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.results import RebuildResult
 from shardwright.schemas.ledger import Entry, ShardResult, load_ledger
 
 
@@ -40,12 +41,18 @@ class Rebuilt:
         """The names of all versions."""
         return sorted(os.listdir(self.output / "versions"))
 
-    def again(self, verify_sources: bool = False, compared: bool = True, **settings: Any) -> RebuildResult:
+    def again(
+        self,
+        verify_sources: bool = False,
+        compared: bool = True,
+        scrub: float | None = None,
+        **settings: Any,
+    ) -> RebuildResult:
         """Rebuilds with some settings more, and compares what comes of it with a build from nothing."""
         self.settings = {**self.settings, **settings}
         pointer = self.pointer
         before, names = (self.latest, self.versions) if pointer else (None, [])
-        result = rebuild(output=str(self.output), verify_sources=verify_sources, **self.settings)
+        result = rebuild(output=str(self.output), verify_sources=verify_sources, scrub=scrub, **self.settings)
         assert self.latest == Path(result.path)
         if not result.changed:
             assert (self.pointer, self.versions) == (pointer, names)

@@ -238,7 +238,7 @@ def signal_self(number: int) -> None:
 
 def slow_reads() -> None:
     """Makes the reading of every image take a while."""
-    at_every_read = importlib.import_module("shardwright.transforms.shards.convert")
+    at_every_read = importlib.import_module("shardwright.transforms.conversion.convert")
     real = at_every_read.read_image
 
     def patched(*args: Any) -> bytes:

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.sources.source import Context, Input, source_by_name
 from shardwright.transforms.sources.spool import Spool
@@ -74,7 +76,9 @@ def tree_members(root: Path, top: str = "") -> dict[str, bytes]:
 
 def list_refs(path: Path | str, source: str = "archives", **settings: Any) -> list[Any]:
     """Returns all that a source lists of an input, in parts as workers would."""
-    directory = Path(path).parent / "spool-of-test"
+    remote = storage.is_remote(str(path))
+    directory = Path(tempfile.mkdtemp()) if remote else Path(path).parent / "spool-of-test"
+    directory.mkdir(exist_ok=True)  # as the command does; nothing makes a folder again that was removed
     context = Context(ConvertSettings(input=(str(path),), **settings), Spool(str(directory)))
     found = source_by_name(source)
     item = Input(str(path), "", source)

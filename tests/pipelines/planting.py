@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from resealing import settle
 
 from shardwright.transforms.records.framing import Record, read_records
 
@@ -55,7 +56,7 @@ def write_shard(
         lines = [line_of(record) for record in records]
     placed = [{**line, "offset": begin, "length": size} for line, (begin, size) in zip(lines, places)]
     write_ledger(dataset, shard, placed)
-    describe(dataset, shard)
+    settle(dataset)
 
 
 def line_of(record: bytes) -> dict[str, Any]:
@@ -85,17 +86,6 @@ def write_ledger(dataset: Path, shard: str, written: Sequence[dict[str, Any]]) -
     others = [line for line in lines if line["outcome"] != "written"]
     text = "\n".join(map(json.dumps, [header, *written, *others])) + "\n"
     ledger_path(dataset, shard).write_bytes(gzip.compress(text.encode()))
-
-
-def describe(dataset: Path, shard: str, **more: int) -> None:
-    """Brings what `dataset.json` says of a shard in line with it."""
-    document = json.loads((dataset / "dataset.json").read_text())
-    for split in document["splits"].values():
-        for entry in split["shards"]:
-            if entry["file"] == shard:
-                data = (dataset / shard).read_bytes()
-                entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), **more}
-    (dataset / "dataset.json").write_text(json.dumps(document))
 
 
 def ints(example: tf.train.Example, name: str) -> list[int]:

@@ -12,8 +12,9 @@ import tensorflow as tf
 from conftest import PHOTOS
 from PIL import Image, ImageOps
 
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect, print_inspection
+from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.summary import print_convert_summary
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.ledger import load_ledger

@@ -15,8 +15,9 @@ import tensorflow as tf
 from conftest import PHOTOS, shard_hashes
 from PIL import Image, ImageOps
 
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
+from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.dataset import fingerprint
 
 SPEC = {
@@ -258,7 +259,8 @@ def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_photos: Callable[..., ConvertResult],
     processes: tuple[int, ...],
 ) -> None:  # fmt: skip
-    from shardwright.transforms.shards import pool, write
+    from shardwright.transforms.concurrency import pool
+    from shardwright.transforms.shards import write
     from shardwright.transforms.sources import class_folders
 
     settings = {"resize": 48, "splits": "train=0.8,test=0.2", "shards": "train=5,test=2"}

@@ -171,13 +171,14 @@ def test_wrong_ledgers_end_in_a_sentence(
     broken = Path(shutil.copytree(edited, tmp_path / "broken"))
     ledger = broken / LEDGER
     whole = ledger.read_bytes()
-    twice = gzip.decompress(whole).splitlines(keepends=True)
+    lines = gzip.decompress(whole).splitlines(keepends=True)
     stranger = (broken / LEDGER.replace("00001-of", "00002-of")).read_bytes()
     for content, message in (
         (None, "is missing"),
         (whole[:100], "is damaged"),
         (stranger, "belongs to another build"),
-        (gzip.compress(b"".join([*twice, twice[-1]])), "twice"),
+        (gzip.compress(b"".join([*lines[:-1], lines[-2]])), "twice"),
+        (gzip.compress(b"".join([*lines, lines[-1]])), "more lines than its header counts"),
     ):
         ledger.unlink()
         if content is not None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
 from shardwright.pipelines.convert import main as convert_main
 from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.validate import main as validate_main
 from shardwright.pipelines.validate import validate
 

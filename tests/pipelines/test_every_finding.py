@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 from PIL import Image
 from planting import (
-    describe,
     ledger_path,
     records_of,
     remove,
@@ -27,6 +26,7 @@ from planting import (
     write_shard,
     written_lines,
 )
+from resealing import settle, sign
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
@@ -40,11 +40,16 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
     FindingCode.SOURCE_CHANGED: ("pipelines/test_against.py",),
     FindingCode.SOURCE_LABEL: ("pipelines/test_against.py",),
     FindingCode.KEPT_BYTES: ("pipelines/test_against.py",),
+    FindingCode.SHARD_REPAIRED: ("pipelines/test_scrub.py",),
     FindingCode.EXPECTATION: ("pipelines/test_gates.py",),
     FindingCode.LABEL_CONFLICT: ("pipelines/test_equal_bytes.py",),
     **dict.fromkeys(
         QUALITY,
-        ("pipelines/test_quality.py", "transforms/images/test_looks.py", "transforms/checks/test_balance.py"),
+        (
+            "pipelines/test_quality.py",
+            "transforms/images/test_looks.py",
+            "transforms/validation/test_balance.py",
+        ),
     ),
 }
 
@@ -91,7 +96,7 @@ def not_an_example(dataset: Path) -> None:
 
 def same_key(dataset: Path) -> None:
     key = written_lines(dataset, TRAIN0)[0]["key"]
-    rewrite(dataset, set_text("image/filename", key.encode()), 1, OTHER, key=key)
+    rewrite(dataset, set_text("image/filename", key.encode()), 0, OTHER, key=key)
 
 
 def same_source(dataset: Path) -> None:
@@ -108,11 +113,9 @@ def damaged(shard: str, number: int, change: Callable[[bytearray, int], None]) -
         data = bytearray((dataset / shard).read_bytes())
         change(data, lines[number]["offset"])
         (dataset / shard).write_bytes(data)
+        del lines[number]
         write_ledger(dataset, shard, lines)
-        describe(dataset, shard, records=len(lines) - 1)
-        in_document(lambda it: it["ledger"].update({k: it["ledger"][k] - 1 for k in ("listed", "written")}))(
-            dataset
-        )
+        settle(dataset)
 
     return plant
 
@@ -133,6 +136,7 @@ def in_document(change: Callable[[Any], object]) -> Callable[[Path], None]:
         document = json.loads((dataset / "dataset.json").read_text())
         change(document)
         (dataset / "dataset.json").write_text(json.dumps(document))
+        sign(dataset)
 
     return plant
 
@@ -148,16 +152,31 @@ def checksum(dataset: Path) -> None:
     lines = gzip.decompress(path.read_bytes()).decode().splitlines()
     head = json.dumps({**json.loads(lines[0]), "sha256": "0" * 64})
     path.write_bytes(gzip.compress("\n".join([head, *lines[1:]]).encode() + b"\n"))
+    sign(dataset)
 
 
-def empty_split(document: Any) -> None:
-    document["splits"]["more"] = {"records": 0, "bytes": 0, "shards": []}
+def empty_split(dataset: Path) -> None:
+    lines = written_lines(dataset, OTHER)
+    write_shard(dataset, OTHER, [], lines[:0])
 
 
 def other_label(dataset: Path) -> None:
     lines = written_lines(dataset, TRAIN2)
     lines[4]["label"] = "elsewhere"
     write_ledger(dataset, TRAIN2, lines)
+    settle(dataset)
+
+
+def add_field(dataset: Path) -> None:
+    document = json.loads((dataset / "dataset.json").read_text())
+    (dataset / "dataset.json").write_text(json.dumps({**document, "license": "none"}))
+
+
+def other_order(dataset: Path) -> None:
+    records, lines = records_of(dataset / TRAIN1), written_lines(dataset, TRAIN1)
+    for items in (records, lines):
+        items[0], items[1] = items[1], items[0]  # type: ignore[index]
+    write_shard(dataset, TRAIN1, records, lines)
 
 
 def append(name: str) -> Callable[[Path], None]:
@@ -195,14 +214,14 @@ PLANTS = [
     edited("WRONG_VALUE", PHOTO, TRAIN1, 1, set_text("image/key/sha256", b"F" * 64)),
     edited("LEDGER_MISMATCH", PHOTO, TRAIN1, 2, set_text("image/filename", b"another.jpg")),
     edited("LEDGER_MISMATCH", PHOTO, TRAIN1, 3, set_text("image/key/sha256", b"1" * 64)),
-    Plant(FindingCode.DUPLICATE_KEY, PHOTO, 0, same_key, (OTHER, 1)),
+    Plant(FindingCode.DUPLICATE_KEY, PHOTO, 0, same_key, (OTHER, 0)),
     Plant(FindingCode.SPLIT_LEAKAGE, PHOTO, 0, same_source, (OTHER, 2)),
     in_file("LENGTH_CRC", TRAIN0, damaged(TRAIN0, 2, flip(1)), 1, 2),
     in_file("DATA_CRC", TRAIN1, damaged(TRAIN1, 3, flip(40)), 1, 3),
     in_file("SHARD_TRUNCATED", TEST, damaged(TEST, -1, cut), 1, -1),
     in_file("LEDGER_MISMATCH", TRAIN2, other_label, 1, 4),
     in_file("SHARD_CHECKSUM", OTHER, checksum, 1),
-    in_file("EMPTY_SPLIT", None, in_document(empty_split), 1),
+    in_file("EMPTY_SPLIT", None, empty_split, 3),
     in_file("SHARD_MISSING", TRAIN0, lambda path: (path / TRAIN0).unlink(), 2),
     in_file("SHARD_UNEXPECTED", "train-00000-of-00004.tfrecord", append("train-00000-of-00004.tfrecord"), 2),
     in_file("COUNT_MISMATCH", None, in_document(lambda it: it["ledger"].update(filtered=1)), 2),
@@ -210,6 +229,11 @@ PLANTS = [
     in_file("LEDGER_MISMATCH", TRAIN2, lambda path: ledger_path(path, TRAIN2).unlink(), 2),
     in_file("LEDGER_MISMATCH", TEST, lambda path: ledger_path(path, TEST).write_bytes(b"?"), 2),
     in_file("SIDECAR_MISMATCH", "labels.txt", append("labels.txt"), 2),
+    in_file("DATASET_MISMATCH", "dataset.json", add_field, 5),
+    in_file("QUARANTINE_MISMATCH", "quarantine.jsonl", append("quarantine.jsonl"), 5),
+    in_file("REPORT_MISMATCH", "run.json", append("run.json"), 5),
+    in_file("RECORD_ORDER", TRAIN1, other_order, 3, 1),
+    in_file("NOT_COMPARED", "dataset.json", in_document(lambda it: it.update(statements_version=99)), 4),
     edited("NOT_UTF8", OWN, FIRST, 0, set_text("note", b"\xfe")),
     edited("NOT_FINITE", OWN, FIRST, 1, set_float("price", float("nan"))),
     edited("WRONG_VALUE", OWN, FIRST, 2, set_text("maker", b"you")),

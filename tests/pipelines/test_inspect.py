@@ -14,7 +14,7 @@ from shardwright.pipelines.inspect import inspect, main
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.transforms.records.framing import Record, masked_crc32c
-from shardwright.transforms.records.sample import Place, even_quota, pick_evenly, read_lazily
+from shardwright.transforms.records.sample import RecordLocation, even_quota, pick_evenly, read_lazily
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
 SPLITS = "train=0.8,test=0.2"
@@ -110,14 +110,14 @@ def test_picks_the_first_records_of_each_class_and_stops_when_it_has_them():
     def places():
         for offset, label in enumerate("aaabacab"):
             taken.append(offset)
-            yield Place("shard", offset, label)
+            yield RecordLocation("shard", offset, label)
 
     picked = pick_evenly(places(), {"a": 5, "b": 2, "c": 1}, 4, 100)
     assert [place.offset for place in picked] == [0, 1, 3, 5]
     assert taken == [0, 1, 2, 3, 4, 5]
-    unknown = pick_evenly((Place("shard", i, str(i % 3)) for i in range(9)), {}, 4, 100)
+    unknown = pick_evenly((RecordLocation("shard", i, str(i % 3)) for i in range(9)), {}, 4, 100)
     assert [place.label for place in unknown] == ["0", "0", "1", "2"]
-    assert len(pick_evenly((Place("shard", i, "new") for i in range(9)), {"a": 0}, 4, 100)) == 4
+    assert len(pick_evenly((RecordLocation("shard", i, "new") for i in range(9)), {"a": 0}, 4, 100)) == 4
 
 
 @pytest.mark.parametrize(("compression", "suffix"), [("gzip", ".gz"), ("zlib", ".zlib")])

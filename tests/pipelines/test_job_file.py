@@ -42,6 +42,7 @@ hooks:
     - {command: "mail -s 'failed on {date}' ${WORDS}", webhook: "https://host/${TOKEN}"}
     - webhook: http://host:8080/x
 verify_sources: yes
+scrub: 1/4
 lease_minutes: 90
 runner:
   runner: DataflowRunner
@@ -92,6 +93,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
             "failure": (notify, mail, Hook(webhook="http://host:8080/x")),
         },
         verify_sources=True,
+        scrub=0.25,
         lease_minutes=90,
         beam=(
             "--runner=DataflowRunner", "--num_workers=010", "--streaming", "--no_save_main_session",
@@ -99,7 +101,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ),
         path=str(tmp_path / "job.yaml"),
     )  # fmt: skip
-    assert (job.lines["seed"], job.lines["label_column"], job.lines["runner.num_workers"]) == (9, 5, 29)
+    assert (job.lines["seed"], job.lines["label_column"], job.lines["runner.num_workers"]) == (9, 5, 30)
     assert "s3cret" not in repr(job)
     beam_options(job.beam, ())
 
@@ -208,6 +210,7 @@ WRONG: list[tuple[str, str]] = [
     ("keep_days: ${TOKEN}", "line 3: keep_days ${TOKEN}: write a number of days, such as 30."),
     ("lease_minutes: 0", "line 3: lease_minutes 0: write a number of minutes from 1 on, such as 60."),
     ("verify_sources: 3", "line 3: verify_sources 3: write true or false."),
+    ("scrub: 2", "line 3: scrub 2: write a share from 0 to 1, such as 0.1 or 1/30."),
     ("input: [\n", "line 5, column 1: this is no YAML: "),
     ("gates: 3", "line 3: gates: write `name: value` lines below it, such as max_count_drop: 0.2."),
     ("gates:\n  max_count_drp: 1", "line 4, column 3: gates: there is no gate 'max_count_drp'; did you mean"),

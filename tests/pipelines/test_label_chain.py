@@ -12,7 +12,8 @@ import tensorflow as tf
 from conftest import PHOTOS, shard_hashes
 from hostile import refused
 
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.results import ConvertResult
 
 PICTURES = sorted((PHOTOS / "fruit").glob("*"))
 #: The classes of each build: the second lacks one and has new ones before, between and behind.

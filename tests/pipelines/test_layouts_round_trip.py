@@ -13,7 +13,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Fill, Layout, Needs
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_spec
 

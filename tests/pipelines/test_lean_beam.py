@@ -10,7 +10,7 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.transforms import userstate
 
-from shardwright.pipelines.lean_beam import LeanOptions, look_for_state_once
+from shardwright.pipelines.beam_patches import LeanOptions, look_for_state_once
 
 _COUNT = userstate.ReadModifyWriteStateSpec("count", VarIntCoder())
 _PARAMETER = beam.DoFn.StateParam(_COUNT)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hostile import document, make_tree, picture
+from PIL import Image
 
 from shardwright.pipelines import cli
 
@@ -77,3 +78,19 @@ def test_inspect_reports_thumbnails_without_a_sheet(capsys: Capture, sound_datas
     assert notes(capsys) == ["--thumbnails has no effect without --contact_sheet."]
     assert cli.main(["inspect", str(sound_dataset)]) == 0
     assert notes(capsys) == []
+
+
+def test_convert_reports_a_background_that_no_picture_shows(capsys: Capture, tmp_path: Path) -> None:
+    """Opaque pictures show none, also with an alpha channel; padding and transparent pixels do."""
+    opaque, through = tmp_path / "opaque", tmp_path / "through"
+    for folder, alpha in ((opaque, 255), (through, 254)):
+        (folder / "ant").mkdir(parents=True)
+        Image.new("RGBA", (12, 8), (9, 9, 9, alpha)).save(folder / "ant" / "a.png")
+        Image.new("RGB", (12, 8), (7, 9, 9)).save(folder / "ant" / "b.png")
+    said = []
+    for folder, options in ((opaque, []), (opaque, ["--resize=8", "--fit=pad"]), (through, [])):
+        out = tmp_path / f"out{len(said)}"
+        given = ["convert", str(folder), str(out), "--background", "#ff0000", *options]
+        assert cli.main(given) == 0
+        said.append("note: --background has no effect because no image was padded" in capsys.readouterr().out)
+    assert said == [True, False, False]

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from apache_beam.options.pipeline_options import SetupOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
+from apache_beam.transforms.environments import python_sdk_dependencies
 from conftest import PHOTOS
 
 from shardwright.pipelines import cli, options
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.settings_values import settings_from
+
+NO_LIST = "disable_logging_submission_environment"
 
 
 def given(*argv: str) -> dict[str, object]:
@@ -63,6 +66,27 @@ def test_nothing_of_the_launcher_is_sent_to_the_workers_unless_asked_for() -> No
     assert options.beam_options(dataflow, ()).view_as(SetupOptions).save_main_session is False
     asked = options.beam_options([*dataflow, "--save_main_session"], ())
     assert asked.view_as(SetupOptions).save_main_session is True
+
+
+@pytest.mark.parametrize("runner", ["FlinkRunner", "PrismRunner", "PortableRunner", "SparkRunner", "flink"])
+def test_portable_workers_are_sent_no_list_of_the_launchers_packages(runner: str) -> None:
+    made = options.beam_options([f"--runner={runner}", "--experiments=mine", "--parallelism=2"], ())
+    assert made.view_as(DebugOptions).experiments == ["mine", NO_LIST]
+    again = options.beam_options([f"--runner={runner}", f"--experiments={NO_LIST}"], ())
+    assert again.view_as(DebugOptions).experiments == [NO_LIST]
+
+
+def test_other_runners_keep_their_experiments() -> None:
+    for runner in ("FnApiRunner", "DataflowRunner"):
+        made = options.beam_options([f"--runner={runner}"], ())
+        assert NO_LIST not in (made.view_as(DebugOptions).experiments or [])
+
+
+def test_beam_stages_that_list_unless_it_is_told_not_to() -> None:
+    """A worker on another machine fails if it cannot fetch a file that was staged."""
+    flink = ["--runner=FlinkRunner"]
+    assert "submission_environment_dependencies" in str(python_sdk_dependencies(PipelineOptions(flink)))
+    assert python_sdk_dependencies(options.beam_options(flink, ())) == []
 
 
 def test_a_dry_run_writes_nothing_on_a_runner_that_knows_none(

@@ -30,12 +30,12 @@ from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.sidecars import SIDECARS
 from shardwright.transforms import storage
-from shardwright.transforms.publish import staging_path
+from shardwright.transforms.overwrite import staging_path
 
 Capture = pytest.CaptureFixture[str]
 SETTINGS = ("--shards=4", "--image_format=png")
 STORAGE = "shardwright.transforms.storage"
-READ = "shardwright.transforms.shards.convert:read_image"
+READ = "shardwright.transforms.conversion.convert:read_image"
 
 
 @pytest.fixture(scope="module")

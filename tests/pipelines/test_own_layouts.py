@@ -13,8 +13,9 @@ import tensorflow as tf
 from PIL import Image
 
 from shardwright.pipelines.cli import main
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
+from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import UsageError
 
 LAYOUT = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.pipelines.progress import progress_text, show_progress
-from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.sources.spool import Spool
 
 

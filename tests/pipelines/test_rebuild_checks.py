@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardwright.pipelines.rebuild import RebuildResult, rebuild
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.ledger import load_ledger
-from shardwright.transforms.checks import record
-from shardwright.transforms.checks import validate as validating
+from shardwright.transforms.validation import record
+from shardwright.transforms.validation import validate as validating
 
 SETTINGS: dict[str, Any] = {"splits": "train=0.7,test=0.3", "shards": "train=3,test=2", "resize": 24}
 CLASSES = ("ant", "bee", "cat")
@@ -90,7 +91,7 @@ class Place:
         documents = []
         for directory in (Path(made.path), fresh):
             document = json.loads((directory / "findings.json").read_text())
-            assert document.pop("dataset") and document.pop("time")
+            assert document.pop("dataset") and document.pop("time") and document.pop("digest")
             for item in (*document["checks"], *document["findings"]):
                 assert item.pop("time")
             documents.append(document)
@@ -225,7 +226,7 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
 
 
 def test_a_damaged_ledger_refuses(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardwright.transforms.checks import compare_ledgers
+    from shardwright.transforms.validation import compare_ledgers
 
     def damaged(data: bytes, split: str, file: str) -> Any:
         yield from ()

@@ -19,7 +19,8 @@ import pytest
 from hostile import make_tree
 
 from shardwright.pipelines import cli
-from shardwright.pipelines.rebuild import RebuildResult, rebuild
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.run import exit_code_of
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
@@ -64,11 +65,11 @@ def test_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch, place: int) 
     pointer = (folder / "out" / "latest.json").read_bytes()
     real, left = storage.local.write_bytes, [place]
 
-    def full(path: str, data: bytes) -> None:
+    def full(path: str, data: bytes, inside: str = "") -> None:
         left[0] -= 1
         if left[0] < 0 and "/versions/" in path:
             raise OSError(errno.ENOSPC, "No space left on device", path)
-        real(path, data)
+        real(path, data, inside)
 
     with monkeypatch.context() as patch:
         patch.setattr(storage.local, "write_bytes", full)
@@ -163,6 +164,7 @@ def test_the_second_one_says_who_is_at_work(folder: Path, capsys: pytest.Capture
     assert json.loads((folder / "out" / LEASE_JSON).read_text())["holder"] == "somebody"
     silent = Lease("dead", "", "another-host", pid=7, renewed=1.0, seconds=60.0)
     (folder / "out" / LEASE_JSON).write_text(silent.dumps())
+    os.utime(folder / "out" / LEASE_JSON, (1.0, 1.0))
     assert _rebuild(folder).changed
 
 
@@ -180,6 +182,7 @@ def test_signals(folder: Path, capsys: pytest.CaptureFixture[str], number: signa
         real(temporary, path)
 
     thread = threading.Thread(target=interrupt)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "publish", publish)
         thread.start()
@@ -199,6 +202,7 @@ def test_a_signal_for_the_launcher_alone_ends_its_workers_too(folder: Path, numb
     command = [sys.executable, "-m", "shardwright.pipelines.rebuild", f"--input={folder}/in", "--shards=40"]
     command += [f"--output={folder}/out", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     command += ["--runner=DirectRunner", "--resize=500", "--image_format=png"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as job:
         deadline = time.monotonic() + 60
         while not list((folder / "out" / "versions").glob("*/_shards/*")) or len(versions(folder)) < 2:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shardwright.pipelines.cli import main
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.salvage import SalvageResult, salvage
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, UsageError

@@ -118,7 +118,7 @@ def test_a_doubled_record_and_one_in_two_splits(dataset: Path) -> None:
     write_shard(dataset, SHARD, [train[0], *train[2:], train[0]])
     write_shard(dataset, "test-00000-of-00001.tfrecord", [train[3], *test[1:]])
     report = validate(str(dataset))
-    assert report.counts == {"DUPLICATE_KEY": 2, "SPLIT_LEAKAGE": 1}
+    assert report.counts == {"DUPLICATE_KEY": 2, "RECORD_ORDER": 2, "SPLIT_LEAKAGE": 1}
     assert report.warnings == 1
 
 

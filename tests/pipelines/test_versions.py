@@ -13,6 +13,7 @@ import pytest
 from hostile import run, sentence_of
 from rich.console import Console
 from versioned import (
+    DAY,
     FIRST,
     V1,
     V2,
@@ -30,8 +31,11 @@ from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.versions import print_versions, versions
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
+from shardwright.schemas.job import Retention
 from shardwright.transforms import storage
 from shardwright.transforms.versions import pointer as pointers
+from shardwright.transforms.versions.listing import list_versions
+from shardwright.transforms.versions.retention import surplus
 
 Capture = pytest.CaptureFixture[str]
 
@@ -107,7 +111,36 @@ def test_damaged_documents(capfd: Capture, out: Path) -> None:
         "[" * 99_999,
     ):
         (out / "versions" / V1 / "version.json").write_text(content)
-        assert f"{V1}/version.json cannot be used" in sentence_of(run(capfd, "versions", out), 2)
+        done = run(capfd, "versions", out)
+        assert done.code == 0 and f"{V1}/version.json cannot be used" in done.out
+
+
+def test_a_damaged_version_is_marked_and_passed_over(capfd: Capture, out: Path, sound_dataset: Path) -> None:
+    damaged = out / "versions" / V2 / "version.json"
+    damaged.write_text('{"format_version": 1, "version": "x", "state": "damaged"}')
+    done = run(capfd, "versions", out)
+    (row,) = (line for line in done.out.splitlines() if f" {V2} " in line)
+    assert done.code == 0 and "damaged" in row and "restore it, or remove that version" in done.out
+    listed = json.loads(run(capfd, "versions", out, "--json").out)["versions"]
+    assert [version["state"] for version in listed] == ["published", "damaged", "published"]
+    assert "cannot be used" in listed[1]["problem"] and "problem" not in listed[0]
+    for command in (("rollback", out, V2), ("publish", f"{out}@{V2}", "--accept", "all")):
+        assert f"{V2}/version.json cannot be used" in sentence_of(run(capfd, *command), 2)
+    assert rollback(out).version == V1, "the damaged one is skipped"
+    assert "damaged" in (out / "index.html").read_text()
+    kept = surplus(list_versions(str(out)), V1, (), Retention(keep=1), FIRST + 400 * DAY)
+    assert V2 not in kept
+    add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
+    assert publish(f"{out}@{V4}", accept="all").version == V4
+    assert damaged.exists()
+
+
+def test_nobody_writes_over_a_damaged_version_that_is_left(capfd: Capture, out: Path) -> None:
+    (out / "versions" / V3 / "version.json").write_text("{")
+    done = run(capfd, "rollback", out)
+    assert done.code == 0 and f"from {V3} to {V2}" in done.out and "is not marked as withdrawn" in done.out
+    assert (out / "versions" / V3 / "version.json").read_text() == "{"
+    assert run(capfd, "rollback", out).code == 0 and latest_of(out)["version"] == V2
 
 
 def test_going_back_and_forth(capfd: Capture, out: Path, sound_dataset: Path) -> None:
@@ -116,18 +149,42 @@ def test_going_back_and_forth(capfd: Capture, out: Path, sound_dataset: Path) ->
     assert f"shardwright rollback {out} {V3}" in done.out
     fingerprint = json.loads((sound_dataset / "dataset.json").read_text())["fingerprint"]
     assert latest_of(out) | {"published": 0} == {
-        "format_version": 1, "version": V2, "fingerprint": fingerprint, "published": 0, "previous": V1,
+        "format_version": 1, "version": V2, "fingerprint": fingerprint, "published": 0, "previous": V2,
     }  # fmt: skip
     assert [state_of(out, version) for version in (V1, V2, V3)] == ["published", "published", "withdrawn"]
     assert V2 in (out / "index.html").read_text()
-    assert rollback(out) == (str(out), V1, V2, True, "")
-    with pytest.raises(UsageError, match=f"no published version before {V1}"):
-        rollback(out)
+    before = (out / "latest.json").read_bytes()
+    done = run(capfd, "rollback", out)
+    assert done.code == 0 and f"since the rollback from {V3}" in done.out, "done again, it changes nothing"
+    assert f"shardwright rollback {out} --to {V1}" in done.out
+    assert (out / "latest.json").read_bytes() == before and state_of(out, V2) == "published"
+    done = run(capfd, "rollback", out, "--to", V1)
+    assert done.code == 0 and f"from {V2} to {V1}" in done.out
+    assert state_of(out, V2) == "withdrawn" and rollback(out).left == ""
     assert rollback(out, V3) == (str(out), V3, V1, False, "")
     assert [state_of(out, version) for version in (V1, V2, V3)] == ["published", "withdrawn", "published"]
     assert rollback(out) == (str(out), V1, V3, True, ""), "what was rolled back is passed over"
     assert rollback(out, V1) == (str(out), V1, "", False, "")
     assert "is the latest" in run(capfd, "rollback", f"{out}@{V1}").out
+    assert "name one version" in sentence_of(run(capfd, "rollback", out, V1, "--to", V2), 2)
+    point_to(out, V1)
+    with pytest.raises(UsageError, match=f"no published version before {V1}"):
+        rollback(out)
+
+
+def test_a_rollback_that_fails_after_the_switch_and_is_repeated(
+    capfd: Capture, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(path: str) -> str:
+        raise EngineError("the network is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shardwright.pipelines.rollback.located", failing)
+        patch.setattr("shardwright.pipelines.rollback._checked", lambda *_: "f")
+        assert run(capfd, "rollback", out).code == 3
+    for _ in range(2):
+        assert run(capfd, "rollback", out).code == 0 and latest_of(out)["version"] == V2
+    assert [state_of(out, version) for version in (V1, V2, V3)] == ["published", "published", "withdrawn"]
 
 
 def test_going_back_after_an_older_one_was_published(out: Path, sound_dataset: Path) -> None:
@@ -168,7 +225,7 @@ def test_a_rollback_that_is_killed(
     out: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(pointers.storage, "write_tagged", killed)
+        patch.setattr(pointers.storage, "write_if_match", killed)
         with pytest.raises(Killed):
             rollback(out, *arguments)
     assert latest_of(out)["version"] == V3 and state_of(out, V3) == "withdrawn"
@@ -189,13 +246,13 @@ def test_a_return_that_is_killed(out: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def racing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Has something happen right before the pointer is written."""
-    write = storage.write_tagged
+    write = storage.write_if_match
 
     def late(path: str, data: bytes, tag: str | None) -> bool:
         act()
         return write(path, data, tag)
 
-    monkeypatch.setattr(pointers.storage, "write_tagged", late)
+    monkeypatch.setattr(pointers.storage, "write_if_match", late)
 
 
 def test_racing_with_a_rebuild(

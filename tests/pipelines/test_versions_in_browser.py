@@ -13,7 +13,7 @@ from headless import CHROMIUM, CONTRASTS, Browser
 from shardwright.pipelines.report import report
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.version import GateRefusal, Pointer, VersionRecord, VersionState
-from shardwright.transforms.versions.index_page import write_index
+from shardwright.transforms.report.index_page import write_index
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 

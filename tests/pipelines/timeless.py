@@ -14,4 +14,5 @@ def without_times(data: str | bytes) -> dict[str, Any]:
         return {"text": data}
     for item in (document, *document.get("checks", ()), *document.get("findings", ())):
         item.pop("time", None)
+    document.pop("digest", None)  # of all of it, times included
     return dict(document)

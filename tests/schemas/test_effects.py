@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.schemas.effects import EFFECTS, OF_SOURCES, Known, given_names, without_effect
+from shardwright.schemas.effects import EFFECTS, OF_SOURCES, ConversionFacts, given_names, without_effect
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.settings import SOURCES, ConvertSettings
 from shardwright.schemas.settings_values import setting_fields
@@ -26,7 +26,9 @@ def judged(
     **values: object,
 ) -> str:
     settings = replace(ConvertSettings(), **values)  # type: ignore[arg-type]
-    return "\n".join(without_effect(names, Known(settings, frozenset({source}), late, metadata)))
+    listed = ConversionFacts(settings, frozenset({source}), late, metadata)
+    before = replace(listed, splits_from=None) if late else None
+    return "\n".join(without_effect(names, listed, before))
 
 
 def test_every_setting_is_classified() -> None:
@@ -46,7 +48,7 @@ def test_every_setting_has_an_effect_somewhere(name: str) -> None:
         label_regex="",
     )
     layouts = (full, replace(full, layout="classification"))
-    cases = [Known(settings, frozenset({source})) for settings in layouts for source in SOURCES]
+    cases = [ConversionFacts(settings, frozenset({source})) for settings in layouts for source in SOURCES]
     assert any(EFFECTS[name].has_effect(known) for known in cases)
 
 
@@ -128,6 +130,18 @@ def test_what_only_the_listing_shows_is_said_then_and_nothing_twice() -> None:
     for drawn in (SplitsFrom.HASH, SplitsFrom.BOTH):
         assert judged("splits", "split_by", splits=SPLITS, late=drawn) == ""
     assert judged("split_by", late=SplitsFrom.SOURCE) == ""  # said before: there is one split only
+
+
+def test_a_background_that_no_image_shows_is_said_at_the_end() -> None:
+    before = ConversionFacts(ConvertSettings(), frozenset({"class_folders"}))
+    shown = [
+        list(without_effect(["background", "fit"], replace(before, on_background=count), before))
+        for count in (None, 0, 3)
+    ]
+    sentence = (
+        "--background has no effect because no image was padded or has transparent pixels that were filled."
+    )
+    assert shown == [[], [sentence], []]
 
 
 def test_only_what_asks_for_something_counts_as_given() -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.expectations import Expectations, Facts, parse_expectations, unmet
+from shardwright.schemas.expectations import DatasetFacts, Expectations, parse_expectations, unmet
 
-FACTS = Facts(
+FACTS = DatasetFacts(
     records={"train": 80, "test": 20},
     classes={"cat": 70, "dog": 30, "yak": 0},
     formats={"jpeg": 90, "png": 10},

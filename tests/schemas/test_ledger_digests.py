@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.byte_range import PIXELS, ByteRange
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger, is_whole, ledger_header, load_ledger
-from shardwright.schemas.place import PIXELS, Place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.shards import shard_plan
 
@@ -47,6 +47,7 @@ def test_settings_outside_of_the_identity_are_known_to_change_nothing() -> None:
         "input", "output", "plan_from", "overwrite", "resume",  # where, and how it is run
         "max_bad_fraction", "verify",  # what passes
         "image_root", "mask_dir", "keep_labels", "class_names",  # what they name is in references and labels
+        "confine",  # what it leaves out is in references
     }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def test_what_a_reference_brings_to_its_record_changes_its_digest(change: dict[s
         {"group": "g"},
         {"crc32c": "AAAAAA=="},
         {"message": "row 7"},
-        {"place": Place("", 5, 9).encode()},
+        {"place": ByteRange("", 5, 9).encode()},
     ],
     ids=lambda change: ",".join(change),
 )
@@ -93,12 +94,12 @@ def test_ids_of_classes_and_what_else_a_record_says_are_in_the_digest() -> None:
 
 def test_bare_pixels_of_another_shape_or_order_are_another_picture() -> None:
     places = [
-        Place("", 5, 12, PIXELS, shape=(2, 2, 3)),
-        Place("", 5, 12, PIXELS, shape=(1, 4, 3)),
-        Place("", 5, 12, PIXELS, shape=(2, 2, 3), planar=True),
-        Place("", 5, 12, PIXELS, shape=(2, 2, 3), dtype="|b1"),
-        Place("", 5, 12, "base64_pixels", shape=(2, 2, 3)),
-        Place("", 5, 12),
+        ByteRange("", 5, 12, PIXELS, shape=(2, 2, 3)),
+        ByteRange("", 5, 12, PIXELS, shape=(1, 4, 3)),
+        ByteRange("", 5, 12, PIXELS, shape=(2, 2, 3), planar=True),
+        ByteRange("", 5, 12, PIXELS, shape=(2, 2, 3), dtype="|b1"),
+        ByteRange("", 5, 12, "base64_pixels", shape=(2, 2, 3)),
+        ByteRange("", 5, 12),
     ]
     assert len({ref_digest(REF._replace(place=place.encode()), [0]) for place in places}) == len(places)
     moved = places[0]._replace(file="/spool/3", offset=900, file_size=1000, file_version="9")
@@ -109,7 +110,7 @@ def test_bare_pixels_of_another_shape_or_order_are_another_picture() -> None:
 
 def test_masks_inside_of_a_record_are_told_by_the_state_of_the_record() -> None:
     def digest(version: str, **where: Any) -> str:
-        place = Place("", 5, 9)._replace(**where).encode()
+        place = ByteRange("", 5, 9)._replace(**where).encode()
         said = Annotations(objects=(ObjectAnnotation("a", mask_place=place),), semantic_place=place)
         return ref_digest(REF._replace(version=version, annotations=said.encode()), [0])
 
@@ -144,7 +145,7 @@ def test_the_digest_of_a_recipe_has_settings_and_versions_in_any_order() -> None
 
 def test_a_ledger_that_is_cut_or_has_another_byte_is_not_whole() -> None:
     empty: dict[str, Any] = {}
-    result = ShardResult("f", "train", 0, 1, "d", 0, 0, "", empty, empty, empty, recipe="r")
+    result = ShardResult("f", "train", 0, 1, "d", 0, 0, "", {"written": 400}, empty, empty, recipe="r")
     entries = [Entry(f"{n}", "written", sha256=f"{n * 7919:064x}", mask_sha256="m") for n in range(400)]
     data = dump_ledger(result, entries)
     assert is_whole(data) and list(load_ledger(data)[1]) == entries

@@ -18,12 +18,12 @@ from shardwright.schemas.sketches import (
     FLOAT32_BITS,
     FRACTION_BITS,
     RELATIVE_ERROR,
-    Extent,
-    Spread,
+    Histogram,
+    Moments,
     bin_edges,
     bin_of,
 )
-from shardwright.schemas.tally import Tally
+from shardwright.schemas.value_counts import ValueCounts
 
 _SHARES = [0, 0.01, 0.25, 0.5, 0.9, 0.99, 1]
 _INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -32,8 +32,8 @@ _FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 _FEW = settings(max_examples=50, deadline=None)
 
 
-def _spread(values: list[Any], bits: int = 0) -> Spread:
-    spread = Spread(bits)
+def _spread(values: list[Any], bits: int = 0) -> Histogram:
+    spread = Histogram(bits)
     for value in values:
         spread.add(value)
     return spread
@@ -130,8 +130,8 @@ def test_shares_have_twenty_equal_buckets(values: list[float]) -> None:
 @given(st.lists(st.tuples(_INT64, st.integers(0, 3))), st.permutations(range(4)))
 def test_any_parts_in_any_order_make_the_same_spread(values: list[tuple[int, int]], order: list[int]) -> None:
     parts = [_spread([value for value, part in values if part == number]) for number in range(4)]
-    stored = [Spread.from_state(json.loads(json.dumps(part.state()))) for part in parts]
-    merged = Spread()
+    stored = [Histogram.from_state(json.loads(json.dumps(part.state()))) for part in parts]
+    merged = Histogram()
     for number in order:
         merged.merge(stored[number])
     assert merged.state() == _spread([value for value, _ in values]).state()
@@ -143,7 +143,7 @@ def test_the_same_of_floats(values: list[tuple[float, int]], order: list[int]) -
     parts = [
         _spread([value for value, part in values if part == number], FLOAT32_BITS) for number in range(4)
     ]
-    merged = Spread(FLOAT32_BITS)
+    merged = Histogram(FLOAT32_BITS)
     for number in order:
         merged.merge(pickle.loads(pickle.dumps(parts[number])))
     whole = _spread([value for value, _ in values], FLOAT32_BITS)
@@ -151,12 +151,12 @@ def test_the_same_of_floats(values: list[tuple[float, int]], order: list[int]) -
 
 
 def test_an_extent_knows_all_but_the_bins() -> None:
-    extent, spread = Extent(), _spread([1, 2, 300])
+    extent, spread = Moments(), _spread([1, 2, 300])
     for value in (1, 2, 300):
         extent.add(value)
     assert extent.as_json().items() <= spread.as_json().items()
-    assert Extent.from_state(extent.state()) == extent
-    assert Extent().as_json() == {"count": 0}
+    assert Moments.from_state(extent.state()) == extent
+    assert Moments().as_json() == {"count": 0}
 
 
 _VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=60, max_size=200))
@@ -169,14 +169,14 @@ _VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=60, max_size=200))
 def test_any_parts_in_any_order_make_the_same_tally(
     values: list[tuple[bytes, int]], order: list[int], most: int
 ) -> None:
-    parts = [Tally(most) for _ in range(4)]
-    whole = Tally(most)
+    parts = [ValueCounts(most) for _ in range(4)]
+    whole = ValueCounts(most)
     for value, number in values:
         parts[number].add(value)
         whole.add(value)
-    merged = Tally(most)
+    merged = ValueCounts(most)
     for number in order:
-        merged.merge(Tally.from_state(json.loads(json.dumps(parts[number].state()))))
+        merged.merge(ValueCounts.from_state(json.loads(json.dumps(parts[number].state()))))
     assert merged == whole
     assert merged.unique == len({value for value, _ in values})  # exact, for they are fewer than the hashes
     if merged.counts is not None:
@@ -184,11 +184,11 @@ def test_any_parts_in_any_order_make_the_same_tally(
 
 
 def test_many_values_are_estimated_whatever_the_parts() -> None:
-    tallies = [Tally(1000) for _ in range(5)]
+    tallies = [ValueCounts(1000) for _ in range(5)]
     for i in range(50_000):
         tallies[i % 5].add(f"key {i}".encode())
         tallies[(i + 1) % 5].add(f"key {i}".encode())
-    forwards, backwards = Tally(1000), Tally(1000)
+    forwards, backwards = ValueCounts(1000), ValueCounts(1000)
     for i in range(5):
         forwards.merge(tallies[i])
         backwards.merge(tallies[4 - i])
@@ -199,7 +199,7 @@ def test_many_values_are_estimated_whatever_the_parts() -> None:
 
 
 def test_frequent_values_come_first() -> None:
-    tally = Tally(10)
+    tally = ValueCounts(10)
     for value in (b"b", b"a", b"c", b"c"):
         tally.add(value)
     assert list(tally.most_common()) == [(b"c", 2), (b"a", 1), (b"b", 1)]

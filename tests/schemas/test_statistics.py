@@ -16,7 +16,7 @@ from shardwright.schemas import statistics
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.feature_statistics import RecordStatistics, first_of, keep_first
 from shardwright.schemas.layouts import DETECTION
-from shardwright.schemas.pictures import Looks, Picture
+from shardwright.schemas.pictures import ImageQuality, Picture
 from shardwright.schemas.statistics import Statistics, statistics_text
 
 _NAMES = ["birds", 'a "quote"\nand <script>', "日本", ""]
@@ -25,13 +25,13 @@ _SPECS = {spec.name: spec for spec in DETECTION.features}
 _FEW = settings(max_examples=50, deadline=None)
 
 
-def _looks(pixels: np.ndarray, scores: tuple[float, ...] = ()) -> Looks:
+def _looks(pixels: np.ndarray, scores: tuple[float, ...] = ()) -> ImageQuality:
     flat = pixels.reshape(-1, pixels.shape[-1]).astype(int)
     sums, squares = flat.sum(0), (flat**2).sum(0)
-    return Looks(tuple(sums.tolist()), tuple(squares.tolist()), len(flat), b"", b"", b"", (), scores)
+    return ImageQuality(tuple(sums.tolist()), tuple(squares.tolist()), len(flat), b"", b"", b"", (), scores)
 
 
-def _picture(split: str = "train", labels: tuple[str, ...] = ("birds",), looks: Looks | None = None,
+def _picture(split: str = "train", labels: tuple[str, ...] = ("birds",), looks: ImageQuality | None = None,
              boxes: Sequence[tuple[float, float]] = (), size: tuple[int, int] = (4, 2),
              data: int = 100) -> Picture:  # fmt: skip
     return Picture("shard", 0, 0, None, split, labels, data, "jpg", *size, 3, boxes=tuple(boxes), looks=looks)
@@ -45,7 +45,7 @@ _BOX = st.tuples(st.floats(-1, 2) | st.just(math.nan), st.floats(0, 1))
 def _pictures(draw: st.DrawFn) -> Picture:
     channels = draw(st.lists(_CHANNEL, max_size=4))
     scores = draw(st.lists(st.floats(), max_size=2))
-    looks = Looks(
+    looks = ImageQuality(
         tuple(total for total, _ in channels), tuple(square for _, square in channels),
         8 if channels else 0, b"", b"", b"", (), tuple(scores),
     )  # fmt: skip

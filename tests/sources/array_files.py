@@ -18,7 +18,8 @@ from conftest import PHOTOS
 from PIL import Image
 from records import examples, value
 
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import UsageError
 
 _NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -14,7 +14,7 @@ from shardwright.schemas.annotations import Annotations, decode_annotations
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.settings import ConvertSettings
-from shardwright.transforms.sources.glimpse import look_at
+from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.inputs import recognise
 from shardwright.transforms.sources.source import Context, Input, source_by_name
 from shardwright.transforms.sources.spool import Spool

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources import manifest
-from shardwright.transforms.sources.glimpse import look_at
+from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
 

@@ -12,7 +12,7 @@ from array_files import check, colours, digits, greys, refused, to_png
 from PIL import Image
 from tfrecords import converted, example, listed, read, refused_sentence, tf, write
 
-from shardwright.schemas.place import decode_place
+from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.settings import ConvertSettings
 
 PICTURES = colours(20)

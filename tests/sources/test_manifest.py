@@ -19,8 +19,9 @@ from hostile import check_books
 from manifests import PICTURES, ROWS, described, listed, write_csv, write_jsonl, write_parquet
 from records import balanced, examples, labels_by_key, quarantine, value, values
 
-from shardwright.pipelines.convert import ConvertResult, convert
+from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
+from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
 

@@ -13,7 +13,7 @@ from manifests import PICTURES, ROWS, described, listed, write_csv, write_parque
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources import manifest
-from shardwright.transforms.sources.glimpse import look_at
+from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
 

@@ -12,7 +12,7 @@ from manifests import PICTURES, ROWS, write_csv, write_jsonl
 from records import labels_by_key
 
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.sources import glimpse
+from shardwright.transforms.sources import input_probe as glimpse
 
 
 def made(folder: Path, tmp_path: Path) -> None:

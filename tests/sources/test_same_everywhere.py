@@ -41,7 +41,7 @@ from test_yolo import put_set as put_yolo
 from tfrecords import JPEGS, write
 
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.shards import pool
+from shardwright.transforms.concurrency import pool
 from shardwright.transforms.shards import write as write_shards
 
 _PICTURES = sorted(path for path in PHOTOS.rglob("*") if path.is_file())[::6]

@@ -130,6 +130,15 @@ def test_the_same_folder_twice_and_one_split(tmp_path: Path) -> None:
     assert len(found.refs) == 3 and {ref.split for ref in found.refs.values()} == {""}
 
 
+@pytest.mark.parametrize(
+    "line", ["val: http://example.com/val", "val: [images/train, 'https://e.com/x']", "path: http://e.com/x"]
+)
+def test_an_address_of_the_web_is_no_place_for_images(tmp_path: Path, line: str) -> None:
+    put_set(tmp_path, {"train": ("eagle",)}, f"train: images/train\n{line}\nnames: [thing]\n")
+    with pytest.raises(UsageError, match=r"data\.yaml: (val|path): https?://.*: there is no storage"):
+        listed(tmp_path)
+
+
 @pytest.mark.parametrize("names", ["classes.txt", "obj.names"])
 def test_darknet(tmp_path: Path, names: str) -> None:
     photos = put_photos(tmp_path)
@@ -370,7 +379,7 @@ WRONG_YAML = {
     "train: [\n": "no YAML",
     "- train\n": "no YAML mapping",
     "train: " + "[" * 5000: "no YAML",
-    "a: &a [x, x]\nb: &b [*a, *a]\ntrain: images/train\nnames: [*b, *b]\n": "no class name",
+    "a: &a [x, x]\nb: &b [*a, *a]\ntrain: images/train\nnames: [*b, *b]\n": "write out what *name stands for",
 }
 
 

@@ -139,7 +139,7 @@ def test_permissions_that_are_missing(
     with proxy.watch(always(Fault("status", 403), kind)):
         sentence = sentence_of(run(capfd, *argv), 3)
     assert sentence.startswith(f"Cannot {what} gs://") and "permission denied" in sentence
-    assert not proxy.names("media"), "images were read first"
+    assert set(proxy.names("media")) <= {"out/_work/lease.json"}, "images were read first"
     assert set(bucket.names()) <= {"out/_work/probe"}
 
 
@@ -197,8 +197,8 @@ def test_no_credentials(tmp_path: Path, tree: Path) -> None:
 
 def test_a_storage_that_is_not_there(capfd: Capture, monkeypatch: pytest.MonkeyPatch, tree: Path) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.3)
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
     for argv in (("plan", "--input", "gs://b/in"), ("validate", "--dataset", "gs://b/out")):
         sentence = sentence_of(run(capfd, *argv), 3)
         assert "Google Cloud Storage does not answer" in sentence and "again and again" in sentence
@@ -209,8 +209,8 @@ def test_a_storage_that_goes_away_in_the_middle(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path, kind: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.5)
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
     down = threading.Event()
 
     def rule(request: Request) -> Fault | None:

@@ -12,66 +12,66 @@ import pytest
 
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.transforms import storage
-from shardwright.transforms.storage import local, read_tagged, remove_tagged, write_tagged
+from shardwright.transforms.storage import local, read_with_etag, remove_if_match, write_if_match
 from storage.buckets import Bucket
 from storage.proxy import Fault, Proxy, Request
 
 
 def tag_of(path: str) -> str:
     """Returns the tag of what is there."""
-    found = read_tagged(path)
+    found = read_with_etag(path)
     assert found is not None
     return found[1]
 
 
 def test_first_and_later_writes(place: str) -> None:
     path = f"{place}/deep/latest.json"
-    assert read_tagged(path) is None
-    assert write_tagged(path, b"one", None)
-    assert not write_tagged(path, b"other", None)
+    assert read_with_etag(path) is None
+    assert write_if_match(path, b"one", None)
+    assert not write_if_match(path, b"other", None)
     first = tag_of(path)
-    assert write_tagged(path, b"two", first)
-    assert not write_tagged(path, b"late", first)
-    assert read_tagged(path) == (b"two", tag_of(path))
+    assert write_if_match(path, b"two", first)
+    assert not write_if_match(path, b"late", first)
+    assert read_with_etag(path) == (b"two", tag_of(path))
     assert storage.read_bytes(path) == b"two"
     assert storage.list_files(place) == ["deep/latest.json"]
 
 
 def test_what_was_removed_meanwhile_is_not_written(place: str) -> None:
     path = f"{place}/latest.json"
-    assert write_tagged(path, b"one", None)
+    assert write_if_match(path, b"one", None)
     tag = tag_of(path)
-    assert remove_tagged(path, tag)
-    assert not write_tagged(path, b"two", tag)
-    assert read_tagged(path) is None
+    assert remove_if_match(path, tag)
+    assert not write_if_match(path, b"two", tag)
+    assert read_with_etag(path) is None
 
 
 def test_a_write_meets_its_own_work(place: str) -> None:
     path = f"{place}/latest.json"
-    assert write_tagged(path, b"one", None)
-    assert write_tagged(path, b"one", None)
+    assert write_if_match(path, b"one", None)
+    assert write_if_match(path, b"one", None)
     first = tag_of(path)
-    assert write_tagged(path, b"two", first)
-    assert write_tagged(path, b"two", first)
+    assert write_if_match(path, b"two", first)
+    assert write_if_match(path, b"two", first)
 
 
 def test_removals(place: str) -> None:
     path = f"{place}/lease.json"
-    assert write_tagged(path, b"one", None)
+    assert write_if_match(path, b"one", None)
     first = tag_of(path)
-    assert write_tagged(path, b"two", first)
-    assert not remove_tagged(path, first)
+    assert write_if_match(path, b"two", first)
+    assert not remove_if_match(path, first)
     assert storage.read_bytes(path) == b"two"
-    assert remove_tagged(path, tag_of(path))
-    assert remove_tagged(path, first), "a removal that is sent again finds nothing"
-    assert read_tagged(path) is None
+    assert remove_if_match(path, tag_of(path))
+    assert remove_if_match(path, first), "a removal that is sent again finds nothing"
+    assert read_with_etag(path) is None
 
 
 def test_odd_names(place: str) -> None:
     path = f"{place}/ü &%41#[x]*?/latest@20260101T000000Z.json"
-    assert write_tagged(path, b"", None)
-    assert read_tagged(path) == (b"", tag_of(path))
-    assert remove_tagged(path, tag_of(path))
+    assert write_if_match(path, b"", None)
+    assert read_with_etag(path) == (b"", tag_of(path))
+    assert remove_if_match(path, tag_of(path))
 
 
 @pytest.mark.parametrize("kind", ["local", "google"])  # moto itself does not keep to the condition at once
@@ -81,7 +81,7 @@ def test_one_of_many_is_first(kind: str, tmp_path: Path, request: pytest.Fixture
         tag = None if turn == 0 else tag_of(path)
         contents = [f"{turn} {number}".encode() for number in range(8)]
         with ThreadPoolExecutor(8) as pool:
-            done = list(pool.map(lambda data, tag=tag: write_tagged(path, data, tag), contents))
+            done = list(pool.map(lambda data, tag=tag: write_if_match(path, data, tag), contents))
         assert done.count(True) == 1
         assert storage.read_bytes(path) == contents[done.index(True)]
 
@@ -89,8 +89,8 @@ def test_one_of_many_is_first(kind: str, tmp_path: Path, request: pytest.Fixture
 def _count_up(path: str, times: int) -> None:
     for _ in range(times):
         while True:
-            data, tag = read_tagged(path) or (b"0", None)
-            if write_tagged(path, str(int(data) + 1).encode() + b" " * os.getpid().bit_count(), tag):
+            data, tag = read_with_etag(path) or (b"0", None)
+            if write_if_match(path, str(int(data) + 1).encode() + b" " * os.getpid().bit_count(), tag):
                 break
 
 
@@ -114,16 +114,16 @@ def test_an_answer_that_is_lost(bucket: Bucket, proxy: Proxy) -> None:
         return Fault("lose") if request.kind in ("upload", "delete") and not request.attempt else None
 
     with proxy.watch(lose_first):
-        assert write_tagged(path, b"one", None)
+        assert write_if_match(path, b"one", None)
     with proxy.watch(lose_first):
-        assert write_tagged(path, b"two", tag_of(path))
+        assert write_if_match(path, b"two", tag_of(path))
     with proxy.watch(lose_first):
-        assert remove_tagged(path, tag_of(path))
+        assert remove_if_match(path, tag_of(path))
     assert bucket.names() == []
 
 
 def test_public_pointers_are_not_cached(bucket: Bucket, proxy: Proxy) -> None:
-    assert write_tagged(f"{bucket.url}/latest.json", b"{}", None)
+    assert write_if_match(f"{bucket.url}/latest.json", b"{}", None)
     (blob,) = bucket._bucket.list_blobs()
     blob.reload()
     assert blob.cache_control == "no-store"
@@ -133,11 +133,11 @@ def test_a_lock_that_is_never_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(local, "_LOCK_SECONDS", 0.05)
     path = str(tmp_path / "latest.json")
     with (
-        local._alone_in(str(tmp_path)),
+        local.alone_in(str(tmp_path)),
         pytest.raises(EngineError, match="another process has held its lock"),
     ):
-        write_tagged(path, b"one", None)
-    assert write_tagged(path, b"one", None)
+        write_if_match(path, b"one", None)
+    assert write_if_match(path, b"one", None)
 
 
 def test_disks_that_lock_no_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,16 +150,16 @@ def test_disks_that_lock_no_directories(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(local.fcntl, "flock", as_nfs)
     path = str(tmp_path / "latest.json")
-    assert write_tagged(path, b"one", None)
-    assert not write_tagged(path, b"two", None)
-    assert remove_tagged(path, tag_of(path))
+    assert write_if_match(path, b"one", None)
+    assert not write_if_match(path, b"two", None)
+    assert remove_if_match(path, tag_of(path))
 
 
 def test_other_storages_hold_no_versions() -> None:
     for attempt in (
-        read_tagged,
-        lambda path: write_tagged(path, b"", None),
-        lambda path: remove_tagged(path, ""),
+        read_with_etag,
+        lambda path: write_if_match(path, b"", None),
+        lambda path: remove_if_match(path, ""),
     ):
         with pytest.raises(UsageError, match="versions need a local disk, gs:// or s3://"):
             attempt("hdfs://host/out/latest.json")

@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState
 from shardwright.transforms import storage
-from shardwright.transforms.versions.index_page import write_index
+from shardwright.transforms.report.index_page import write_index
 from storage.amazon import S3
 from storage.buckets import Bucket
 

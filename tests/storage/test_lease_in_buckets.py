@@ -8,7 +8,7 @@ import pytest
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
-from shardwright.transforms.rebuild.lease import acquire, read_holder, release, renew, still_mine
+from shardwright.transforms.lease import acquire, read_holder, release, renew, still_mine
 from storage.buckets import Bucket
 
 VERSION = "20261121T020000Z"
@@ -36,7 +36,7 @@ def race(output: str) -> list[str]:
     return winners
 
 
-@pytest.mark.parametrize("before", [None, b"damaged", Lease("old", VERSION, renewed=1.0).dumps().encode()])
+@pytest.mark.parametrize("before", [None, b"damaged", Lease("old", VERSION, seconds=-1.0).dumps().encode()])
 def test_of_several_at_once_one_gets_the_lease(bucket: Bucket, before: bytes | None) -> None:
     for number in range(4):
         output = f"pets/{number}"

@@ -72,8 +72,8 @@ def test_a_flaky_storage_changes_nothing(source: Bucket, proxy: Proxy, tree: Pat
 def test_a_storage_that_goes_away_in_the_middle(
     source: Bucket, proxy: Proxy, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.5)
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
     settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
     first = rebuild(**settings)
     source.put(NEW, _picture(tree))
@@ -100,8 +100,8 @@ def test_a_storage_that_goes_away_in_the_middle(
 def test_a_storage_that_is_gone_is_told(
     source: Bucket, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.5)
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
     job, told, gone = tmp_path / "job.yaml", tmp_path / "told.json", threading.Event()
     job.write_text(
         f"input: {source.url}/in\noutput: {source.url}/out\n"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from shardwright.pipelines.rebuild import RebuildResult, rebuild
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.results import RebuildResult
 from storage.buckets import Bucket
 from storage.proxy import Proxy
 

@@ -113,7 +113,7 @@ def test_a_replacement_that_was_cut_off(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path, cut: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
     output = f"{bucket.url}/out"
     old = convert(input=f"{shared.url}/small", output=output, shards=5).dataset.fingerprint
     new = document(small_local)["fingerprint"]
@@ -141,7 +141,7 @@ def test_resuming_takes_over_what_is_done(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, shared: Bucket, bucket: Bucket, proxy: Proxy,
     small_local: Path,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
 
     def rule(request: Request) -> Fault | None:
         return Fault("drop") if request.name.endswith("findings.json") else None

@@ -148,7 +148,8 @@ def test_one_request_an_image_and_many_at_once(
     assert set(proxy.counts(bucket.name)) == {"media", "list"}
     assert proxy.counts(bucket.name)["list"] < 60  # 8 pages; what --source auto looks at comes on top
     assert proxy.most_in_flight["media"] >= 16
-    assert proxy.counts(output.name)["stat"] <= 2
+    stats = [name for name in proxy.names("stat") if not name.endswith("_work/lease.json")]
+    assert len(stats) <= 2
 
 
 @pytest.mark.slow

@@ -47,6 +47,7 @@ def test_a_bad_day_changes_nothing_of_what_is_found(stored: Bucket, proxy: Proxy
     stored.put("out/labels.txt", b"bee\n")  # so that there is something to find
     found = []
     for rule in (None, flaky(seed)):
+        stored.put("out/findings.json", BEFORE)
         with proxy.watch(rule):
             report = validate(f"{stored.url}/out", mode="quality")
             failed = Counter(request.status for request in proxy.requests)[503]
@@ -83,8 +84,8 @@ def test_a_storage_that_fails_is_no_finding(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, stored: Bucket, proxy: Proxy, kind: str, name: str,
     fault: Fault,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(gcs, "RETRY_SECONDS", 0.2)
-    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
     with proxy.watch(every(fault, kind, name)):
         sentence = sentence_of(run(capfd, "validate", "--dataset", f"{stored.url}/out"), 3)
     assert sentence.startswith("Cannot ") and f"{stored.url}/{name}".rstrip("/") in sentence

@@ -26,8 +26,8 @@ from shardwright.transforms.diff.rows import (
     NEW,
     OLD,
     LedgerPair,
+    LedgerRow,
     Packer,
-    Row,
     bucket_count,
     ledger_rows,
     unpack_rows,
@@ -153,13 +153,13 @@ def make_images(random: Random, count: int) -> list[Image]:
 def compare_by_hand(old: Sequence[Image], new: Sequence[Image], buckets: int) -> Changes:
     """Compares rows as the steps of the pipeline do, without one: in place for none of them."""
     changes = Changes()
-    leftovers: list[tuple[int, Row]] = []
+    leftovers: list[tuple[int, LedgerRow]] = []
     packers = (Packer(lambda row: row.key), Packer(lambda row: row.source))
-    grouped: dict[int, dict[int, list[Row]]] = {}
+    grouped: dict[int, dict[int, list[LedgerRow]]] = {}
     for side, images in ((OLD, old), (NEW, new)):
         for image in images:
             source = short(image.source)
-            row = Row(image.key, image.split, True, source, image.label, image.length, "kept ")
+            row = LedgerRow(image.key, image.split, True, source, image.label, image.length, "kept ")
             assert not list(packers[0].add(side, row, buckets))
     for bucket, (side, pack) in packers[0].rest():
         grouped.setdefault(bucket, {OLD: [], NEW: []})[side].extend(unpack_rows(pack))
@@ -198,7 +198,7 @@ def test_the_pipeline_finds_it_too(tmp_path: Path, old_shards: int, new_shards: 
 
 def test_equal_sources_are_paired_in_the_order_of_their_keys() -> None:
     changes = Changes()
-    row = Row("", "train", True, short("x"), "", 1, "")
+    row = LedgerRow("", "train", True, short("x"), "", 1, "")
     gone = [(OLD, row._replace(key=key)) for key in ("c", "a")]
     come = [(NEW, row._replace(key=key)) for key in ("z", "y", "x")]
     pair_renamed([*come, *gone], changes)
@@ -214,8 +214,8 @@ def test_a_renamed_image_in_another_folder_has_another_class_too() -> None:
 
 
 def test_an_image_that_was_left_out_is_new_and_it_is_said_why() -> None:
-    written = Row("a", "train", True, short("x"), "", 1, "kept jpg")
-    left_out = Row("a", "train", False, "", "", 0, "", "quarantined: CORRUPT")
+    written = LedgerRow("a", "train", True, short("x"), "", 1, "kept jpg")
+    left_out = LedgerRow("a", "train", False, "", "", 0, "", "quarantined: CORRUPT")
     changes = Changes()
     assert list(compare_rows({"a": left_out}, {"a": left_out}, changes)) == []
     for side, row in [
@@ -242,7 +242,7 @@ def test_the_order_of_several_classes_is_no_change(tmp_path: Path) -> None:
 
 
 def test_sources_without_a_checksum_go_by_their_state() -> None:
-    row = Row("a", "train", True, "12:1699", "", 1, "")
+    row = LedgerRow("a", "train", True, "12:1699", "", 1, "")
     assert not row.is_known
     changes = Changes()
     assert not list(compare_rows({"a": row}, {"a": row._replace(source="12:1700")}, changes))
@@ -259,6 +259,7 @@ HEADER = {
     "ledger_version": 1, "file": "f", "split": "train", "shard": 0, "num_shards": 1, "plan_digest": "",
     "records": 1, "bytes": 1, "sha256": "s", "counts": {}, "reasons": {}, "class_counts": {},
 }  # fmt: skip
+ONE = {**HEADER, "counts": {"written": 1}}
 
 
 @pytest.mark.parametrize(
@@ -269,8 +270,8 @@ HEADER = {
         ([json.dumps({**HEADER, "records": "many"})], "is damaged"),
         ([json.dumps({**HEADER, "sha256": "t"})], "belongs to another build"),
         ([json.dumps(HEADER), "{}"], "is damaged"),
-        ([json.dumps(HEADER), '{"key": 7, "outcome": "written"}'], "names no image"),
-        ([json.dumps(HEADER), '{"key": "a", "outcome": "written", "label": ["b"]}'], "names no image"),
+        ([json.dumps(ONE), '{"key": 7, "outcome": "written"}'], "names no image"),
+        ([json.dumps(ONE), '{"key": "a", "outcome": "written", "label": ["b"]}'], "names no image"),
         ([json.dumps(HEADER), '{"key": "a", "outcome": "written", "sha256": 7}'], "is damaged"),
         ([json.dumps(HEADER), "[" * 100_000], "is damaged"),
         ([json.dumps(HEADER), "7"], "is damaged"),

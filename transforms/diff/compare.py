@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from shardwright.schemas.changes import Change, Changes, Kind
-from shardwright.transforms.diff.rows import NEW, OLD, Row
+from shardwright.transforms.diff.rows import NEW, OLD, LedgerRow
 
 
 def compare_rows(
-    old: Mapping[str, Row], new: Mapping[str, Row], changes: Changes
-) -> Iterator[tuple[int, Row]]:
+    old: Mapping[str, LedgerRow], new: Mapping[str, LedgerRow], changes: Changes
+) -> Iterator[tuple[int, LedgerRow]]:
     """Compares the images that both datasets list, and notes what changed.
 
     Args:
@@ -37,7 +37,7 @@ def compare_rows(
             yield NEW, row
 
 
-def note_changes(old: Row, new: Row, changes: Changes) -> None:
+def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
     """Notes what is different about an image that both datasets hold."""
     found = []
     if old.key != new.key:
@@ -57,16 +57,16 @@ def note_changes(old: Row, new: Row, changes: Changes) -> None:
     changes.unchanged += not found
 
 
-def _says_the_same(old: Row, new: Row) -> bool:
+def _says_the_same(old: LedgerRow, new: LedgerRow) -> bool:
     """Whether what a record holds beside the picture is of one length, for it may hold key and classes."""
     return (old.key, old.label) == (new.key, new.label)
 
 
-def _stored(row: Row) -> str:
+def _stored(row: LedgerRow) -> str:
     return f"{row.stored.strip() or 'stored'}, {row.length} bytes"
 
 
-def note_gone_or_come(side: int, row: Row, changes: Changes) -> None:
+def note_gone_or_come(side: int, row: LedgerRow, changes: Changes) -> None:
     """Notes an image that only one of the datasets holds."""
     if side == OLD:
         changes.note(Kind.REMOVED, row.split, Change(row.key, row.split, row.note))
@@ -74,12 +74,12 @@ def note_gone_or_come(side: int, row: Row, changes: Changes) -> None:
         changes.note(Kind.ADDED, row.split, Change(row.key, row.note, row.split))
 
 
-def pair_renamed(rows: Iterable[tuple[int, Row]], changes: Changes) -> None:
+def pair_renamed(rows: Iterable[tuple[int, LedgerRow]], changes: Changes) -> None:
     """Notes images that only one dataset holds under their key; equal sources make a renamed one.
 
     Where several have the same source they are paired in the order of their keys.
     """
-    groups: defaultdict[str, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
+    groups: defaultdict[str, tuple[list[LedgerRow], list[LedgerRow]]] = defaultdict(lambda: ([], []))
     for side, row in rows:
         groups[row.source][side].append(row)
     for gone, come in groups.values():

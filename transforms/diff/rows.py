@@ -44,7 +44,7 @@ class LedgerPair(NamedTuple):
     records: int
 
 
-class Row(NamedTuple):
+class LedgerRow(NamedTuple):
     """What a ledger says of one image.
 
     Attributes:
@@ -130,7 +130,7 @@ def open_ledger(data: bytes, directory: str, file: str, sha256: str) -> tuple[in
     return records, entries
 
 
-def ledger_rows(data: bytes, directory: str, file: str, sha256: str, split: str) -> list[Row]:
+def ledger_rows(data: bytes, directory: str, file: str, sha256: str, split: str) -> list[LedgerRow]:
     """Returns a ledger's lines as rows.
 
     Raises:
@@ -148,26 +148,26 @@ def _damaged(where: str, error: Exception) -> UsageError:
     return UsageError(f"{where} is damaged ({detail}); restore it, or convert again.")
 
 
-def _row(entry: Entry, split: str) -> Row:
+def _row(entry: Entry, split: str) -> LedgerRow:
     key, label = entry.key, entry.label
     if not (isinstance(key, str) and isinstance(label, str)):
         raise TypeError("a line names no image")
     if entry.outcome != Outcome.WRITTEN:
         note = f"{entry.outcome}: {entry.reason}" if entry.reason else entry.outcome
-        return Row(key, split, False, "", "", 0, "", note)
+        return LedgerRow(key, split, False, "", "", 0, "", note)
     if LABEL_SEPARATOR in label:
         label = LABEL_SEPARATOR.join(sorted(label.split(LABEL_SEPARATOR)))
     source = entry.sha256[:_ENOUGH] or entry.fingerprint
-    return Row(key, split, True, source, label, entry.length or 0, f"{entry.stored} {entry.format}")
+    return LedgerRow(key, split, True, source, label, entry.length or 0, f"{entry.stored} {entry.format}")
 
 
-def by_key(rows: Iterable[Row], whose: str) -> dict[str, Row]:
+def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
     """Returns rows by their key.
 
     Raises:
       UsageError: if a key stands twice.
     """
-    found: dict[str, Row] = {}
+    found: dict[str, LedgerRow] = {}
     for row in rows:
         if found.setdefault(row.key, row) is not row:
             raise UsageError(
@@ -189,12 +189,12 @@ class Packer:
       what: the field of a row by which they are to meet.
     """
 
-    def __init__(self, what: Callable[[Row], str]) -> None:
+    def __init__(self, what: Callable[[LedgerRow], str]) -> None:
         self._what = what
-        self._rows: defaultdict[tuple[int, int], list[Row]] = defaultdict(list)
+        self._rows: defaultdict[tuple[int, int], list[LedgerRow]] = defaultdict(list)
         self._count = 0
 
-    def add(self, side: int, row: Row, buckets: int) -> Iterator[PackedRows]:
+    def add(self, side: int, row: LedgerRow, buckets: int) -> Iterator[PackedRows]:
         """Takes a row; yields packed rows when there are many."""
         self._rows[shared.bucket_of(self._what(row), buckets), side].append(row)
         self._count += 1
@@ -208,6 +208,6 @@ class Packer:
             yield bucket, (side, shared.pack_rows(found))
 
 
-def unpack_rows(pack: bytes) -> Iterator[Row]:
+def unpack_rows(pack: bytes) -> Iterator[LedgerRow]:
     """Yields the rows of a pack of a `Packer`."""
-    return map(Row._make, shared.unpack_rows(pack))
+    return map(LedgerRow._make, shared.unpack_rows(pack))

@@ -13,13 +13,14 @@ import apache_beam as beam
 
 from shardwright.schemas.changes import MAX_PAIRS, Changes
 from shardwright.schemas.errors import UsageError
+from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.diff.compare import compare_rows, note_gone_or_come, pair_renamed
 from shardwright.transforms.diff.rows import (
     NEW,
     OLD,
     LedgerPair,
+    LedgerRow,
     Packer,
-    Row,
     bucket_count,
     by_key,
     ledger_rows,
@@ -28,7 +29,6 @@ from shardwright.transforms.diff.rows import (
     unpack_rows,
 )
 from shardwright.transforms.plan.transforms import in_global_window
-from shardwright.transforms.progress import PROGRESS
 
 #: Old and new classes, and how many images changed from those to these.
 Relabel = tuple[tuple[str, str], int]
@@ -98,7 +98,7 @@ class _CompareLedgers(_Comparing):
             return read_ledger(place, pair.file)
         return None
 
-    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> list[Row]:
+    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> list[LedgerRow]:
         if data is None:
             return []
         with self._losses(side):
@@ -121,7 +121,7 @@ class _CompareBucket(_Comparing):
         self, bucket: tuple[int, Iterable[tuple[int, bytes]]], pairs: Iterable[LedgerPair]
     ) -> Iterator[Any]:
         buckets = bucket_count(next(iter(pairs)).records)
-        rows: tuple[list[Row], list[Row]] = ([], [])
+        rows: tuple[list[LedgerRow], list[LedgerRow]] = ([], [])
         for side, pack in bucket[1]:
             rows[side].extend(unpack_rows(pack))
         old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))

@@ -18,7 +18,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images import masks
 from shardwright.transforms.images.boxes import bad_annotation
 from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve
-from shardwright.transforms.images.objects import Tally, object_values
+from shardwright.transforms.images.objects import ObjectCounts, object_values
 
 _PANOPTIC = (Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
 
@@ -127,7 +127,7 @@ def _annotate(
 ) -> Annotated:
     wanted = set(settings.record_layout.by_fill())
     values: dict[Fill, Sequence[Any]] = {}
-    tally = Tally()
+    tally = ObjectCounts()
     if not wanted.isdisjoint((*OBJECT_FILLS, Fill.BOXES)):
         values |= object_values(said, ref, frame, settings, ids, tally)
     if said.captions:
@@ -135,7 +135,7 @@ def _annotate(
     if Fill.SEMANTIC_MASK in wanted:
         values |= _semantic_values(said, ref, frame, settings, mask)
     if not wanted.isdisjoint(_PANOPTIC):
-        segments = Tally()
+        segments = ObjectCounts()
         values |= _panoptic_values(said, ref, frame, settings, ids, segments, mask)
         beside_boxes = settings.record_layout.needs is Needs.OBJECTS
         tally.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
@@ -188,7 +188,7 @@ def _panoptic_values(
     frame: Frame,
     settings: ConvertSettings,
     ids: Mapping[str, int],
-    tally: Tally,
+    tally: ObjectCounts,
     data: bytes | None,
 ) -> dict[Fill, Sequence[Any]]:
     if said.category_place and said.instance_place:
@@ -225,7 +225,7 @@ def _known_segments(
     segments: Sequence[PanopticSegment],
     settings: ConvertSettings,
     ids: Mapping[str, int],
-    tally: Tally,
+    tally: ObjectCounts,
 ) -> dict[int, tuple[int, int]]:
     """Returns segment id -> (class id, number of the instance: the segment's place, from 1, or 0 for stuff).
 
@@ -250,7 +250,7 @@ def _known_segments(
 
 
 def _paint(
-    found: np.ndarray, known: Mapping[int, tuple[int, int]], tally: Tally
+    found: np.ndarray, known: Mapping[int, tuple[int, int]], tally: ObjectCounts
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the class id and the number of the instance of every pixel."""
     listed = np.array(sorted({0, *known}), np.int64)

@@ -130,9 +130,11 @@ def _place_side(low: float, high: float, geometry: Geometry, axis: int) -> tuple
     """Returns begin, end and the share that is left of a box's side."""
     begin, end = geometry.box[axis], geometry.box[axis + 2]
     left, right = max(low, begin), min(high, end)
+    if right <= left:
+        return None
     scale = geometry.size[axis] / (end - begin)
     share = 1.0 if (left, right) == (low, high) else (right - left) / (high - low)
-    if right <= left or (share < 1 and (right - left) * scale < TOLERANCE):
+    if share < 1 and (right - left) * scale < TOLERANCE:
         return None
     offset = geometry.offset[axis]
     return offset + (left - begin) * scale, offset + (right - begin) * scale, share

@@ -14,6 +14,8 @@ from shardwright.schemas.errors import ImageFault
 _SRGB = ImageCms.createProfile("sRGB")
 #: Largest difference (of 255) at which a profile counts as sRGB itself.
 _SRGB_TOLERANCE = 2
+#: Pixels that are brought to their color at once.
+_STRIP_PIXELS = 1 << 22
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
 _WHITE_IS_ZERO, _SIGNED = 0, (2,)
 _GREY_MODES = frozenset(("1", "L", "LA", "La", "I", "F"))
@@ -28,6 +30,14 @@ def is_grey(image: Image.Image) -> bool:
 def is_translucent(image: Image.Image) -> bool:
     """Whether a picture has an alpha channel or names transparent colours."""
     return image.mode in _ALPHA_MODES or "transparency" in image.info
+
+
+def is_see_through(image: Image.Image) -> bool:
+    """Whether a loaded picture has a pixel through which a background shows."""
+    if not is_translucent(image):
+        return False
+    opaque = (255, 255)
+    return _expanded(image).getchannel("A").getextrema() != opaque
 
 
 def _profile(image: Image.Image) -> bytes | None:
@@ -144,9 +154,38 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     Raises:
       ImageFault: if the pixel values have no defined brightness.
     """
+    rows = max(1, _STRIP_PIXELS // image.width)
+    if image.height <= rows:
+        return _to_color(image, color, background)
+    if _is_done(image, color):
+        return image
+    whole: Image.Image | None = None
+    for top in range(0, image.height, rows):  # in strips: the steps between take a multiple of the picture
+        strip = image.crop((0, top, image.width, min(image.height, top + rows)))
+        if hasattr(image, "tag_v2"):
+            vars(strip)["tag_v2"] = image.tag_v2
+        part = _to_color(strip, color, background)
+        if whole is None:
+            whole = Image.new(part.mode, image.size)
+            whole.info = part.info
+        whole.paste(part, (0, top))
+    assert whole is not None
+    return whole
+
+
+def _wanted(image: Image.Image, color: str) -> str:
+    return "L" if color == "gray" or (color == "keep" and is_grey(image)) else "RGB"
+
+
+def _is_done(image: Image.Image, color: str) -> bool:
+    """Whether a picture is as it is wanted."""
+    return image.mode == _wanted(image, color) and not _profile(image) and "transparency" not in image.info
+
+
+def _to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -> Image.Image:
     profile = _profile(image)
-    wanted = "L" if color == "gray" or (color == "keep" and is_grey(image)) else "RGB"
-    if image.mode == wanted and not profile and "transparency" not in image.info:
+    wanted = _wanted(image, color)
+    if _is_done(image, color):
         return image
     image = _expanded(image)
     alpha = image.getchannel("A") if image.mode in ("RGBA", "LA") else None

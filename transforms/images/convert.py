@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -24,6 +25,11 @@ Reserve = Callable[[int], AbstractContextManager[None]]
 _KEEPABLE = frozenset(("jpeg", "png", "webp"))
 #: Bytes a pixel takes while a picture is decoded, brought upright and to its colour.
 BYTES_PER_PIXEL = 8
+#: The same where it is flattened over a background or scaled from 16 bits, with the steps between.
+_FLATTENED_BYTES = 12
+#: Bytes of a pixel of the resized picture: itself, and the rows of the resampling between two passes. Bytes
+#: of a pixel of the stored one: a padded copy or what becomes of it when it is encoded.
+_RESIZED_BYTES, _STORED_BYTES = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class ConvertedImage:
       decode_seconds: what decoding the pixels took.
       warning: what the decoder said about the file, empty for nothing.
       damaged: whether a part of the pixels is made up; only with `--damaged keep`.
+      on_background: whether a part of the picture shows the background colour.
     """
 
     encoded: bytes
@@ -70,6 +77,7 @@ class ConvertedImage:
     decode_seconds: float = 0.0
     warning: str = ""
     damaged: bool = False
+    on_background: bool = False
 
 
 def convert_image(
@@ -106,23 +114,32 @@ def _convert(
     # Kept bytes are decoded only to prove that they can be: at 1/8 the whole file is still read.
     factor = decode.reduce_jpeg(opened, 8 if keep else geometry.reduction())
     width, height = opened.image.size
-    with reserve(width * height * BYTES_PER_PIXEL):
+    working = max(width * height * BYTES_PER_PIXEL, decode.decoder_bytes(opened))
+    if not keep:
+        if color.is_translucent(opened.image) or opened.image.mode[0] in "IF":
+            working = max(working, width * height * _FLATTENED_BYTES)
+        working += math.prod(geometry.size) * _RESIZED_BYTES + math.prod(geometry.canvas) * _STORED_BYTES
+    with reserve(working):
         begun = time.perf_counter()
         loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
         decode_seconds = time.perf_counter() - begun
         if keep:
             return _keep(data, opened, loaded, frame, settings, decode_seconds)
+        damage, note = loaded.damage, loaded.note
         image = decode.upright(loaded.image, opened.orientation)
+        del loaded  # its picture is not needed any more, if it was not the upright one
+        on_background = color.is_see_through(image) or geometry.canvas != geometry.size
         image = color.to_color(image, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, image.size, factor, opened.orientation)
         image = resize(image, geometry.size, settings.resample, box)
         if geometry.canvas != geometry.size:
             image = _pad(image, geometry.canvas, geometry.offset, settings.background_rgb)
-    stored = settings.stored_format
-    if stored == "keep":
-        stored = "jpeg" if opened.kind == "jpeg" else "png"
+        stored = settings.stored_format
+        if stored == "keep":
+            stored = "jpeg" if opened.kind == "jpeg" else "png"
+        encoded = encode_image(image, stored, settings.quality)
     return ConvertedImage(
-        encoded=encode_image(image, stored, settings.quality),
+        encoded=encoded,
         format=FORMAT_NAMES[stored],
         height=image.height,
         width=image.width,
@@ -131,8 +148,9 @@ def _convert(
         animated=opened.animated,
         frame=frame,
         decode_seconds=decode_seconds,
-        warning=loaded.damage or loaded.note,
-        damaged=bool(loaded.damage),
+        warning=damage or note,
+        damaged=bool(damage),
+        on_background=on_background,
     )
 
 

@@ -15,7 +15,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.transforms.images import gif, jpeg, png, tiff
+from shardwright.transforms.images import bounds, gif, jpeg, memory, png, pnm, tiff, webp
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
     SUPPORTED_KINDS,
@@ -175,6 +175,7 @@ def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
     """
     kind = check_kind(data[:HEAD_BYTES], name)
     with _faults_of(kind, max_pixels):
+        bounds.check_structure(data, kind)
         image = Image.open(io.BytesIO(data), formats=(SUPPORTED_KINDS[kind],))
         width, height = image.size
         if width * height > max_pixels:
@@ -185,6 +186,7 @@ def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
             )
         if width < 1 or height < 1:
             raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
+        bounds.check_work(data, kind, (width, height))
         pixels: Sequence[memoryview] = ()
         if kind == "png":
             chunks = png.read_chunks(data)
@@ -200,6 +202,7 @@ def _orientation(image: Image.Image, kind: str) -> int:
     """Returns the EXIF orientation, 1 where there is none or it cannot be read."""
     if kind == "tiff" or (kind == "jpeg" and "exif" not in image.info and "xmp" not in image.info):
         return 1  # Pillow turns TIFF upright itself
+    bounds.check_exif(image.info)
     try:
         # Not the PNG plugin's own method, which would decode the picture to look behind it.
         value = Image.Image.getexif(image).get(_ORIENTATION_TAG, 1)
@@ -259,6 +262,11 @@ class LoadedImage:
     damage: str = ""
 
 
+def decoder_bytes(opened: OpenedImage) -> int:
+    """Returns how many bytes decoding an image will take at most, after `reduce_jpeg`."""
+    return memory.decoder_bytes(opened.image, opened.kind, opened.data, opened.animated)
+
+
 def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
     """Decodes the pixels of the first frame, as stored.
 
@@ -280,6 +288,7 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
       ImageFault: if the pixels cannot be decoded or, unless `keep_damaged`, some are missing.
     """
     with _faults_of(opened.kind, max_pixels):
+        memory.check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
         loaded = _decode(opened, keep_damaged)
         _scale_transparency(loaded.image, opened.depth)
         return loaded
@@ -292,6 +301,9 @@ def _decode(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:
     if isinstance(image, TiffImageFile):
         tiff.load_tiff(image, opened.data)
         return LoadedImage(image)
+    if opened.kind == "ppm":
+        pnm.load_pnm(image, opened.data)
+        return LoadedImage(image)
     damage = ""
     try:
         _check_completeness(opened)
@@ -299,6 +311,8 @@ def _decode(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:
         if not keep_damaged:
             raise
         damage = fault.message
+    if opened.kind == "webp" and not damage and not opened.animated:
+        return LoadedImage(webp.decode_webp(image, opened.data))
     image.load()
     return LoadedImage(image, damage=damage)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import simplejpeg
 from PIL import Image
 
@@ -30,6 +31,7 @@ _REFUSED_BY_TURBOJPEG = ("could not determine subsampling", "could not determine
 _START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
 #: Markers without a segment (ITU-T T.81, table B.1): TEM, RST0 to RST7, SOI.
 _ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
+_MARKER = re.compile(rb"\xff[\x01-\xfe]")
 #: The end of a scan: a marker that is neither a stuffed byte, a fill byte nor a restart (ITU-T T.81,
 #: B.1.1.2).
 _AFTER_SCAN = re.compile(rb"\xff(?=[\x01-\xcf\xd8-\xfe])")
@@ -106,7 +108,21 @@ def _decode(
         )
     if mode == "CMYK" and inverted:
         raw_mode = "CMYK;I"
+    if raw_mode == "RGBX":
+        return wrap_rgb(pixels)
     return Image.frombytes(mode, size, pixels, "raw", raw_mode)
+
+
+def wrap_rgb(pixels: np.ndarray) -> Image.Image:
+    """Returns a picture in mode RGB whose memory is an array of four bytes a pixel; nothing is copied.
+
+    Args:
+      pixels: uint8 [height, width, 4], contiguous; the fourth byte means nothing.
+    """
+    height, width = pixels.shape[:2]
+    image = Image.frombuffer("RGBX", (width, height), pixels, "raw", "RGBX", 0, 1)
+    image.im.setmode("RGB")
+    return image._new(image.im)
 
 
 def _words_of(error: ValueError) -> str:
@@ -143,11 +159,10 @@ def _segments(data: bytes) -> list[tuple[int, int, int]]:
     found: list[tuple[int, int, int]] = []
     position = 2
     while True:
-        start = data.find(b"\xff", position)
-        while 0 <= start < len(data) - 1 and data[start + 1] in (0x00, 0xFF):
-            start = data.find(b"\xff", start + 1)
-        if start < 0 or start + 2 > len(data):
+        marker_found = _MARKER.search(data, position)
+        if marker_found is None:
             return found
+        start = marker_found.start()
         marker = data[start + 1]
         if marker in _ALONE or marker == _END_OF_IMAGE:
             end = start + 2

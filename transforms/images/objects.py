@@ -40,7 +40,7 @@ _FLAGS: Mapping[Fill, str] = {
 
 
 @dataclass
-class Tally:
+class ObjectCounts:
     """What became of an image's objects or segments.
 
     Attributes:
@@ -115,7 +115,7 @@ def object_values(
     frame: Frame,
     settings: ConvertSettings,
     ids: Mapping[str, int],
-    tally: Tally,
+    tally: ObjectCounts,
 ) -> dict[Fill, Sequence[Any]]:
     """Returns the values of the features that hold something for each object.
 
@@ -163,7 +163,7 @@ def object_values(
     return values
 
 
-def _object(number: int, said: ObjectAnnotation, task: _Task, tally: Tally) -> _Object | None:
+def _object(number: int, said: ObjectAnnotation, task: _Task, tally: ObjectCounts) -> _Object | None:
     """Returns an object of the stored picture; None, and counts it, where nothing is left of it.
 
     Raises:
@@ -227,7 +227,7 @@ def _placed(
     box: Box,
     outline: Segmentation | None,
     task: _Task,
-    tally: Tally,
+    tally: ObjectCounts,
     was_clipped: bool = False,
 ) -> _Object | None:
     """Returns an object whose box is sound, or None where the crop leaves nothing of it.

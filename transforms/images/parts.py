@@ -13,9 +13,7 @@ import zlib
 import numpy as np
 from PIL import Image
 
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.place import (
+from shardwright.schemas.byte_range import (
     BASE64,
     BASE64_PIXELS,
     BZIP2,
@@ -24,8 +22,10 @@ from shardwright.schemas.place import (
     PIXELS,
     STORED,
     VARINT_PIXELS,
-    Place,
+    ByteRange,
 )
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 
@@ -42,7 +42,7 @@ _MAX_RATIO, _SMALL_BYTES = 5000, 1 << 24
 _MAX_DICTIONARY = 256 << 20
 
 
-def read_part(uri: str, place: Place, size: int, max_bytes: int) -> bytes:
+def read_part(uri: str, place: ByteRange, size: int, max_bytes: int) -> bytes:
     """Returns the bytes of an image that is a part of a file.
 
     Args:
@@ -72,7 +72,7 @@ def read_part(uri: str, place: Place, size: int, max_bytes: int) -> bytes:
     return data
 
 
-def read_part_head(uri: str, place: Place, length: int) -> bytes:
+def read_part_head(uri: str, place: ByteRange, length: int) -> bytes:
     """Returns the first bytes of a part, unpacked as far as they go.
 
     Raises:
@@ -91,7 +91,7 @@ def _corrupt(message: str) -> ImageFault:
     return ImageFault(QuarantineReason.CORRUPT, Stage.READ, message)
 
 
-def _stored_bytes(path: str, place: Place) -> bytes:
+def _stored_bytes(path: str, place: ByteRange) -> bytes:
     def read(offset: int, length: int) -> bytes:
         return storage.read_range(path, offset, length, place.file_size, place.file_version)
 
@@ -183,7 +183,7 @@ def _zip_lzma(data: bytes) -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters])
 
 
-def as_image_file(data: bytes, place: Place) -> bytes:
+def as_image_file(data: bytes, place: ByteRange) -> bytes:
     """Returns the image file that the bytes of a part of a record stand for, however they are written.
 
     Raises:
@@ -194,7 +194,7 @@ def as_image_file(data: bytes, place: Place) -> bytes:
     return _pixels_as_file(bare_pixels(data, place), place) if place.method in _PIXELS else data
 
 
-def bare_pixels(data: bytes, place: Place) -> bytes:
+def bare_pixels(data: bytes, place: ByteRange) -> bytes:
     """Returns bare pixels as they lie in memory, however they are written.
 
     Raises:
@@ -233,7 +233,7 @@ def _varints(data: bytes) -> np.ndarray:
     return numbers
 
 
-def _pixels_as_file(data: bytes, place: Place) -> bytes:
+def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
     """Returns bare pixels as an image file of 8 bits (or 16 bits of grey), to be decoded as any other.
 
     Truth values become 0 and 255. Integers of more than 16 bits, and signed ones, are taken for 8 bits.

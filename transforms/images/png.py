@@ -25,6 +25,8 @@ _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 #: Bytes decompressed at once where the fast decoder gives no reason.
 _STEP = 1 << 16
+#: Bytes of pixels that are decompressed at once by the fast decoder, which keeps them all.
+_MOST_AT_ONCE = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,18 @@ def check_pixels(pixels: Sequence[memoryview], wanted: int) -> None:
     import imagecodecs
 
     stream = b"".join(pixels)
+    if wanted > _MOST_AT_ONCE:
+        decompressed = _inflated_bytes(stream, wanted)
+        _check_rows(decompressed, wanted)
+        return
     try:
         decompressed = len(imagecodecs.deflate_decode(stream, out=wanted))
     except imagecodecs.DeflateError:
         decompressed = _inflated_bytes(stream, wanted)
+    _check_rows(decompressed, wanted)
+
+
+def _check_rows(decompressed: int, wanted: int) -> None:
     if decompressed < wanted:
         raise ImageFault(
             QuarantineReason.TRUNCATED,

@@ -8,10 +8,10 @@ import stat
 import time
 import zlib
 
+from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.place import decode_place
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.images.parts import read_part

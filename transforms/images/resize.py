@@ -18,6 +18,8 @@ _FILTERS = {
     "lanczos": FilterType.lanczos3,
 }
 _THREAD = threading.local()
+#: Pixels of a picture whose working memory is kept for the next one.
+_KEPT_PIXELS = 1 << 22
 
 
 def resize(
@@ -45,7 +47,9 @@ def resize(
     crop = CropBox(left, upper, _extent(left, right, image.width), _extent(upper, lower, image.height))
     target = Image.new(image.mode, size)
     options = ResizeOptions(ResizeAlg.convolution(_FILTERS[resample]), crop_box=crop)
-    _resizer().resize_pil(image, target, options)
+    # A resizer keeps its working memory, which is too much for every thread to keep after a large picture.
+    large = max(image.width * image.height, size[0] * size[1]) > _KEPT_PIXELS
+    (Resizer() if large else _resizer()).resize_pil(image, target, options)
     return target
 
 

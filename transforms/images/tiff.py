@@ -25,6 +25,7 @@ from PIL import Image, ImageFile, TiffImagePlugin
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.bounds import MAX_SHARED_BYTES, MAX_STRIPS
 from shardwright.transforms.images.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
 
 _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANES, _T4_OPTIONS, _PREDICTOR = 266, 277, 278, 284, 292, 317
@@ -39,8 +40,6 @@ _RGB, _YCBCR = 2, 6
 _SEPARATE = 2
 _HORIZONTAL, _FLOATING_POINT = 2, 3
 _REVERSED_BITS = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
-#: Strips or tiles of an image; a row each in the tallest scans.
-MAX_SEGMENTS = 1 << 17
 #: Pixels by which a tile may pass the image: the last tiles of a row and of a column are not full.
 _SEGMENT_SLACK = 1 << 20
 #: Compressions after which TIFF undoes a predictor (TIFF 6.0, section 14, and libtiff).
@@ -100,21 +99,54 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes) -> None:
         return
     organization = _organization(image)
     places = _segments(image, data, organization)
-    pixels = _pixels(organization, [data[begin:end] for begin, end in places])
+    pixels = _pixels(organization, data, places)
     arguments = image.tile[0].args
     assert isinstance(arguments, tuple)
     raw_mode = _native(arguments[0])
     if luma_chroma and organization.samples * organization.planes == _YCBCR_SAMPLES:
         if _numbers(image.tag_v2.get(_SUBSAMPLING, (2, 2))) != (1, 1):
             raise _unsupported("subsampled YCbCr without JPEG compression")
-        pixels = Image.frombytes("YCbCr", organization.size, pixels).convert("RGB").tobytes()
+        pixels = memoryview(
+            Image.frombytes("YCbCr", organization.size, bytes(pixels)).convert("RGB").tobytes()
+        )
         raw_mode = "RGB"
     # From here on Pillow reads an uncompressed image, which stands behind the file: it still looks up tags
     # there.
     image.tile = [ImageFile._Tile("raw", (0, 0, *organization.size), len(data), (raw_mode, 0, 1))]
     image.use_load_libtiff = False
-    image.fp = io.BytesIO(data + pixels)
+    image.fp = io.BufferedReader(_Joined(data, pixels))
     image.load()
+
+
+class _Joined(io.RawIOBase):
+    """A file made of two parts that stay where they are."""
+
+    def __init__(self, first: bytes, second: bytes | memoryview) -> None:
+        self._parts = (memoryview(first), memoryview(second))
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        ends = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: sum(map(len, self._parts))}
+        self._position = max(0, ends[whence] + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        first, second = self._parts
+        behind = self._position - len(first)
+        wanted = len(buffer)
+        part = first[self._position :][:wanted] if behind < 0 else second[behind : behind + wanted]
+        buffer[: len(part)] = part
+        self._position += len(part)
+        return len(part)
 
 
 def _unsupported(what: str) -> ImageFault:
@@ -192,34 +224,44 @@ def _segments(
     width, height = organization.size
     across, down = math.ceil(width / organization.segment[0]), math.ceil(height / organization.segment[1])
     needed = across * down * organization.planes
-    if needed > MAX_SEGMENTS:
-        raise _corrupt(f"it has {needed} strips or tiles, more than {MAX_SEGMENTS}")
+    if needed > MAX_STRIPS:
+        raise ImageFault(
+            QuarantineReason.TOO_MANY_STRIPS,
+            Stage.DECODE,
+            f"tiff: it has {needed} strips or tiles, more than {MAX_STRIPS}",
+        )
     if math.prod(organization.segment) > _SEGMENT_SLACK + 4 * width * height:
         raise _corrupt(
             f"a tile of {organization.segment[0]} x {organization.segment[1]} pixels is larger than the image"
         )
     if len(offsets) < needed or len(sizes) < needed:
         raise _incomplete(f"it has {min(len(offsets), len(sizes))} of {needed} strips or tiles")
+    if sum(sizes[:needed]) > len(data) + MAX_SHARED_BYTES:
+        raise ImageFault(
+            QuarantineReason.TOO_MANY_STRIPS,
+            Stage.DECODE,
+            f"tiff: its strips or tiles have {sum(sizes[:needed])} bytes, far more than the file",
+        )
     for offset, size in zip(offsets[:needed], sizes):
         if offset < 0 or size < 1 or offset + size > len(data):
             raise _incomplete(f"the file ends before byte {offset + size}, where a strip or tile ends")
     return [(offset, offset + size) for offset, size in zip(offsets[:needed], sizes)]
 
 
-def _pixels(organization: _Organization, segments: Sequence[bytes]) -> bytes:
+def _pixels(organization: _Organization, data: bytes, segments: Sequence[tuple[int, int]]) -> memoryview:
     """Returns the whole image uncompressed: rows padded to whole bytes, samples in native byte order."""
     per_plane = len(segments) // organization.planes
     planes = [
-        _plane(organization, segments[begin : begin + per_plane])
+        _plane(organization, data, segments[begin : begin + per_plane])
         for begin in range(0, len(segments), per_plane)
     ]
     if len(planes) == 1:
-        return planes[0].tobytes()
+        return planes[0].reshape(-1).data
     sample = _sample_type(organization)
-    return np.stack([plane.view(sample) for plane in planes], axis=-1).tobytes()
+    return np.stack([plane.view(sample) for plane in planes], axis=-1).reshape(-1).view(np.uint8).data
 
 
-def _plane(organization: _Organization, segments: Sequence[bytes]) -> np.ndarray:
+def _plane(organization: _Organization, data: bytes, segments: Sequence[tuple[int, int]]) -> np.ndarray:
     """Returns the rows of a plane as bytes, shape (height, bytes of a row)."""
     width, height = organization.size
     segment_width, segment_height = organization.segment
@@ -229,11 +271,11 @@ def _plane(organization: _Organization, segments: Sequence[bytes]) -> np.ndarray
     canvas = np.empty((height, organization.row_bytes(width)), np.uint8)
     row_bytes = organization.row_bytes(segment_width)
     tiled = organization.segment[0] != width or len(segments) * segment_height - height >= segment_height
-    for index, segment in enumerate(segments):
+    for index, (begin, end) in enumerate(segments):
         row, column = index // across * segment_height, index % across
         rows = min(segment_height, height - row)
         stored_rows = segment_height if tiled else rows
-        decoded = _decoded(segment, stored_rows, organization)
+        decoded = _decoded(data[begin:end], stored_rows, organization)
         left = column * row_bytes
         target = canvas[row : row + rows, left : left + row_bytes]
         target[:] = decoded[:rows, : target.shape[1]]

@@ -12,9 +12,9 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plan import MAX_SHARDS
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.concurrency.pool import working_budget
+from shardwright.transforms.conversion.convert import ShardRecipe, convert_ref
 from shardwright.transforms.records.framing import FRAME_BYTES
-from shardwright.transforms.shards.convert import ShardRecipe, convert_ref
-from shardwright.transforms.shards.pool import working_budget
 
 #: Readable images whose mean encoded size is taken for that of all.
 SAMPLE_IMAGES = 64
@@ -33,12 +33,14 @@ class Sample:
       faults: quarantine reason -> images.
       mean_bytes: mean size of a record with its frame; 0 without a readable image.
       mean_source_bytes: mean size of the readable images' sources.
+      rejected: the images with faults.
     """
 
     tried: int
     faults: Mapping[str, int]
     mean_bytes: float
     mean_source_bytes: float
+    rejected: Sequence[ImageRef] = ()
 
     @property
     def readable(self) -> int:
@@ -59,6 +61,7 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
     faults: Counter[str] = Counter()
     sizes: list[int] = []
     sources: list[int] = []
+    rejected: list[ImageRef] = []
     position = 0
     while position < len(candidates) and len(sizes) < SAMPLE_IMAGES:
         # Exactly as many as are missing, so that the result does not depend on the threads.
@@ -71,11 +74,13 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
                 sources.append(max(ref.size, 0))
             elif entry.outcome == Outcome.QUARANTINED:
                 faults[entry.reason] += 1
+                rejected.append(ref)
     return Sample(
         tried=tried,
         faults=dict(sorted(faults.items())),
         mean_bytes=sum(sizes) / len(sizes) if sizes else 0.0,
         mean_source_bytes=sum(sources) / len(sources) if sources else 0.0,
+        rejected=rejected,
     )
 
 

@@ -19,6 +19,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.side_files import check_split_names
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted, is_or_are
+from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.plan.assign import group_of, limit_order, shard_order, split_bounds, split_of
 from shardwright.transforms.plan.estimate import (
     SAMPLE_CANDIDATES,
@@ -28,7 +29,6 @@ from shardwright.transforms.plan.estimate import (
     take_sample,
 )
 from shardwright.transforms.records.build import label_ids
-from shardwright.transforms.shards.convert import ShardRecipe
 
 #: What images are ordered by: (hash, key). The hash is that of the shards, under a limit that of the limit.
 Order = tuple[int, str]
@@ -70,7 +70,7 @@ class RefSummary:
       hashed: whether any reference got its split from its hash.
       outcomes: files decided before reading, per (outcome, reason); copies under one reason.
       candidates: images to convert per split.
-      source_bytes: bytes of their sources per split.
+      source_bytes: bytes of their sources per split, without those that are too large to be read.
       classes: images to convert per split and class name; 0 for a class of bad images only.
       named: images whose split the source names.
       drawn: images whose split is chosen by their hash.
@@ -132,12 +132,12 @@ class RefSummary:
                 self.trim(settings)
         if settings.limit:
             if self.taken_cut is None or order <= self.taken_cut:
-                self.taken.append((order, split, ref.size, ref.labels))
+                self.taken.append((order, split, _source_bytes(ref, settings), ref.labels))
                 if len(self.taken) > 2 * settings.limit + SAMPLE_CANDIDATES:
                     self.trim(settings)
             return
         self.candidates[split] += 1
-        self.source_bytes[split] += max(ref.size, 0)
+        self.source_bytes[split] += _source_bytes(ref, settings)
         classes = self.classes.get(split)
         if classes is None:
             classes = self.classes[split] = Counter()
@@ -182,11 +182,16 @@ class RefSummary:
             return None
         for _, split, size, labels in self.taken:
             self.candidates[split] += 1
-            self.source_bytes[split] += max(size, 0)
+            self.source_bytes[split] += size
             self.classes.setdefault(split, Counter()).update(labels)
         if self.taken_cut is not None:
             self.sample = [item for item in self.sample if item[0] <= self.taken_cut]
         return self.taken_cut
+
+
+def _source_bytes(ref: ImageRef, settings: ConvertSettings) -> int:
+    """Returns how many bytes of a source may be stored: none of one that is too large to be read."""
+    return max(ref.size, 0) if ref.size <= settings.max_source_bytes else 0
 
 
 def _first_few(some: Iterable[str], others: Iterable[str]) -> Sequence[str]:
@@ -238,6 +243,10 @@ def make_forecast(
             f"None of the {sample.tried:,} images tried can be read, such as {first}: check the permissions "
             "of the account that reads them."
         )
+    rejected: Counter[str] = Counter()
+    placement = Placement(settings)
+    for ref in sample.rejected:
+        rejected[placement.split(ref)] += _source_bytes(ref, settings)
     shards: dict[str, int] = {}
     estimates: dict[str, int] = {}
     splits = _split_names(summary, settings, carried)
@@ -248,7 +257,7 @@ def make_forecast(
     if explicit_shards:
         _check_shards_named(splits, settings)
     for split in splits:
-        records, size = summary.candidates[split], summary.source_bytes[split]
+        records, size = summary.candidates[split], summary.source_bytes[split] - rejected[split]
         estimate = estimate_bytes(sample, records, size, settings)
         fresh = _fresh_count(split, estimate, records, settings)
         count = fresh

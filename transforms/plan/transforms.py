@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import FilterReason, Outcome
-from shardwright.schemas.effects import Known, without_effect
+from shardwright.schemas.effects import ConversionFacts, without_effect
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import (
     EncodedRefs,
@@ -31,6 +30,8 @@ from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.source_ids import number_text, source_id_of
+from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.concurrency.workers import worker_threads
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.plan.assign import (
     NEVER_EMPTY,
@@ -40,18 +41,19 @@ from shardwright.transforms.plan.assign import (
     shard_order,
 )
 from shardwright.transforms.plan.forecast import Placement, RefSummary, make_forecast
-from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
 from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.storage import is_remote
 
 _LOG = logging.getLogger(__name__)
 
-ShardId = tuple[str, int]
 
 _REFS_PER_BATCH = 1000
 #: References a worker collects before it hands them on, sorted by shard.
 _REFS_IN_HAND = 100_000
 #: Characters of annotations and extra columns that weigh as much as a reference itself.
 _CHARACTERS_PER_REF = 500
+#: Threads that wait for a network while a sample of its images is read.
 _SAMPLE_THREADS = 16
 #: How many workers the check of keys can be spread over.
 _KEY_BUCKETS = 2048
@@ -65,15 +67,6 @@ _SHARD_COUNTS = ("shards", "shard_size")
 def in_global_window(value: object) -> WindowedValue:
     """Returns a value as `finish_bundle` has to yield it."""
     return WindowedValue(value, GlobalWindow().max_timestamp(), (GlobalWindow(),))
-
-
-class PlannedShard(NamedTuple):
-    """A shard to write: its split, its number from 0, shards in the split, and its references."""
-
-    split: str
-    shard: int
-    num_shards: int
-    refs: Iterable[EncodedRefs]
 
 
 def _weight(ref: ImageRef) -> int:
@@ -142,10 +135,10 @@ class _MakeForecast(beam.DoFn):
         class_names: Sequence[str],
         explicit_shards: bool,
         given: frozenset[str],
-        known: Known | None,
+        known: ConversionFacts | None,
     ) -> None:
         self._given = given
-        self._known = known or Known(settings, frozenset())
+        self._known = known or ConversionFacts(settings, frozenset())
         self._settings = settings
         self._rules = rules
         self._carried = carried
@@ -162,7 +155,8 @@ class _MakeForecast(beam.DoFn):
         if carried is not None:  # said again they choose nothing anew, so that every way to say it is one
             identity = self._settings.identity()
             explicit = any(carried.settings.get(name) != identity[name] for name in _SHARD_COUNTS)
-        with ThreadPoolExecutor(_SAMPLE_THREADS) as executor:
+        remote = any(is_remote(ref.uri) for _, ref in summary.sample)
+        with ThreadPoolExecutor(_SAMPLE_THREADS if remote else worker_threads()) as executor:
             forecast = make_forecast(
                 summary,
                 self._settings,
@@ -175,7 +169,7 @@ class _MakeForecast(beam.DoFn):
             )
         forecast = self._with_numbering_checked(forecast, said)
         known = replace(self._known, splits_from=forecast.splits_from)
-        notes = tuple(without_effect(self._given, known))
+        notes = tuple(without_effect(self._given, known, self._known))
         PROGRESS.tell(*notes)
         forecast = replace(forecast, warnings=(*forecast.warnings, *notes))
         PROGRESS.tree = forecast.tree
@@ -230,7 +224,7 @@ class ForecastDataset(beam.PTransform):
         explicit_shards: bool = False,
         found: beam.pvalue.AsSingleton | None = None,
         given: frozenset[str] = frozenset(),
-        known: Known | None = None,
+        known: ConversionFacts | None = None,
     ) -> None:
         super().__init__()
         self._given = given

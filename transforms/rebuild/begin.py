@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.lease import Lease
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.settings import SUFFIXES
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import VERSION_JSON, VersionRecord, VersionState, version_path
 from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import missing_shards
+from shardwright.transforms.dataset_files import missing_shards, read_dataset
+from shardwright.transforms.lease import acquire, release
 from shardwright.transforms.rebuild.events import stage
-from shardwright.transforms.rebuild.lease import acquire, release
+from shardwright.transforms.rebuild.leftovers import remove_leftovers, warned
 from shardwright.transforms.rebuild.outcome import read_outcome
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.shards.earlier import Earlier, EarlierBuild
-from shardwright.transforms.versions.listing import list_versions, mark_published, read_version_record
+from shardwright.transforms.shards.reuse import EarlierBuild, ReusableBuilds
+from shardwright.transforms.versions.listing import (
+    list_versions,
+    mark_published,
+    read_version_record,
+    require_undamaged,
+)
 from shardwright.transforms.versions.pointer import read_pointer
 from shardwright.transforms.versions.retention import remove_version
 
@@ -28,7 +34,7 @@ from shardwright.transforms.versions.retention import remove_version
 MOST_ABANDONED = 3
 
 
-class Begun(NamedTuple):
+class PreviousState(NamedTuple):
     """What a rebuild finds.
 
     Attributes:
@@ -39,6 +45,9 @@ class Begun(NamedTuple):
       offering: directories of builds whose finished shards can be taken over, this one's first.
       abandoned: versions that no run works on any more, to be removed.
       withdrawn: fingerprints of versions that were rolled back, and the versions.
+      damaged: why a version is passed over whose `version.json` cannot be used, a sentence each.
+      in_doubt: fingerprints of such versions that are newer than the latest, and the versions; they may have
+        been rolled back.
       ended: whether this is run again after the gates have judged the version: nothing is made any more.
     """
 
@@ -49,6 +58,8 @@ class Begun(NamedTuple):
     offering: tuple[str, ...] = ()
     abandoned: tuple[str, ...] = ()
     withdrawn: tuple[tuple[str, str], ...] = ()
+    damaged: tuple[str, ...] = ()
+    in_doubt: tuple[tuple[str, str], ...] = ()
     ended: bool = False
 
     def plan(self) -> Plan | None:
@@ -60,10 +71,11 @@ class Begun(NamedTuple):
         if self.dataset is None:
             return None
         suffix = SUFFIXES[str(self.dataset.plan.settings.get("compression", "none"))]
-        return EarlierBuild(version_path(output, self.version), self.dataset.plan.shards, suffix)
+        digests = {shard.file: shard.sha256 for shards in self.dataset.splits.values() for shard in shards}
+        return EarlierBuild(version_path(output, self.version), self.dataset.plan.shards, suffix, digests)
 
 
-def begin(task: RebuildTask) -> Begun:
+def begin(task: RebuildTask) -> PreviousState:
     """Takes the lease and looks at what there is.
 
     An engine may run it again: in the middle of the work, of which the finished shards count; when the gates
@@ -74,9 +86,8 @@ def begin(task: RebuildTask) -> Begun:
       UsageError: if the latest version cannot be read.
     """
     if read_outcome(task) is not None:
-        return Begun(ended=True)
-    lease = Lease(task.holder, task.version, task.host, task.pid, task.began, seconds=task.lease_seconds)
-    acquire(task.output, lease, task.wait_seconds, waiting=lambda who: stage(task, "waiting", who))
+        return PreviousState(ended=True)
+    acquire(task.output, task.hold.lease, task.wait_seconds, waiting=lambda who: stage(task, "waiting", who))
     with storage.faults("read and write the versions in", task.output):
         found = read_pointer(task.output)
         records = list_versions(task.output)
@@ -89,21 +100,29 @@ def begin(task: RebuildTask) -> Begun:
                 "run again."
             )
         own = next((record for record in records if record.version == task.version), None)
+        if own is not None:
+            require_undamaged(own)
         if own is not None and own.state is not VersionState.BUILDING:
             # Whoever moved the pointer since then is not overruled.
-            return Begun(own.previous, tag if latest == own.previous else None, ended=True)
+            return PreviousState(own.previous, tag if latest == own.previous else None, ended=True)
         if not _write_building(task, latest):
             raise EngineError(f"Version {task.version} was made by another worker meanwhile; run again.")
         abandoned = [record.version for record in others if is_abandoned(record, latest)]
         # Each failure leaves one, and only an end in order removes them.
+        warnings: list[str] = []
         for version in abandoned[:-MOST_ABANDONED]:
-            remove_version(task.output, version)
+            with warned(warnings, f"Version {version} could not be removed"):
+                remove_version(task.output, version)
+        with warned(warnings, f"What killed runs left in {printable(task.output)} could not be removed"):
+            remove_leftovers(task.output)
+        for warning in warnings:
+            stage(task, "warning", warning)
         others = [record for record in others if record.version not in abandoned[:-MOST_ABANDONED]]
     dataset, missing = _latest(task.output, latest)
     for record in others:
         if found and record.version == latest and record.is_unseen:
             mark_published(task.output, record, found[0].published)  # its run was cut off before it could
-    return Begun(
+    return PreviousState(
         version=latest,
         tag=tag,
         dataset=dataset,
@@ -116,7 +135,17 @@ def begin(task: RebuildTask) -> Begun:
             for record in others
             if record.state is VersionState.WITHDRAWN and record.fingerprint
         ),
+        damaged=tuple(record.problem for record in others if record.problem),
+        in_doubt=tuple(_in_doubt(task.output, others, latest)),
     )
+
+
+def _in_doubt(output: str, others: list[VersionRecord], latest: str) -> Iterator[tuple[str, str]]:
+    """Yields the fingerprints of versions of which nobody knows whether they were rolled back."""
+    for record in others:
+        if record.state is VersionState.DAMAGED and record.version > latest:
+            with contextlib.suppress(ShardwrightError, OSError):
+                yield read_dataset(version_path(output, record.version)).fingerprint, record.version
 
 
 def is_overtaken(task: RebuildTask, records: Sequence[VersionRecord]) -> bool:
@@ -150,7 +179,7 @@ def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
 def _offering(output: str, others: list[VersionRecord], latest: str) -> Iterator[str]:
     """Yields the builds since the latest version: refused ones, and those that were cut off."""
     for record in sorted(others, key=lambda record: record.version, reverse=True):
-        if record.version > latest:
+        if record.version > latest and record.state is not VersionState.DAMAGED:
             yield version_path(output, record.version)
 
 
@@ -163,17 +192,21 @@ def _write_building(task: RebuildTask, previous: str) -> bool:
         task.version, VersionState.BUILDING, task.started, previous=previous, holder=task.holder
     )
     path = storage.join(task.directory, VERSION_JSON)
-    found = storage.read_tagged(path)
+    found = storage.read_with_etag(path)
     if read_version_record(task.output, task.version).state is not VersionState.BUILDING:
         return False
-    if storage.write_tagged(path, record.dumps().encode(), found[1] if found else None):
+    if storage.write_if_match(path, record.dumps().encode(), found[1] if found else None):
         return True
     return read_version_record(task.output, task.version).state is VersionState.BUILDING  # another attempt
 
 
 def earlier_of(
-    begun: Begun, output: str, verify_sources: bool, altered: frozenset[tuple[str, int]]
-) -> Earlier:
+    begun: PreviousState,
+    output: str,
+    verify_sources: bool,
+    altered: frozenset[tuple[str, int]],
+    damaged: frozenset[str] = frozenset(),
+) -> ReusableBuilds:
     """Returns what the builds before offer to the new one's shards.
 
     Args:
@@ -181,5 +214,6 @@ def earlier_of(
       output: the directory that holds the versions.
       verify_sources: whether no source is trusted.
       altered: shards of which nothing but the bytes of sources tells that they changed.
+      damaged: files of the latest version that do not match their sha256.
     """
-    return Earlier(begun.offering, begun.build(output), not verify_sources, altered)
+    return ReusableBuilds(begun.offering, begun.build(output), not verify_sources, altered, damaged)

@@ -12,17 +12,20 @@ from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import VersionState
-from shardwright.transforms.checks.shard import ShardCheck
-from shardwright.transforms.commit import Job, commit
+from shardwright.transforms.commit import ConversionSpec, commit
 from shardwright.transforms.dataset_files import dataset_name
+from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.compare import Decision
 from shardwright.transforms.rebuild.events import stage
+from shardwright.transforms.rebuild.scrub import scrub_facts
 from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.validation.shard import ShardCheck
 from shardwright.transforms.versions.listing import read_version_record
 
 
 def commit_version(
     task: RebuildTask,
+    begun: PreviousState,
     decision: Decision,
     forecast: Forecast,
     results: Sequence[ShardResult],
@@ -33,22 +36,28 @@ def commit_version(
     How many images may be bad is left to the gates, so that a version that has too many can be looked at.
 
     Returns:
-      The outcome of the commit and the work that was done; None if nothing changed.
+      The outcome of the commit, the work that was done, and the damaged shards of the version before; None if
+      nothing changed.
 
     Raises:
       DataRefused: if there is not one record.
-      EngineError: if the books do not balance or the storage failed.
+      EngineError: if the books do not balance, the lease was lost or the storage failed.
     """
     if not decision.build:
         return None
     if read_version_record(task.output, task.version).state is not VersionState.BUILDING:
         return {"work": work_of(results)}  # an engine tries this step again when the gates have judged
     settings = replace(task.settings, max_bad_fraction=1.0)
-    job = Job(
-        task.directory, task.directory, settings, task.versions, task.run, task.started,
-        called=dataset_name(task.output),
+    rejected = decision.damaged.union(*(result.rejected for result in results))
+    facts = scrub_facts(begun, decision.scrubbed)
+    run = {**task.run, "scrub": facts} if facts["shards"] else task.run
+    job = ConversionSpec(
+        task.directory, task.directory, settings, task.versions, run, task.started,
+        called=dataset_name(task.output), hold=task.hold,
     )  # fmt: skip
-    outcome = {**commit(job, forecast, results, checks), "work": work_of(results)}
+    outcome = {
+        **commit(job, forecast, results, checks), "work": work_of(results), "rejected": sorted(rejected),
+    }  # fmt: skip
     stage(task, "committed", work_text(outcome["work"]), **outcome["work"])
     return outcome
 

@@ -11,19 +11,21 @@ from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, index_file, ledger_file
+from shardwright.schemas.scrub import listed
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.pool import READS_AHEAD, map_ordered, reading_executor
+from shardwright.transforms.conversion.convert import ShardRecipe, has_bytes_of, read_ref
 from shardwright.transforms.images.decode import limit_pixels
-from shardwright.transforms.plan.transforms import PlannedShard, ShardId
-from shardwright.transforms.rebuild.begin import Begun
+from shardwright.transforms.lease import renew
+from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
+from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.events import stage
-from shardwright.transforms.rebuild.lease import renew
+from shardwright.transforms.rebuild.scrub import ScrubbedShard, ScrubShards, scrub_facts, tell
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.shards.convert import ShardRecipe, has_bytes_of, read_ref
-from shardwright.transforms.shards.earlier import can_stay, is_marked
-from shardwright.transforms.shards.pool import READS_AHEAD, map_ordered, reading_executor
+from shardwright.transforms.shards.reuse import can_stay, is_marked
 from shardwright.transforms.shards.shard_plan import plan_shard
 
 _SHOWN = 3
@@ -54,6 +56,7 @@ class Decision(NamedTuple):
       changed: how many of them are not as they were.
       altered: shards of which nothing but the bytes of sources tells that.
       reasons: sentences.
+      scrubbed: shards of the latest version that were read again.
     """
 
     build: bool
@@ -61,6 +64,12 @@ class Decision(NamedTuple):
     changed: int
     altered: frozenset[ShardId] = frozenset()
     reasons: tuple[str, ...] = ()
+    scrubbed: tuple[ScrubbedShard, ...] = ()
+
+    @property
+    def damaged(self) -> frozenset[str]:
+        """Files of the latest version that were read again and are damaged."""
+        return frozenset(shard.file for shard in self.scrubbed if shard.damage)
 
 
 def compare_shard(
@@ -143,7 +152,11 @@ def _are_altered(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: Mapping
 
 
 def decide(
-    begun: Begun, forecast: Forecast, compared: Sequence[Compared], versions: Mapping[str, str]
+    begun: PreviousState,
+    forecast: Forecast,
+    compared: Sequence[Compared],
+    versions: Mapping[str, str],
+    scrubbed: Sequence[ScrubbedShard] = (),
 ) -> Decision:
     """Decides whether a new version is made.
 
@@ -152,6 +165,7 @@ def decide(
       forecast: what there is now.
       compared: of each shard.
       versions: the software versions that decide bytes.
+      scrubbed: shards of the latest version that were read again.
     """
     if begun.ended:
         return Decision(False, len(compared), 0, reasons=("its version is made already",))
@@ -162,10 +176,15 @@ def decide(
     reasons = list(_reasons(begun, forecast, versions))
     if count:
         reasons.append(f"{count:,} of {counted(len(compared), 'shard')} changed")
-    return Decision(bool(reasons), len(compared), count, altered, tuple(reasons))
+    read = tuple(sorted(scrubbed))
+    damaged = [shard.file for shard in read if shard.damage]
+    if damaged:
+        said = f"{counted(len(damaged), 'shard')} of {begun.version} {is_or_are(len(damaged))} damaged"
+        reasons.append(f"{said} and rebuilt from the source: {listed(damaged)}")
+    return Decision(bool(reasons), len(compared), count, altered, tuple(reasons), read)
 
 
-def _reasons(begun: Begun, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:
+def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:
     """Yields what is different besides the shards themselves."""
     assert begun.dataset is not None
     old, new = begun.dataset.plan, forecast.plan
@@ -202,7 +221,7 @@ class _CompareShard(beam.DoFn):
     def setup(self) -> None:
         limit_pixels(self._task.settings.max_pixels)
 
-    def process(self, planned: PlannedShard, forecast: Forecast, begun: Begun) -> Iterator[Compared]:
+    def process(self, planned: PlannedShard, forecast: Forecast, begun: PreviousState) -> Iterator[Compared]:
         task = self._task
         latest = version_path(task.output, begun.version) if begun.dataset is not None else None
         if not begun.ended:
@@ -214,6 +233,8 @@ class _CompareShard(beam.DoFn):
 
 class CompareWithPrevious(beam.PTransform):
     """Compares planned shards with the latest version. `PCollection[PlannedShard] -> PCollection[Decision]`.
+
+    A part of the latest version's shards is read again meanwhile (`rebuild/scrub.py`).
 
     Args:
       task: what is rebuilt.
@@ -231,8 +252,14 @@ class CompareWithPrevious(beam.PTransform):
         """Applies the transform."""
         task = self._task
 
-        def decided(begun: Begun, compared: Sequence[Compared], forecast: Forecast) -> Decision:
-            decision = decide(begun, forecast, compared, task.versions)
+        def decided(
+            begun: PreviousState,
+            compared: Sequence[Compared],
+            forecast: Forecast,
+            scrubbed: Sequence[tuple[str, int, str]],
+        ) -> Decision:
+            read = [ScrubbedShard(*shard) for shard in scrubbed]
+            decision = decide(begun, forecast, compared, task.versions, read)
             images, classes = forecast.total, len(forecast.plan.labels) - len(forecast.plan.unused_ids)
             said = (
                 f"{counted(images, 'image')} of {counted(classes, 'class')} in "
@@ -240,6 +267,7 @@ class CompareWithPrevious(beam.PTransform):
             )
             splits = dict(forecast.plan.shards)
             stage(task, "planned", said, images=images, classes=classes, shards=splits)
+            tell(task, scrub_facts(begun, decision.scrubbed))
             said = "; ".join(decision.reasons) or "nothing changed"
             stage(task, "compared", said, changed=decision.changed, why=decision.reasons)
             return decision
@@ -247,6 +275,7 @@ class CompareWithPrevious(beam.PTransform):
         compared = planned | "CompareShard" >> beam.ParDo(
             _CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._begun)
         ).with_output_types(Compared)  # Compared
+        scrubbed = self._begun | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
         return self._begun | "Decide" >> beam.Map(
-            decided, beam.pvalue.AsList(compared), self._forecast
+            decided, beam.pvalue.AsList(compared), self._forecast, beam.pvalue.AsList(scrubbed)
         ).with_output_types(Decision)  # Decision

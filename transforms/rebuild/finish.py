@@ -13,20 +13,22 @@ from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightErro
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import counted, format_size
-from shardwright.schemas.version import Pointer, VersionRecord, VersionState
+from shardwright.schemas.version import INDEX_HTML, Pointer, VersionRecord, VersionState
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import dataset_name
-from shardwright.transforms.rebuild.begin import Begun, is_abandoned
+from shardwright.transforms.lease import read_holder, release, still_mine
+from shardwright.transforms.rebuild.begin import PreviousState, is_abandoned
 from shardwright.transforms.rebuild.compare import Decision
 from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.hooks import run_hooks
-from shardwright.transforms.rebuild.lease import read_holder, release, still_mine
+from shardwright.transforms.rebuild.leftovers import warned
 from shardwright.transforms.rebuild.outcome import read_outcome, write_outcome
 from shardwright.transforms.rebuild.prometheus import RunMetrics, write_metrics
+from shardwright.transforms.rebuild.scrub import remember, scrub_facts
 from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.report.index_page import write_index
 from shardwright.transforms.report.version_view import accept_command
 from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.versions.index_page import write_index
 from shardwright.transforms.versions.listing import (
     list_versions,
     mark_published,
@@ -40,7 +42,7 @@ NO_CHANGE, FAILURE = "no_change", "failure"
 _SHOWN = 3
 
 
-def publish(task: RebuildTask, begun: Begun, record: VersionRecord | None) -> VersionRecord | None:
+def publish(task: RebuildTask, begun: PreviousState, record: VersionRecord | None) -> VersionRecord | None:
     """Switches the pointer to a version that passed, unless it was done before.
 
     Returns:
@@ -61,7 +63,7 @@ def publish(task: RebuildTask, begun: Begun, record: VersionRecord | None) -> Ve
     return mark_published(task.output, record, time.time())
 
 
-def _switch(task: RebuildTask, begun: Begun, record: VersionRecord) -> None:
+def _switch(task: RebuildTask, begun: PreviousState, record: VersionRecord) -> None:
     pointer = Pointer(record.version, record.fingerprint, time.time(), begun.version)
     if not still_mine(task.output, task.holder) or not switch_pointer(task.output, pointer, begun.tag):
         raise EngineError(
@@ -79,7 +81,7 @@ def _made(task: RebuildTask) -> VersionRecord | None:
 
 
 def finish(
-    task: RebuildTask, begun: Begun, decision: Decision, record: VersionRecord | None
+    task: RebuildTask, begun: PreviousState, decision: Decision, record: VersionRecord | None
 ) -> dict[str, Any]:
     """Removes what is left over, tells who wants to know, gives the lease back.
 
@@ -90,7 +92,7 @@ def finish(
 
     Raises:
       DataRefused: if a gate did not let the version pass.
-      EngineError: if the storage failed.
+      EngineError: if the outcome cannot be written. A cleanup that fails is a warning.
     """
     told = read_outcome(task)
     if begun.ended:
@@ -98,14 +100,10 @@ def finish(
     if told is not None:  # an engine tries this step again
         return _raise_refusal(told)
     outcome = _outcome(task, begun, decision, record)
+    gone, warnings = _tidy_up(task, begun, record)
+    outcome["warnings"] += warnings
     with storage.faults("tidy up", task.output):
-        if record is None:
-            remove_version(task.output, task.version)
-        gone = _to_go(task, begun)
-        for version in gone:
-            remove_version(task.output, version)
-        if record is not None or gone:
-            write_index(task.output)
+        outcome["warnings"] += remember(task, begun, decision.scrubbed)
         outcome["warnings"] += _write_metrics(task, record, outcome)
         write_outcome(task, outcome)
     release(task.output, task.holder)  # a hook may want to go on with the dataset
@@ -116,6 +114,31 @@ def finish(
     left = f"; removed {', '.join(gone)}" if gone else ""
     stage(task, "finished", f"{outcome['state']}{left}", state=outcome["state"], removed=gone)
     return _raise_refusal(outcome)
+
+
+def _tidy_up(
+    task: RebuildTask, begun: PreviousState, record: VersionRecord | None
+) -> tuple[list[str], list[str]]:
+    """Removes what is not needed any more, and draws the page of all versions.
+
+    What readers get is decided by now, so nothing that fails here ends the run; the next run tries it again.
+
+    Returns:
+      The versions that were removed, and warnings.
+    """
+    gone: list[str] = []
+    warnings: list[str] = []
+    to_go: list[str] = []
+    with warned(warnings, f"Old versions of {printable(task.output)} were not looked for"):
+        to_go = _to_go(task, begun)
+    for version in [*to_go, *([task.version] if record is None else [])]:
+        with warned(warnings, f"Version {version} could not be removed"):
+            if remove_version(task.output, version) and version in to_go:
+                gone.append(version)
+    if record is not None or gone or begun.damaged:
+        with warned(warnings, f"{INDEX_HTML} is not drawn anew"):
+            write_index(task.output)
+    return gone, warnings
 
 
 def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> None:
@@ -166,6 +189,11 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
         },
         images={name: work.get(name, 0) for name in ("converted", "copied", "quarantined")},
         findings=record.findings if record is not None else None,
+        scrubbed={
+            "shards": outcome["scrub"]["shards"],
+            "bytes": outcome["scrub"]["bytes"],
+            "damaged": len(outcome["scrub"]["damaged"]),
+        },
     )
     if record is not None and record.state is VersionState.PUBLISHED:
         run = replace(run, records=record.records, total_bytes=record.total_bytes, classes=record.classes)
@@ -174,7 +202,7 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
 
 
 def _outcome(
-    task: RebuildTask, begun: Begun, decision: Decision, record: VersionRecord | None
+    task: RebuildTask, begun: PreviousState, decision: Decision, record: VersionRecord | None
 ) -> dict[str, Any]:
     state, message, code = NO_CHANGE, "", ExitCode.DONE
     if record is not None:
@@ -194,23 +222,27 @@ def _outcome(
         "work": dict(record.work) if record is not None else {},
         "changes": dict(record.changes) if record is not None else {},
         "reasons": list(decision.reasons),
+        "scrub": scrub_facts(begun, decision.scrubbed),
         "warnings": [
-            item.message
-            for item in (record.refusals if record is not None else ())
-            if item.severity is Severity.WARNING
+            *begun.damaged,
+            *(
+                item.message
+                for item in (record.refusals if record is not None else ())
+                if item.severity is Severity.WARNING
+            ),
         ],
         "started": task.started,
         "seconds": round(time.time() - task.started, 3),
     }
 
 
-def _fingerprint(begun: Begun, record: VersionRecord | None) -> str:
+def _fingerprint(begun: PreviousState, record: VersionRecord | None) -> str:
     if record is not None:
         return record.fingerprint
     return begun.dataset.fingerprint if begun.dataset is not None else ""
 
 
-def _records(begun: Begun, record: VersionRecord | None) -> int:
+def _records(begun: PreviousState, record: VersionRecord | None) -> int:
     if record is not None:
         return record.records
     return begun.dataset.all_records if begun.dataset is not None else 0
@@ -228,7 +260,7 @@ def refusal_message(place: str, record: VersionRecord) -> str:
     )
 
 
-def _to_go(task: RebuildTask, begun: Begun) -> list[str]:
+def _to_go(task: RebuildTask, begun: PreviousState) -> list[str]:
     """Returns the versions that killed runs left, and those that retention lets go."""
     found = read_pointer(task.output)
     latest = found[0].version if found else ""
@@ -242,11 +274,14 @@ def _to_go(task: RebuildTask, begun: Begun) -> list[str]:
 
 def _remove_leavings(task: RebuildTask, record: VersionRecord | None) -> None:
     """Removes what the listing of a job spooled that an engine ran again when all was done."""
-    with storage.faults("tidy up", task.output):
+    warnings: list[str] = []
+    with warned(warnings, f"What is left in {printable(task.directory)} could not be removed"):
         if record is None:
             remove_version(task.output, task.version)
         else:
             Spool(task.directory).remove()
+    for warning in warnings:
+        stage(task, "warning", warning)
 
 
 def _raise_refusal(outcome: dict[str, Any]) -> dict[str, Any]:

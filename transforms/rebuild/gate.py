@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardwright.schemas import dataset as files
@@ -26,22 +27,23 @@ from shardwright.schemas.version import (
     version_path,
 )
 from shardwright.transforms import storage
-from shardwright.transforms.checks.directory import check_directory
-from shardwright.transforms.checks.results import ResultFiles, Results, write_results
-from shardwright.transforms.checks.shard import ShardCheck
-from shardwright.transforms.checks.sidecars import check_sidecars
 from shardwright.transforms.dataset_files import read_dataset, read_measured, write_text
-from shardwright.transforms.rebuild.begin import Begun
+from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.events import stage
+from shardwright.transforms.rebuild.scrub import repaired_shards
 from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.report.gather import as_time, gather
 from shardwright.transforms.report.render import render
+from shardwright.transforms.validation.directory import check_directory
+from shardwright.transforms.validation.results import ResultFiles, Results, write_results
+from shardwright.transforms.validation.shard import ShardCheck
+from shardwright.transforms.validation.sidecars import check_sidecars
 from shardwright.transforms.versions.listing import read_version_record, write_version_record
 
 
 def gate_version(
     task: RebuildTask,
-    begun: Begun,
+    begun: PreviousState,
     committed: Mapping[str, Any],
     checks: Sequence[ShardCheck],
     findings: FindingSummary,
@@ -62,18 +64,20 @@ def gate_version(
       changes: of the images, against the latest version.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: if the lease was lost, or the storage failed.
     """
     directory = task.directory
     said = read_version_record(task.output, task.version)
     if said.state is not VersionState.BUILDING:
         return said
     with storage.faults("write to", directory):
+        task.hold.keep()
         made = read_dataset(directory)
         found = FindingSummary().add(check_directory(made, storage.list_files(directory)))
         found.add(check_sidecars(made, directory))
+        found.add(repaired_shards(begun.version, committed["rejected"]))
         report = write_results(
-            result_files(directory, statistics is not None),
+            replace(result_files(directory, statistics is not None), hold=task.hold),
             Results(
                 printable(directory),
                 made,
@@ -91,7 +95,7 @@ def gate_version(
         if begun.dataset is not None:
             old = _described(task.output, begun.version, begun.dataset)
             drift = drift_between(old, _described(task.output, task.version, made), changes)
-            write_text(directory, DIFF_JSON, pretty_json(drift.as_json()))
+            write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
         refusals = (
             *_refused_findings(report),
             *_refused_drift(drift, task.gates),
@@ -116,8 +120,8 @@ def gate_version(
             holder=task.holder,
         )
         page = render(gather(directory, record=record, drawn=as_time(time.time())))
-        write_text(directory, files.REPORT_HTML, page)
-        write_version_record(task.output, record)
+        write_text(directory, files.REPORT_HTML, page, task.hold)
+        write_version_record(task.output, record, task.hold)
     told = [refusal.message for refusal in refusals]
     worst = [item.name for item in refusals if item.severity is Severity.ERROR or not refused]
     names = ", ".join(dict.fromkeys(worst))
@@ -171,10 +175,18 @@ def _refused_images(made: Dataset, limit: float) -> Iterator[GateRefusal]:
         yield GateRefusal("bad_images", "max_bad_fraction", Severity.ERROR, message)
 
 
-def _refused_again(made: Dataset, begun: Begun) -> Iterator[GateRefusal]:
+def _refused_again(made: Dataset, begun: PreviousState) -> Iterator[GateRefusal]:
     """Yields that this is what was rolled back."""
     for fingerprint, version in begun.withdrawn:
         if fingerprint == made.fingerprint:
             message = f"it is byte for byte version {version}, which was rolled back"
+            yield GateRefusal("rolled_back", "rolled_back", Severity.ERROR, message)
+            return
+    for fingerprint, version in begun.in_doubt:
+        if fingerprint == made.fingerprint:
+            message = (
+                f"it is byte for byte version {version}, whose version.json is damaged, so that nobody knows "
+                "whether it was rolled back"
+            )
             yield GateRefusal("rolled_back", "rolled_back", Severity.ERROR, message)
             return

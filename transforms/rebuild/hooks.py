@@ -28,8 +28,11 @@ WEBHOOK_SECONDS = 10.0
 #: Seconds before another attempt.
 PAUSES = (1.0, 4.0)
 _MAX_REDIRECTS = 5
-#: A redirect with one of these wants the same message elsewhere; the others say where an answer lies.
-_POST_AGAIN = (307, 308)
+#: A redirect with one of these wants the message elsewhere. Most clients ask with GET and without a body
+#: after 301 and 302 (RFC 9110, 15.4), and the message would be lost.
+_POST_AGAIN = (301, 302, 307, 308)
+#: The message was taken; the answer lies elsewhere.
+_SEE_OTHER = 303
 #: Of what a command says in the end, and of a value in its environment.
 _LAST_BYTES = 4096
 _MAX_SAID = 200
@@ -177,26 +180,20 @@ def _send(url: str, body: bytes) -> tuple[str, bool]:
     import requests
 
     headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": f"shardwright/{__version__}"}
-    method: str = "POST"
     try:
         for _ in range(_MAX_REDIRECTS + 1):
-            with requests.request(
-                method, url, data=body if method == "POST" else None, headers=headers,
-                timeout=WEBHOOK_SECONDS, allow_redirects=False, stream=True,
-            ) as answer:  # fmt: skip
+            with requests.post(
+                url, data=body, headers=headers, timeout=WEBHOOK_SECONDS, allow_redirects=False, stream=True
+            ) as answer:
                 status, location = answer.status_code, answer.headers.get("Location")
-            if status not in (301, 302, 303, *_POST_AGAIN) or not location:
-                failed = not 200 <= status < 300
-                return f"HTTP status {status}" if failed else "", failed and status not in (
-                    408,
-                    429,
-                ) and status < 500
+            if status not in _POST_AGAIN or not location:
+                failed = status != _SEE_OTHER and not 200 <= status < 300
+                lasting = failed and status not in (408, 429) and status < 500
+                return f"HTTP status {status}" if failed else "", lasting
             before, url = urlsplit(url).scheme, urljoin(url, location)
             after = urlsplit(url).scheme
             if after not in ("http", "https") or (before, after) == ("https", "http"):
                 return "it redirects to another kind of address", True
-            if status not in _POST_AGAIN and before == after:
-                method = "GET"
         return "it redirects in circles", True
     except requests.exceptions.SSLError:
         return "its certificate is not trusted", True

@@ -39,6 +39,9 @@ _HELP = {
     "shardwright_rebuild_images":
         "Images of the last rebuild that came so far: converted, copied or quarantined.",
     "shardwright_rebuild_findings": "Findings of the last validation of a rebuild, by code.",
+    "shardwright_rebuild_scrubbed_shards":
+        "Shards of the latest version that the last rebuild read again: sound or damaged.",
+    "shardwright_rebuild_scrubbed_bytes": "Bytes of these shards.",
     "shardwright_dataset_records": "Records of the latest version, in all splits.",
     "shardwright_dataset_size_bytes": "Bytes of the latest version's shards.",
     "shardwright_dataset_classes": "Classes of the latest version.",
@@ -65,6 +68,7 @@ class RunMetrics:
       shards: what was done (`written`, `reused`) -> shards.
       images: what was done (`converted`, `copied`, `quarantined`) -> images.
       findings: code -> how many; empty if there was none.
+      scrubbed: what was read again of the version before: `shards`, `bytes`, and how many were `damaged`.
     """
 
     dataset: str
@@ -80,6 +84,7 @@ class RunMetrics:
     shards: Mapping[str, int] | None = None
     images: Mapping[str, int] | None = None
     findings: Mapping[str, int] | None = None
+    scrubbed: Mapping[str, int] | None = None
 
 
 #: Labels beside the dataset -> value.
@@ -131,6 +136,8 @@ def _of_run(run: RunMetrics) -> dict[str, _Samples]:
     info: _Samples | None = (
         {(("fingerprint", run.fingerprint), ("version", run.version)): 1.0} if run.version else None
     )
+    read = run.scrubbed
+    damaged = read["damaged"] if read else 0
     known: dict[str, _Samples | None] = {
         f"{rebuild}last_run_timestamp_seconds": ended,
         f"{rebuild}last_run_duration_seconds": {(): run.seconds},
@@ -140,6 +147,10 @@ def _of_run(run: RunMetrics) -> dict[str, _Samples]:
         f"{rebuild}shards": _by("result", run.shards),
         f"{rebuild}images": _by("result", run.images),
         f"{rebuild}findings": _by("code", run.findings),
+        f"{rebuild}scrubbed_shards": _by(
+            "result", {"sound": read["shards"] - damaged, "damaged": damaged} if read else None
+        ),
+        f"{rebuild}scrubbed_bytes": _one(read["bytes"] if read else None),
         f"{dataset}records": _one(run.records),
         f"{dataset}size_bytes": _one(run.total_bytes),
         f"{dataset}classes": _one(run.classes),

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.schemas.job import Hook, JobGates, Retention
+from shardwright.schemas.lease import Lease
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.version import version_path
+from shardwright.transforms.lease import HeldLease
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class RebuildTask:
       retention: which versions stay.
       hooks: event -> whom to tell.
       verify_sources: read and hash every source instead of trusting its size and state.
+      scrub: share of the latest version's shards to read again, from 0 to 1.
       lease_seconds: after which a silent holder's lease is void.
       wait_seconds: how long another rebuild's end is waited for.
       host: where the launcher runs.
@@ -46,6 +49,7 @@ class RebuildTask:
     retention: Retention = field(default_factory=Retention)
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
     verify_sources: bool = False
+    scrub: float = 0.0
     lease_seconds: float = 3600.0
     wait_seconds: float = 0.0
     host: str = ""
@@ -54,6 +58,12 @@ class RebuildTask:
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
     log_format: str = "text"
+
+    @property
+    def hold(self) -> HeldLease:
+        """The lease of the rebuild."""
+        lease = Lease(self.holder, self.version, self.host, self.pid, self.began, seconds=self.lease_seconds)
+        return HeldLease(self.output, lease)
 
     @property
     def directory(self) -> str:

@@ -14,23 +14,24 @@ from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.version import VersionRecord, check_file, version_path
 from shardwright.transforms import storage
-from shardwright.transforms.checks.compare_ledgers import CompareLedgers
-from shardwright.transforms.checks.contract import Contract, contract_of_plan
-from shardwright.transforms.checks.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task
-from shardwright.transforms.checks.summary import SummariseFindings
-from shardwright.transforms.checks.validate import ValidateShards
+from shardwright.transforms.condense_results import CondenseResults
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.diff.rows import LedgerPair, list_pairs
 from shardwright.transforms.diff.transforms import CompareDatasets
-from shardwright.transforms.rebuild.begin import Begun
+from shardwright.transforms.lease import renew
+from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.commit import commit_version
 from shardwright.transforms.rebuild.compare import Decision
 from shardwright.transforms.rebuild.gate import gate_version
-from shardwright.transforms.rebuild.lease import renew
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.shards.earlier import near
+from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan
 from shardwright.transforms.shards.finish import ShardPlace
+from shardwright.transforms.shards.reuse import near
 from shardwright.transforms.statistics.combine import AddUpStatistics
+from shardwright.transforms.validation.compare_ledgers import CompareLedgers
+from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task
+from shardwright.transforms.validation.summary import SummariseFindings
+from shardwright.transforms.validation.validate import ValidateShards
 
 
 class Verified(NamedTuple):
@@ -78,7 +79,7 @@ class VerifyVersion(beam.PTransform):
             if result.file and is_known(result):
                 yield ShardCheck(result.file, result.split, result.records, result.bytes)
 
-        def to_check(result: ShardResult, begun: Begun) -> Iterator[ShardTask]:
+        def to_check(result: ShardResult, begun: PreviousState) -> Iterator[ShardTask]:
             if result.file and not is_known(result):
                 place = ShardPlace(result.split, result.shard, result.num_shards)
                 made = shard_task(task.directory, *place, result.as_shard())
@@ -88,7 +89,7 @@ class VerifyVersion(beam.PTransform):
             renew(task.output, task.holder)
             return check
 
-        def contract(forecast: Forecast) -> Contract:
+        def contract(forecast: Forecast) -> RecordSchema:
             return contract_of_plan(layout.features, layout.first_label, forecast.plan)
 
         checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
@@ -96,8 +97,8 @@ class VerifyVersion(beam.PTransform):
         if verify == "none":
             return Verified(checks, results | "CompareLedgers" >> compare, None)
         contracts = self._forecast | "NameContract" >> beam.Map(contract).with_output_types(
-            Contract
-        )  # Contract
+            RecordSchema
+        )  # RecordSchema
         validated = (
             results
             | "NameShardTasks"
@@ -115,7 +116,7 @@ class VerifyVersion(beam.PTransform):
         return Verified(together, findings, validated.statistics)
 
 
-def _earlier_checks(task: RebuildTask, begun: Begun, place: ShardPlace) -> Iterator[str]:
+def _earlier_checks(task: RebuildTask, begun: PreviousState, place: ShardPlace) -> Iterator[str]:
     """Yields where it stands what was found in the latest version's shards with records of a new one."""
     build = begun.build(task.output)
     if build is not None and place.split in build.shards:
@@ -129,15 +130,22 @@ class CommitVersion(beam.PTransform):
 
     Args:
       task: what is rebuilt.
+      begun: side input.
       decision: PCollection of the one decision.
       forecast: side input.
       checks: PCollection of ShardCheck.
     """
 
     def __init__(
-        self, task: RebuildTask, decision: beam.PCollection, forecast: Any, checks: beam.PCollection
+        self,
+        task: RebuildTask,
+        begun: Any,
+        decision: beam.PCollection,
+        forecast: Any,
+        checks: beam.PCollection,
     ) -> None:
         super().__init__()
+        self._begun = begun
         self._task = task
         self._decision = decision
         self._forecast = forecast
@@ -148,12 +156,21 @@ class CommitVersion(beam.PTransform):
         task = self._task
 
         def committed(
-            decision: Decision, results: Sequence[ShardResult], forecast: Forecast, checks: Any
+            decision: Decision,
+            results: Sequence[ShardResult],
+            forecast: Forecast,
+            checks: Any,
+            begun: PreviousState,
         ) -> dict[str, Any] | None:
-            return commit_version(task, decision, forecast, results, list(checks))
+            return commit_version(task, begun, decision, forecast, results, list(checks))
 
+        gathered = results | "GatherShards" >> beam.CombineGlobally(CondenseResults())  # [ShardResult]
         return self._decision | "Commit" >> beam.Map(
-            committed, beam.pvalue.AsList(results), self._forecast, beam.pvalue.AsList(self._checks)
+            committed,
+            beam.pvalue.AsSingleton(gathered),
+            self._forecast,
+            beam.pvalue.AsList(self._checks),
+            self._begun,
         )  # outcome or None
 
 
@@ -178,13 +195,13 @@ class GateVersion(beam.PTransform):
         """Applies the transform."""
         task, verified = self._task, self._verified
 
-        def ledgers(outcome: Mapping[str, Any] | None, begun: Begun) -> Iterator[LedgerPair]:
+        def ledgers(outcome: Mapping[str, Any] | None, begun: PreviousState) -> Iterator[LedgerPair]:
             if outcome is not None and begun.dataset is not None:
                 old, new = version_path(task.output, begun.version), task.directory
                 yield from list_pairs(old, new, begun.dataset, read_dataset(new))
 
         def gated(
-            outcome: Mapping[str, Any] | None, begun: Begun, checks: Any, findings: FindingSummary,
+            outcome: Mapping[str, Any] | None, begun: PreviousState, checks: Any, findings: FindingSummary,
             changes: Changes, statistics: Statistics | None,
         ) -> VersionRecord | None:  # fmt: skip
             if outcome is None:

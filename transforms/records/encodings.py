@@ -18,7 +18,7 @@ from shardwright.schemas.tensor_proto import parse_tensor, serialize_tensor
 _TYPES = {"float32": FeatureType.FLOAT, "float64": FeatureType.FLOAT, "object": FeatureType.BYTES}
 
 
-class WrongValue(ValueError):
+class WrongEncoding(ValueError):
     """A feature whose bytes are not what its encoding makes.
 
     Attributes:
@@ -69,7 +69,7 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
         try:
             return Feature(spec.type, [_from_base64(value) for value in feature.values])
         except (binascii.Error, TypeError) as error:
-            raise WrongValue(
+            raise WrongEncoding(
                 FindingCode.UNDECODABLE, f"feature {spec.name!r} is no URL-safe base64: {error}"
             ) from None
     if spec.encoding is not Encoding.TENSOR or not feature.values:
@@ -77,17 +77,17 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
     try:
         tensor = parse_tensor(feature.values[0])
     except (ValueError, TypeError) as error:
-        raise WrongValue(
+        raise WrongEncoding(
             FindingCode.UNDECODABLE, f"feature {spec.name!r} is no serialized tensor: {error}"
         ) from None
     if tensor.dtype != spec.dtype:
-        raise WrongValue(
+        raise WrongEncoding(
             FindingCode.WRONG_TYPE, f"the tensor in {spec.name!r} is {tensor.dtype}, not {spec.dtype}"
         )
     sides = spec.tensor_shape
     if len(sides) != len(tensor.shape) or any(a not in (None, b) for a, b in zip(sides, tensor.shape)):
         shown = tuple("any" if side is None else side for side in sides)
-        raise WrongValue(
+        raise WrongEncoding(
             FindingCode.WRONG_SHAPE, f"the tensor in {spec.name!r} has shape {tensor.shape}, not {shown}"
         )
     plain = plain_spec(spec)

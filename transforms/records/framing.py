@@ -72,7 +72,7 @@ class Record(NamedTuple):
     data: bytes
 
 
-class Damage(NamedTuple):
+class DamagedRange(NamedTuple):
     """A stretch of a shard that holds no sound record.
 
     Attributes:
@@ -226,7 +226,7 @@ class _Frames:
         return self.size
 
 
-def read_records(file: IO[bytes]) -> Iterator[Record | Damage]:
+def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
     """Yields every sound record of an uncompressed TFRecord file, and each damage between them.
 
     Records and damages follow one another from the first byte to the last. After damage it goes on at the
@@ -249,7 +249,7 @@ def read_records(file: IO[bytes]) -> Iterator[Record | Damage]:
             offset += len(found) + FRAME_BYTES
         else:
             end = frames.next_sound(offset + 1)
-            yield Damage(number, offset, end, *found)
+            yield DamagedRange(number, offset, end, *found)
             offset = end
         number += 1
 

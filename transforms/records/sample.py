@@ -19,7 +19,7 @@ from shardwright.transforms.records.framing import (
     FOOTER_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,
-    Damage,
+    DamagedRange,
     Record,
     compression_of,
     decompress,
@@ -32,7 +32,7 @@ _FIRST_BYTES = 1 << 20
 _GROWTH = 4
 
 
-class Place(NamedTuple):
+class RecordLocation(NamedTuple):
     """Where a record is: its file, the offset of its frame when unpacked, and its class."""
 
     path: str
@@ -54,7 +54,7 @@ class _Head:
         return data
 
 
-def read_lazily(path: str) -> Generator[Record | Damage, None, None]:
+def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
     """Yields the records of a shard like `read_records`, and unpacks only what is asked for.
 
     Raises:
@@ -79,7 +79,7 @@ def _compression(file: IO[bytes], path: str) -> str:
     return compression
 
 
-def _read_packed(file: IO[bytes], compression: str) -> Iterator[Record | Damage]:
+def _read_packed(file: IO[bytes], compression: str) -> Iterator[Record | DamagedRange]:
     """Unpacks the beginning of a shard, and more of it from its beginning whenever that was too little."""
     size = os.fstat(file.fileno()).st_size
     limit = _FIRST_BYTES
@@ -90,7 +90,7 @@ def _read_packed(file: IO[bytes], compression: str) -> Iterator[Record | Damage]
         with closing(unpacked):
             end = os.fstat(unpacked.fileno()).st_size
             for item in read_records(unpacked):
-                cut_off = isinstance(item, Damage) and item.end == end
+                cut_off = isinstance(item, DamagedRange) and item.end == end
                 if cut_off and limit < size:
                     break  # it only looks damaged, for the rest of it is not unpacked yet
                 if cut_off:
@@ -102,7 +102,7 @@ def _read_packed(file: IO[bytes], compression: str) -> Iterator[Record | Damage]
             break
         limit *= _GROWTH
     if error:
-        yield Damage(number, end, end, FindingCode.SHARD_TRUNCATED, error)
+        yield DamagedRange(number, end, end, FindingCode.SHARD_TRUNCATED, error)
 
 
 def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:
@@ -144,14 +144,16 @@ def _record_at(file: IO[bytes], offset: int) -> bytes | None:
     return data if sound else None
 
 
-def ledger_places(directory: str, split: str, shards: Sequence[Shard], number: int) -> list[Place] | None:
+def ledger_places(
+    directory: str, split: str, shards: Sequence[Shard], number: int
+) -> list[RecordLocation] | None:
     """Returns where the records of a shard are, from its ledger; None if it has none that fits."""
     shard = shards[number]
     try:
         data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
         path = storage.join(directory, shard.file)
         return [
-            Place(path, entry.offset, entry.label)
+            RecordLocation(path, entry.offset, entry.label)
             for entry in written_entries(data, shard.sha256)
             if entry.offset is not None
         ]
@@ -182,7 +184,9 @@ def even_quota(counts: Mapping[str, int], total: int) -> dict[str, int]:
     return quota
 
 
-def pick_evenly(places: Iterable[Place], counts: Mapping[str, int], total: int, max_seen: int) -> list[Place]:
+def pick_evenly(
+    places: Iterable[RecordLocation], counts: Mapping[str, int], total: int, max_seen: int
+) -> list[RecordLocation]:
     """Picks records evenly over the classes, the first ones of each.
 
     Args:
@@ -193,7 +197,7 @@ def pick_evenly(places: Iterable[Place], counts: Mapping[str, int], total: int, 
     """
     wanted = even_quota(counts, total)
     missing = sum(wanted.values())
-    seen: dict[str, list[Place]] = {}
+    seen: dict[str, list[RecordLocation]] = {}
     for i, place in enumerate(places):
         of_class = seen.setdefault(place.label, [])
         if len(of_class) < total:

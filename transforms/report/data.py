@@ -40,7 +40,7 @@ class RecordAt(NamedTuple):
     offset: int
 
 
-class Facts(NamedTuple):
+class PictureSize(NamedTuple):
     """Width, height and number of bytes of one picture."""
 
     width: int
@@ -65,7 +65,7 @@ class Sample(NamedTuple):
     label: str
     key: str
     picture: Thumbnail | None = None
-    original: Facts | None = None
+    original: PictureSize | None = None
 
 
 class Input(NamedTuple):
@@ -222,6 +222,7 @@ class ReportData:
       inputs: what was converted.
       splits_from: `source` or `hash` or `both`: what decided the splits; empty where it is not known.
       sources: sizes of all originals, as `run.json` adds them up; empty where they are not known.
+      read_again: how much of the version before a rebuild read again, in words; empty for nothing.
       quarantine: some of the images left out for a fault.
       drift: what `diff` said of the previous dataset; None without one.
       of_version: which version of a dataset it is; None for a dataset without versions.
@@ -244,11 +245,12 @@ class ReportData:
     checked: Checked | None = None
     statistics: Mapping[str, Any] | None = None
     sheets: tuple[ClassSheet, ...] = ()
-    sampled: tuple[Facts, ...] = ()
-    originals: tuple[Facts, ...] = ()
+    sampled: tuple[PictureSize, ...] = ()
+    originals: tuple[PictureSize, ...] = ()
     inputs: tuple[Input, ...] = ()
     splits_from: str = ""
     sources: Mapping[str, Any] = field(default_factory=dict)
+    read_again: str = ""
     quarantine: tuple[Quarantined, ...] = ()
     drift: Mapping[str, Any] | None = None
     of_version: OfVersion | None = None

@@ -23,6 +23,7 @@ from shardwright.schemas.dataset import (
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import SplitsFrom, settings_json
+from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.version import (
     DIFF_JSON,
     INDEX_HTML,
@@ -31,15 +32,15 @@ from shardwright.schemas.version import (
     split_version,
 )
 from shardwright.transforms import storage
-from shardwright.transforms.checks.contract import Contract, contract_of_plan, infer_contract
 from shardwright.transforms.dataset_files import dataset_name, stored_names
 from shardwright.transforms.records.framing import Record
+from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan, infer_contract
 from shardwright.transforms.records.sample import read_lazily
 from shardwright.transforms.report.data import (
     ClassSheet,
-    Facts,
     Input,
     OfVersion,
+    PictureSize,
     Quarantined,
     RecordAt,
     ReportData,
@@ -177,6 +178,7 @@ def _gather(
         inputs=_inputs(run),
         splits_from=next((kind for kind in SplitsFrom if kind == run.get("splits_from")), ""),
         sources=as_mapping(run.get("sources")),
+        read_again=_read_again(run.get("scrub")),
         quarantine=with_pictures(quarantine, directory),
         drift=drift,
         left_out=tuple(left_out),
@@ -226,7 +228,9 @@ def gather_files(
     )
 
 
-def _foreign_samples(files: Sequence[str]) -> tuple[tuple[Sample, ...], tuple[Facts, ...], Contract]:
+def _foreign_samples(
+    files: Sequence[str],
+) -> tuple[tuple[Sample, ...], tuple[PictureSize, ...], RecordSchema]:
     found: list[tuple[RecordAt, bytes]] = []
     share = max(1, _FOREIGN_SAMPLES // max(1, min(len(files), _FOREIGN_FILES)))
     for path in files[:_FOREIGN_FILES]:
@@ -317,11 +321,19 @@ def _inputs(run: Document) -> tuple[Input, ...]:
     return tuple(Input(str(path), str(kind)) for path, kind in zip(paths, kinds, strict=True))
 
 
-def _originals(sheets: Sequence[ClassSheet]) -> tuple[Facts, ...]:
+def _read_again(facts: Any) -> str:
+    """Returns what `run.json` says a rebuild read again of the version before; empty for nothing."""
+    try:
+        return printable(scrub_text(facts)) if facts else ""
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+        return ""
+
+
+def _originals(sheets: Sequence[ClassSheet]) -> tuple[PictureSize, ...]:
     samples = {sample.at: sample for sheet in sheets for sample in sheet.samples}
     return tuple(sample.original for sample in samples.values() if sample.original)
 
 
-def _facts(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[Facts, ...]:
+def _facts(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[PictureSize, ...]:
     found = (seen[place][1] for place in dict.fromkeys(_places(sheets)) if place in seen)
     return tuple(facts for facts in found if facts)

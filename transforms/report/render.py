@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from shardwright.schemas.page_digest import with_page_digest
 from shardwright.schemas.shell import shell_word
 from shardwright.transforms.report.data import MAX_PAGE_BYTES, Checked, ReportData
 from shardwright.transforms.report.drift_view import drift_view
@@ -77,7 +78,7 @@ def render(data: ReportData) -> str:
     """
     page = ""
     for amount in AMOUNTS:
-        page = _render(reduced(data, amount), amount)
+        page = with_page_digest(_render(reduced(data, amount), amount))
         if len(page.encode()) <= MAX_PAGE_BYTES:
             break
     return page

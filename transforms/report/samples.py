@@ -12,7 +12,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import Entry, ledger_of
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
-from shardwright.transforms.report.data import ClassSheet, Facts, RecordAt, Sample
+from shardwright.transforms.report.data import ClassSheet, PictureSize, RecordAt, Sample
 
 #: Classes whose pictures are shown: all of so many, or the largest, the smallest and some in between.
 _MAX_CLASSES = 48
@@ -96,11 +96,11 @@ def _samples(directory: str, dataset: Dataset) -> Iterator[Sample]:
                 yield Sample(at, split, entry.label, entry.key, original=_original(entry))
 
 
-def _original(entry: Entry) -> Facts | None:
+def _original(entry: Entry) -> PictureSize | None:
     """Returns the size of an entry's source; None where the ledger does not say it."""
     found = (entry.source_width, entry.source_height, entry.source_bytes)
     numbers = [value for value in found if isinstance(value, int) and value >= 0]
-    return Facts(*numbers) if len(numbers) == len(found) else None
+    return PictureSize(*numbers) if len(numbers) == len(found) else None
 
 
 def ledger_entries(directory: str, dataset: Dataset, split: str, number: int) -> Iterator[Entry]:

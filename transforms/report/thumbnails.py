@@ -15,13 +15,13 @@ from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.layouts import Fill
 from shardwright.schemas.plan import is_compressed
-from shardwright.transforms.checks.contract import Contract
 from shardwright.transforms.images.decode import open_image
+from shardwright.transforms.preview.picture import record_thumbnail, single_value
+from shardwright.transforms.preview.plain import without_encodings
 from shardwright.transforms.records.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c
-from shardwright.transforms.records.picture import record_thumbnail, single_value
-from shardwright.transforms.records.plain import without_encodings
+from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.records.sample import records_at
-from shardwright.transforms.report.data import Facts, RecordAt, Thumbnail
+from shardwright.transforms.report.data import PictureSize, RecordAt, Thumbnail
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
 #: Bytes that a thumbnail should not exceed, and the JPEG qualities that are tried for it.
@@ -36,10 +36,10 @@ _PATIENCE = 60.0
 _AT_ONCE = 8
 _MAX_PIXELS = 89_478_485
 
-Seen = tuple[Thumbnail, Facts | None]
+Seen = tuple[Thumbnail, PictureSize | None]
 
 
-def read_thumbnails(places: Iterable[RecordAt], contract: Contract) -> dict[RecordAt, Seen]:
+def read_thumbnails(places: Iterable[RecordAt], contract: RecordSchema) -> dict[RecordAt, Seen]:
     """Reads records and draws them small.
 
     Args:
@@ -97,7 +97,7 @@ def _record_at(reader: RangeReader, offset: int) -> bytes | None:
     return data if sound and masked_crc32c(data) == struct.unpack("<I", frame[length:])[0] else None
 
 
-def thumbnail_of(data: bytes, contract: Contract) -> Seen:
+def thumbnail_of(data: bytes, contract: RecordSchema) -> Seen:
     """Draws a record's picture small; where that cannot be done the thumbnail says why."""
     try:
         image = record_thumbnail(data, contract)
@@ -121,7 +121,7 @@ def as_thumbnail(image: Image.Image) -> Thumbnail:
     return Thumbnail(buffer.getvalue(), *rgb.size)
 
 
-def _facts(data: bytes, contract: Contract) -> Facts | None:
+def _facts(data: bytes, contract: RecordSchema) -> PictureSize | None:
     """Returns what a stored picture measures: as its own header says, or its record for bare pixels."""
     example = without_encodings(parse_example(data), contract)
     encoded = single_value(example, contract, Fill.ENCODED)
@@ -133,4 +133,4 @@ def _facts(data: bytes, contract: Contract) -> Facts | None:
             width, height = open_image(encoded, "image", _MAX_PIXELS).image.size
         except Exception:  # bare pixels, of which the record does not say how they lie
             return None
-    return Facts(width, height, len(encoded))
+    return PictureSize(width, height, len(encoded))

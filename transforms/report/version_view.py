@@ -45,7 +45,14 @@ class State(NamedTuple):
     meaning: str
 
 
+DAMAGED = State(
+    "?",
+    "damaged",
+    "warning",
+    "Its version.json cannot be read, so it is skipped; restore that file, or remove the directory.",
+)
 _STATES = {
+    VersionState.DAMAGED: DAMAGED,
     VersionState.PUBLISHED: State("✓", "published", "good", "It passed its gates."),
     VersionState.REFUSED: State(
         "✗", "refused", "error", "A gate did not let it pass, so readers do not get it."
@@ -58,7 +65,6 @@ _STATES = {
         "It is being built, or its run was cut off: the next one goes on with it.",
     ),
 }
-UNKNOWN = State("?", "unknown", "warning", "Its version.json cannot be read.")
 
 
 class ShownRefusal(NamedTuple):
@@ -127,7 +133,7 @@ def version_view(
         for form in ("%Y-%m-%d %H:%M UTC", "%Y-%m-%dT%H:%M:%SZ")
     )
     if record is None:
-        return VersionView(version, began, stamp, UNKNOWN)
+        return VersionView(version, began, stamp, DAMAGED)
     rows = [
         ShownRefusal(
             refusal.severity.value, str(refusal.gate), str(refusal.name),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from shardwright.schemas.effects import EFFECTS, ConversionFacts
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.settings import SOURCES
+from shardwright.schemas.settings_values import settings_from
 from shardwright.schemas.split_order import in_split_order
 from shardwright.transforms.report.charts import (
     Chart,
@@ -205,9 +210,17 @@ def _shares(splits: str) -> str:
 def settings_in_effect(data: ReportData) -> dict[str, Any]:
     """Returns the settings without those that had no effect, because the source or another one decided."""
     settings = dict(data.settings)
-    if split_text(data).endswith("as the source names them"):
-        settings.pop("splits", None)
-        settings.pop("split_by", None)
+    of_source = split_text(data).endswith("as the source names them")
+    judged = settings.keys() & EFFECTS.keys()  # a later version may have others
+    with contextlib.suppress(UsageError):  # the file of a layout may not be here
+        known = ConversionFacts(
+            settings_from({}, {name: settings[name] for name in judged}),
+            frozenset(SOURCES),
+            SplitsFrom.SOURCE if of_source else SplitsFrom.HASH,
+        )
+        for name in judged:
+            if not EFFECTS[name].has_effect(known):
+                del settings[name]
     if settings.get("splits"):
         settings["splits"] = _shares(str(settings["splits"]))
     if settings.get("shards"):

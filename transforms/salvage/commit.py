@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import Any
 
 from shardwright.schemas import dataset as files
 from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason
-from shardwright.schemas.dataset import Dataset, pretty_json
+from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, printable
 from shardwright.schemas.lost import LOST_JSONL
@@ -21,6 +22,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import (
     check_shards,
     dataset_name,
+    left_behind,
     machine_facts,
     publish_files,
     remove_temporary,
@@ -28,6 +30,7 @@ from shardwright.transforms.dataset_files import (
     write_lines,
     write_text,
 )
+from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.salvage.shard import SavedShard
 
 _SHOWN = 3
@@ -44,6 +47,7 @@ class SalvageJob:
       decode: whether records whose picture cannot be decoded are left out, too.
       run: what `run.json` says of the run (command, runner).
       started: seconds since the epoch.
+      hold: the lease that has to be held for each write; None where there is none.
     """
 
     dataset: str
@@ -52,6 +56,7 @@ class SalvageJob:
     decode: bool
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
+    hold: HeldLease | None = None
 
 
 def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard]) -> dict[str, Any]:
@@ -62,18 +67,24 @@ def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard
 
     Raises:
       DataRefused: if nothing could be saved.
-      EngineError: if the storage failed.
+      EngineError: if the lease was lost, or the storage failed.
     """
     with storage.faults("write to", job.output):
+        if job.hold is not None:
+            job.hold.keep()
         outcome = _outcome(job, saved)
         made = describe_saved(job, damaged, {item.file: item for item in saved})
-        check_shards(job.output, made)
+        listed = storage.list_files(job.output)
+        check_shards(job.output, made, listed)
         made, sidecars = with_sidecars(made)
         outcome |= {"fingerprint": made.fingerprint, "ledger": made.ledger}
-        _copy_other_ledgers(job, damaged)
-        write_lines(job.output, files.QUARANTINE_JSONL, _quarantine(job, saved))
-        _write_lost(job, saved)
-        publish_files(job.output, made, sidecars, _run(job), outcome)
+        written = _copy_other_ledgers(job, damaged)
+        written[files.QUARANTINE_JSONL] = write_lines(
+            job.output, files.QUARANTINE_JSONL, _quarantine(job, saved), job.hold
+        )
+        written[LOST_JSONL] = _write_lost(job, saved)
+        made = replace(made, files={**made.files, **written})
+        publish_files(job.output, made, sidecars, _run(job), outcome, listed, job.hold)
         return outcome
 
 
@@ -82,12 +93,15 @@ def commit_files(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]
 
     Raises:
       DataRefused: if nothing could be saved.
-      EngineError: if the storage failed.
+      EngineError: if the lease was lost, or the storage failed.
     """
     with storage.faults("write to", job.output):
+        if job.hold is not None:
+            job.hold.keep()
         outcome = _outcome(job, saved)
-        remove_temporary(job.output)
-        write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome))
+        listed = storage.list_files(job.output)
+        outcome["warnings"] = left_behind(job.output, lambda: remove_temporary(job.output, listed))
+        write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome), job.hold)
         _write_lost(job, saved)
         return outcome
 
@@ -111,7 +125,7 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
         "lost": lost,
         "lost_codes": dict(codes.most_common()),
         "unnamed": sum(lost.key is None for item in saved for lost in item.lost),
-        "strangers": sum(item.strangers for item in saved),
+        "strangers": sum(item.unexpected for item in saved),
     }
 
 
@@ -146,6 +160,14 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
             for split, counts in damaged.formats.items()
         },
         sidecars={},
+        # Of another version are the features, while the side files are this one's.
+        statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
+        files={
+            path: sha256
+            for item in saved.values()
+            if item.result is not None
+            for path, sha256 in item.result.files.items()
+        },
     )
 
 
@@ -194,13 +216,16 @@ def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]])
     }
 
 
-def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> None:
-    """Copies the ledgers of what has no shard: files without a key of their own."""
+def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
+    """Copies the ledgers of what has no shard: files without a key of their own; returns their digests."""
+    digests = {}
     own = {ledger_file(split, number, count) for split, number, count, _ in damaged.placed_shards()}
     for file in storage.list_files(job.directory):
         if file.startswith(f"{files.SHARDS_DIR}/{NO_SPLIT}-") and file not in own:
             data = storage.read_bytes(storage.join(job.directory, file))
-            storage.write_bytes(storage.join(job.output, file), data)
+            write_held(job.output, file, data, job.hold)
+            digests[file] = hashlib.sha256(data).hexdigest()
+    return digests
 
 
 def _quarantine(job: SalvageJob, saved: Iterable[SavedShard]) -> list[dict[str, Any]]:
@@ -235,9 +260,10 @@ def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> None:
+def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
     shards = sorted(saved, key=lambda item: item.file)
-    write_lines(job.output, LOST_JSONL, (lost.as_json() for item in shards for lost in item.lost))
+    lines = (lost.as_json() for item in shards for lost in item.lost)
+    return write_lines(job.output, LOST_JSONL, lines, job.hold)
 
 
 def _run(job: SalvageJob) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -21,21 +21,22 @@ from shardwright.schemas.ledger import Entry, ShardResult, ledger_of, load_index
 from shardwright.schemas.lost import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
-from shardwright.transforms.checks.contract import Contract
-from shardwright.transforms.checks.record import RecordChecker
+from shardwright.transforms.concurrency.pool import map_ordered
+from shardwright.transforms.concurrency.workers import worker_threads
+from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.records.framing import (
     FRAME_BYTES,
-    Damage,
+    DamagedRange,
     Record,
     read_records,
     uncompressed,
 )
-from shardwright.transforms.salvage.books import Books, Content, FoundRecord, reckon
+from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.salvage.match import Found, Written
+from shardwright.transforms.salvage.salvaged_ledger import Content, FoundRecord, SalvagedLedger, reconcile
 from shardwright.transforms.salvage.write import write_frames
 from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard
-from shardwright.transforms.shards.pool import map_ordered
-from shardwright.transforms.workers import worker_threads
+from shardwright.transforms.validation.record import RecordChecker
 
 _WAITING_PER_THREAD = 32
 _COPY_BYTES = 1 << 20
@@ -51,6 +52,7 @@ class SalvageTask(NamedTuple):
       directory: the dataset's; empty for foreign files.
       place: which shard it is; None for foreign files.
       expected: what `dataset.json` says of it; likewise.
+      hold: the lease that has to be held to save it; None where there is none.
     """
 
     path: str
@@ -59,6 +61,7 @@ class SalvageTask(NamedTuple):
     directory: str = ""
     place: ShardPlace | None = None
     expected: Shard | None = None
+    hold: HeldLease | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class SavedShard:
     file: str
     records: int
     copied: bool
-    strangers: int
+    unexpected: int
     lost: tuple[LostRecord, ...]
     result: ShardResult | None = None
     lost_labels: tuple[str, ...] | None = ()
@@ -87,7 +90,7 @@ class SavedShard:
 
 
 def save_shard(
-    task: SalvageTask, contract: Contract, decode: bool, executor: ThreadPoolExecutor
+    task: SalvageTask, contract: RecordSchema, decode: bool, executor: ThreadPoolExecutor
 ) -> SavedShard:
     """Saves a shard.
 
@@ -112,7 +115,9 @@ def save_shard(
         # Without a ledger the classes and formats have to come from the pictures.
         content = _read(plain, contract, decode or (ledger is None and task.place is not None), executor)
         if error:
-            content.damages.append(Damage(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error))
+            content.damages.append(
+                DamagedRange(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error)
+            )
         if task.place is None:
             unusable = _UNUSABLE if contract.features else ()  # else they are no Examples on purpose
             return _save_foreign(task, file, plain, compression, content, unusable)
@@ -121,17 +126,17 @@ def save_shard(
             temporary = _copy(file, task)
         else:
             frames = [content.records[i].found[:2] for i in books.kept]
-            temporary = write_frames(plain, frames, task.output, task.file, compression)
+            temporary = _write(task, plain, frames, compression)
         digest = ledger[0].plan_digest if ledger and not books.lost else ""
         recipe = ledger[0].recipe if ledger else ""
         result = finish_shard(
-            task.output, task.place, task.file, temporary, books.entries, digest, recipe, started
+            task.output, task.place, task.file, temporary, books.entries, digest, recipe, started, task.hold
         )
     return SavedShard(
         task.file,
         len(books.kept),
         intact and not books.lost,
-        books.strangers,
+        books.unexpected,
         tuple(books.lost),
         result,
         books.lost_labels,
@@ -141,11 +146,11 @@ def save_shard(
 
 def _reckon(
     task: SalvageTask, ledger: tuple[ShardResult, list[Entry]] | None, content: Content, intact: bool
-) -> Books:
+) -> SalvagedLedger:
     index = _read_index(task) if ledger is None else None
     records = task.expected.records if task.expected else 0
     entries = ledger[1] if ledger else None
-    return reckon(task.file, task.path, content, entries, index, records, intact)
+    return reconcile(task.file, task.path, content, entries, index, records, intact)
 
 
 def _is_intact(file: IO[bytes], expected: Shard | None) -> bool:
@@ -200,12 +205,12 @@ def _read_index(task: SalvageTask) -> list[Written] | None:
     return [Written(*frame) for frame in frames]
 
 
-def _read(file: IO[bytes], contract: Contract, decode: bool, executor: ThreadPoolExecutor) -> Content:
-    damages: list[Damage] = []
+def _read(file: IO[bytes], contract: RecordSchema, decode: bool, executor: ThreadPoolExecutor) -> Content:
+    damages: list[DamagedRange] = []
 
     def sound() -> Iterator[Record]:
         for item in read_records(file):
-            if isinstance(item, Damage):
+            if isinstance(item, DamagedRange):
                 damages.append(item)
             else:
                 yield item
@@ -232,7 +237,7 @@ def _read(file: IO[bytes], contract: Contract, decode: bool, executor: ThreadPoo
     return Content(records, damages, os.fstat(file.fileno()).st_size)
 
 
-def _label(data: bytes, contract: Contract, labels: Sequence[str]) -> str:
+def _label(data: bytes, contract: RecordSchema, labels: Sequence[str]) -> str:
     """Returns the classes of a record as a ledger has them: the image's, else those of its objects."""
     objects = contract.spec(Fill.OBJECT_TEXT)
     if not labels and objects:
@@ -242,9 +247,17 @@ def _label(data: bytes, contract: Contract, labels: Sequence[str]) -> str:
     return LABEL_SEPARATOR.join(labels)
 
 
+def _write(
+    task: SalvageTask, source: IO[bytes] | None, frames: Sequence[tuple[int, int]], compression: str
+) -> str:
+    """Writes the records of some frames to a temporary file; returns its path."""
+    existing = task.hold is not None
+    return write_frames(source, frames, task.output, task.file, compression, existing)
+
+
 def _copy(file: IO[bytes], task: SalvageTask) -> str:
     """Copies a sound shard to a temporary file; returns its path."""
-    temporary = storage.temporary_path(task.output, task.file)
+    temporary = storage.temporary_path(task.output, task.file, existing=task.hold is not None)
     file.seek(0)
     try:
         with open(temporary, "wb") as target:
@@ -280,8 +293,9 @@ def _save_foreign(
         offset, length = record.found[:2]
         lost.append(LostRecord(record.found.key, task.file, None, offset, length, code.value, message))
     lost.sort(key=lambda item: item.offset or 0)
-    temporary = write_frames(plain, kept, task.output, task.file, compression) if lost else _copy(file, task)
-    storage.publish(temporary, storage.join(task.output, task.file))
+    temporary = _write(task, plain, kept, compression) if lost else _copy(file, task)
+    with task.hold.held() if task.hold is not None else nullcontext():
+        storage.publish(temporary, storage.join(task.output, task.file))
     return SavedShard(task.file, len(kept), not lost, 0, tuple(lost))
 
 
@@ -295,11 +309,13 @@ def _book_missing(
     """Books a shard that is not there: all its records are lost, and an empty one takes its place."""
     if task.place is None:
         raise EngineError(f"{printable(task.path)} has gone while it was to be saved; run again.")
-    damage = Damage(0, 0, 0, FindingCode.SHARD_MISSING, "its shard is missing")
+    damage = DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, "its shard is missing")
     books = _reckon(task, ledger, Content([], [damage], 0), False)
     compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")
-    temporary = write_frames(None, [], task.output, task.file, compression)
-    result = finish_shard(task.output, task.place, task.file, temporary, books.entries, "", "", started)
+    temporary = _write(task, None, [], compression)
+    result = finish_shard(
+        task.output, task.place, task.file, temporary, books.entries, "", "", started, task.hold
+    )
     return SavedShard(
         task.file, 0, False, 0, tuple(books.lost), result, books.lost_labels, books.lost_formats
     )

@@ -8,12 +8,12 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.schemas.dataset import Dataset
-from shardwright.transforms.checks.contract import Contract
+from shardwright.transforms.concurrency.pool import converting_executor
+from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.images.decode import limit_pixels
-from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.salvage.commit import SalvageJob, commit_files, commit_salvage
 from shardwright.transforms.salvage.shard import SalvageTask, SavedShard, save_shard
-from shardwright.transforms.shards.pool import converting_executor
 
 #: Stored pictures were accepted by their writer; Pillow's own limit is lifted.
 _NO_LIMIT = 2**31 - 1
@@ -26,7 +26,9 @@ class _SaveShard(beam.DoFn):
     def setup(self) -> None:
         limit_pixels(_NO_LIMIT)
 
-    def process(self, task: SalvageTask, contract: Contract) -> Iterator[SavedShard]:
+    def process(self, task: SalvageTask, contract: RecordSchema) -> Iterator[SavedShard]:
+        if task.hold is not None:
+            task.hold.renew()
         saved = save_shard(task, contract, self._decode, converting_executor())
         PROGRESS.add(checked_records=saved.records, checked_shards=1, findings=len(saved.lost))
         yield saved

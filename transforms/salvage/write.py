@@ -20,7 +20,12 @@ from shardwright.transforms.shards.finish import discard
 
 
 def write_frames(
-    source: IO[bytes] | None, frames: Sequence[tuple[int, int]], directory: str, file: str, compression: str
+    source: IO[bytes] | None,
+    frames: Sequence[tuple[int, int]],
+    directory: str,
+    file: str,
+    compression: str,
+    existing: bool = False,
 ) -> str:
     """Writes the records of some frames of a file to a temporary file; returns its path.
 
@@ -32,6 +37,7 @@ def write_frames(
       directory: into which the file shall be published.
       file: its name there.
       compression: none, gzip or zlib.
+      existing: never make the directory itself.
 
     Raises:
       EngineError: if what was written cannot be read back.
@@ -47,7 +53,7 @@ def write_frames(
     sink: Any = beam.io.WriteToTFRecord(
         directory, beam.coders.BytesCoder(), compression_type=compressions[compression]
     )._sink
-    temporary = storage.temporary_path(directory, file)
+    temporary = storage.temporary_path(directory, file, existing)
     try:
         handle = sink.open(temporary)
         try:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import os
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shardwright.schemas.codes import Outcome
-from shardwright.schemas.ledger import Entry, ShardResult, dump_index, dump_ledger, tally
+from shardwright.schemas.ledger import Entry, ShardResult, dump_index, dump_ledger
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
-from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.schemas.shard_totals import ShardTotals
 from shardwright.transforms import storage
-
-#: Images of which a shard tells why boxes were dropped.
-_SHOWN = 3
+from shardwright.transforms.lease import HeldLease, write_held
 
 
 class ShardPlace(NamedTuple):
@@ -38,6 +34,7 @@ def finish_shard(
     plan_digest: str,
     recipe: str,
     started: float,
+    hold: HeldLease | None = None,
 ) -> ShardResult:
     """Hashes a written shard, moves it to its place and writes its index and ledger.
 
@@ -50,12 +47,22 @@ def finish_shard(
       plan_digest: digest of all that decides its bytes.
       recipe: digest of the settings and versions that decide the bytes of its records.
       started: when it was begun, in seconds since the epoch.
+      hold: the lease that has to be held for that; None where there is none.
+
+    Raises:
+      EngineError: if the lease was lost.
+      OSError: if the storage failed.
     """
     try:
+        if hold is not None:
+            hold.check()
         with open(temporary, "rb") as written:
             sha256, crc32c = storage.checksums_of(written)
             size = os.fstat(written.fileno()).st_size
-        storage.publish(temporary, storage.join(directory, file))
+            if not storage.is_remote(directory):
+                os.fsync(written.fileno())  # now, for others wait while the lease is locked
+        with hold.held() if hold is not None else contextlib.nullcontext():
+            storage.publish(temporary, storage.join(directory, file))
     except BaseException:
         discard(temporary)
         raise
@@ -70,53 +77,55 @@ def finish_shard(
         started=started,
         finished=time.time(),
     )
-    write_index(directory, place, file, entries)
-    storage.write_bytes(storage.join(directory, ledger_file(*place)), dump_ledger(result, entries))
-    return result
-
-
-def write_index(directory: str, place: ShardPlace, file: str, entries: Sequence[Entry]) -> None:
-    """Writes the index of an uncompressed shard that has records; readers of indexes fail on an empty one."""
-    index = b"" if is_compressed(file) else dump_index(entries)
+    index = index_of(file, entries)
     if index:
-        storage.write_bytes(storage.join(directory, index_file(*place)), index)
+        write_held(directory, index_file(*place), index, hold)
+    return write_ledger(directory, place, result, entries, hold)
 
 
-def result_of(place: ShardPlace, entries: Sequence[Entry]) -> ShardResult:
+def write_ledger(
+    directory: str,
+    place: ShardPlace,
+    result: ShardResult,
+    entries: Sequence[Entry],
+    hold: HeldLease | None = None,
+) -> ShardResult:
+    """Writes a shard's ledger; returns the result with the digests of the shard's files."""
+    data = dump_ledger(result, entries)
+    write_held(directory, ledger_file(*place), data, hold)
+    return dataclasses.replace(result, files=files_of(place, result.file, data, entries))
+
+
+def index_of(file: str, entries: Iterable[Entry]) -> bytes:
+    """Returns the index of a shard; empty for one without records, or that is compressed.
+
+    Readers of indexes fail on an empty one, so that none is written then.
+
+    Args:
+      file: the shard's name.
+      entries: of its ledger.
+    """
+    return b"" if is_compressed(file) else dump_index(entries)
+
+
+def files_of(place: ShardPlace, file: str, ledger: bytes, entries: Iterable[Entry]) -> dict[str, str]:
+    """Returns the sha256 of a shard's ledger and of its index, by their paths.
+
+    Args:
+      place: which shard it is.
+      file: its name; empty for what has no shard.
+      ledger: the file of the ledger.
+      entries: what it says.
+    """
+    contents = {ledger_file(*place): ledger}
+    if file and (index := index_of(file, entries)):
+        contents[index_file(*place)] = index
+    return {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+
+
+def result_of(place: ShardPlace, entries: Iterable[Entry]) -> ShardResult:
     """Returns what a shard's entries come to, without what only its file says."""
-    counts, reasons, classes = tally(entries)
-    boxes: Counter[str] = Counter()
-    for entry in entries:
-        boxes.update(entry.boxes or {})
-    return ShardResult(
-        file="",
-        split=place.split,
-        shard=place.shard,
-        num_shards=place.num_shards,
-        plan_digest="",
-        records=counts[Outcome.WRITTEN],
-        bytes=0,
-        sha256="",
-        counts=dict(counts),
-        reasons=reasons,
-        class_counts=dict(sorted(classes.items())),
-        kept=sum(entry.stored == "kept" for entry in entries),
-        animated=sum(entry.animated for entry in entries),
-        damaged=sum(entry.damaged for entry in entries),
-        warned=sum(bool(entry.decoder_warning) and not entry.damaged for entry in entries),
-        boxes=dict(sorted(boxes.items())),
-        formats=dict(sorted(Counter(entry.format for entry in entries if entry.format).items())),
-        sources=SourceSizes.of_entries(entries).state(),
-        bad_boxes=tuple(islice(_told(entries), _SHOWN)),
-        quarantine=tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED),
-    )
-
-
-def _told(entries: Iterable[Entry]) -> Iterator[str]:
-    """Yields the images of which boxes were dropped, and why."""
-    for entry in entries:
-        if entry.outcome == Outcome.WRITTEN and entry.message:
-            yield f"{entry.key} ({entry.message})"
+    return ShardTotals.of(entries).result(*place)
 
 
 def discard(temporary: str) -> None:

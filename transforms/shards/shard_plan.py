@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.fills import Fill
@@ -11,10 +11,10 @@ from shardwright.schemas.image_ref import ImageRef, decode_refs
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.source_ids import source_id_of
+from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.plan.assign import shard_order
-from shardwright.transforms.plan.transforms import PlannedShard
+from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.records.build import label_ids
-from shardwright.transforms.shards.convert import ShardRecipe
 
 #: Settings that decide the bytes inside a shard, given its references.
 _SHARD_SETTINGS = (
@@ -77,13 +77,38 @@ def plan_shard(
         )
         for ref in refs
     ]
-    identity = settings.identity()
+    recipes = recipes_of(settings.identity(), versions)
+    digest = plan_digest(recipes.shard, zip(refs, digests, strict=True))
+    recipe = ShardRecipe(settings, layout, ids, texts)
+    return ShardPlan(refs, recipe, digests, recipes.record, digest)
+
+
+class Recipes(NamedTuple):
+    """Digests of the settings and versions that decide bytes.
+
+    Attributes:
+      record: of what decides the bytes of a record.
+      shard: of what decides the bytes of a shard, given its references.
+    """
+
+    record: str
+    shard: str
+
+
+def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Recipes:
+    """Returns the digests of settings and versions.
+
+    Args:
+      identity: the settings, as `ConvertSettings.identity` gives them and a plan carries them.
+      versions: the software versions that decide bytes.
+
+    Raises:
+      KeyError: if a setting is missing.
+    """
     chosen = {name: identity[name] for name in _SHARD_SETTINGS}
     making = {name: value for name, value in chosen.items() if name not in _PLACE_SETTINGS}
     makers = {name: version for name, version in versions.items() if name not in _FRAMING}
-    digest = plan_digest(recipe_digest(chosen, versions), zip(refs, digests, strict=True))
-    recipe = ShardRecipe(settings, layout, ids, texts)
-    return ShardPlan(refs, recipe, digests, recipe_digest(making, makers), digest)
+    return Recipes(recipe_digest(making, makers), recipe_digest(chosen, versions))
 
 
 def _names_of(ref: ImageRef, fills: Collection[Fill]) -> list[tuple[str, str]]:

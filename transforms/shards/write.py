@@ -18,25 +18,27 @@ from apache_beam.metrics import Metrics
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import Outcome
-from shardwright.schemas.dataset import ENTRANCES
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import NO_SPLIT
-from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger
+from shardwright.schemas.ledger import Entry, ShardResult
 from shardwright.schemas.metrics import NAMESPACE
-from shardwright.schemas.plan import Forecast, ledger_file, shard_file
+from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.pool import converting_executor, working_budget
+from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.concurrency.workers import worker_threads
+from shardwright.transforms.conversion.convert import Converted, convert_ref, convert_refs
+from shardwright.transforms.conversion.reusable import ReusableRecord
 from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.images.encode import codec_versions
-from shardwright.transforms.plan.transforms import PlannedShard, in_global_window
-from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.lease import HeldLease
+from shardwright.transforms.plan.planned_shard import PlannedShard
+from shardwright.transforms.plan.transforms import in_global_window
 from shardwright.transforms.records.framing import FRAME_BYTES
-from shardwright.transforms.shards.convert import Converted, convert_ref, convert_refs
-from shardwright.transforms.shards.earlier import Earlier, EarlierRecords, Known, is_marked, take_over
-from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, result_of
-from shardwright.transforms.shards.pool import converting_executor, working_budget
+from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, result_of, write_ledger
+from shardwright.transforms.shards.reuse import EarlierRecords, ReusableBuilds, is_marked, take_over
 from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
-from shardwright.transforms.workers import worker_threads
 
 _COMPRESSION_TYPES = {
     "none": CompressionTypes.UNCOMPRESSED,
@@ -62,7 +64,8 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
       versions: the software versions that decide bytes.
       forecast: side input with the plan's labels.
       resume: take over shards whose ledger agrees with the plan and whose bytes with the ledger.
-      earlier: side input of one `Earlier`, what other builds offer; None for nothing.
+      earlier: side input of one `ReusableBuilds`, what other builds offer; None for nothing.
+      hold: the lease that has to be held for each write, or a side input of it; None where there is none.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         forecast: beam.pvalue.AsSingleton,
         resume: bool = False,
         earlier: beam.pvalue.AsSingleton | None = None,
+        hold: HeldLease | beam.pvalue.AsSingleton | None = None,
     ) -> None:
         super().__init__(
             file_path_prefix=directory,
@@ -86,13 +90,15 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         self._forecast = forecast
         self._resume = resume
         self._earlier = earlier
+        self._hold = hold
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
         return shards | "WriteShard" >> beam.ParDo(
             _WriteShard(self._sink, self._directory, self._settings, self._versions, self._resume),
             self._forecast,
-            self._earlier or Earlier(),
+            self._earlier or ReusableBuilds(),
+            self._hold,
         ).with_output_types(ShardResult)  # ShardResult
 
 
@@ -105,16 +111,21 @@ class _Work:
       source_bytes: of each image read.
       decode_us: microseconds that decoding each image took.
       copied: records taken from an earlier build as they are.
+      on_background: images of which a part shows the background colour.
+      rejected: shards of an earlier build that are damaged, so that nothing was copied from them.
     """
 
     entries: list[Entry] = field(default_factory=list)
     source_bytes: list[int] = field(default_factory=list)
     decode_us: list[int] = field(default_factory=list)
     copied: int = 0
+    on_background: int = 0
+    rejected: tuple[str, ...] = ()
 
     def add(self, image: Converted, entry: Entry) -> None:
         self.entries.append(entry)
         self.copied += bool(image.frame)
+        self.on_background += image.on_background
         if image.source_bytes:
             self.source_bytes.append(image.source_bytes)
         if image.decode_seconds is not None:
@@ -162,6 +173,7 @@ class _WriteShard(beam.DoFn):
         _check_codec(self._versions)
         limit_pixels(self._settings.max_pixels)
         self._finisher = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
+        self._verdicts: dict[str, bool] = {}  # of the earlier build's shards, for this run only
 
     def teardown(self) -> None:
         self._finisher.shutdown(wait=True)
@@ -169,37 +181,40 @@ class _WriteShard(beam.DoFn):
     def start_bundle(self) -> None:
         self._finishing: Future[tuple[ShardResult, _Work]] | None = None
 
-    def process(self, planned: PlannedShard, forecast: Forecast, earlier: Earlier) -> Iterator[ShardResult]:
+    def process(
+        self,
+        planned: PlannedShard,
+        forecast: Forecast,
+        earlier: ReusableBuilds,
+        hold: HeldLease | None,
+    ) -> Iterator[ShardResult]:
         place = ShardPlace(*planned[:3])
+        if hold is not None:
+            hold.renew()  # a shard at a time, for nobody else may be there to do it
         plan = plan_shard(planned, forecast, self._settings, self._versions)
-        taken_over = self._take_over(place, plan, earlier)
+        taken_over = self._take_over(place, plan, earlier, hold)
         if taken_over is not None:
             PROGRESS.add(images=sum(ref.is_candidate for ref in plan.refs), shards=bool(taken_over.file))
             yield taken_over
             return
         if planned.split == NO_SPLIT:
-            result = self._book(place, plan)
+            result = self._book(place, plan, hold)
             _count(result, _Work())
             yield result
             return
         started = time.time()
         with self._faults():
-            if self._resume:  # what was committed once does not stand beside what is redone
-                for file in ENTRANCES:
-                    storage.remove(storage.join(self._directory, file))
-            temporary, work = self._write_records(place, plan, earlier)
+            temporary, work = self._write_records(place, plan, earlier, hold)
         # One shard is hashed, moved and booked while the images of the next are converted.
         yield from self._finished()
-        self._finishing = self._finisher.submit(self._finish, place, plan, temporary, work, started)
+        self._finishing = self._finisher.submit(self._finish, place, plan, temporary, work, started, hold)
 
-    def _book(self, place: ShardPlace, plan: ShardPlan) -> ShardResult:
+    def _book(self, place: ShardPlace, plan: ShardPlan, hold: HeldLease | None) -> ShardResult:
         """Writes the ledger of what has no key of its own, and so no record and no shard."""
         entries = [convert_ref(ref, plan.recipe).entry for ref in plan.refs]
         result = dataclasses.replace(result_of(place, entries), plan_digest=plan.digest)
         with self._faults():
-            ledger = storage.join(self._directory, ledger_file(*place))
-            storage.write_bytes(ledger, dump_ledger(result, entries))
-        return result
+            return write_ledger(self._directory, place, result, entries, hold)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for result in self._finished():
@@ -218,29 +233,47 @@ class _WriteShard(beam.DoFn):
             PROGRESS.add(shards=1)
             yield result
 
-    def _take_over(self, place: ShardPlace, plan: ShardPlan, earlier: Earlier) -> ShardResult | None:
+    def _take_over(
+        self, place: ShardPlace, plan: ShardPlan, earlier: ReusableBuilds, hold: HeldLease | None
+    ) -> ShardResult | None:
         """Returns the result of an earlier build if plan, size and checksum all agree."""
-        if self._resume and (taken := take_over(self._directory, self._directory, place, plan.digest)):
+        own = self._directory
+        if self._resume and (taken := take_over(own, own, place, plan.digest, hold=hold)):
             return taken
         if place[:2] in earlier.altered:
             return None
         if earlier.finished is not None:  # its sources have been looked at again where that is needed
-            finished = earlier.finished.directory
-            taken = take_over(self._directory, finished, place, plan.digest, final=False)
+            build = earlier.finished
+            damaged = shard_file(*place, build.suffix) in earlier.damaged
+            taken = (
+                None
+                if damaged
+                else take_over(
+                    own, build.directory, place, plan.digest, final=False, digests=build.digests, hold=hold
+                )
+            )
             if taken is not None:
                 return dataclasses.replace(taken, carried=True)
-        trusted = earlier.trusting and all(is_marked(ref) for ref in plan.refs if ref.is_candidate)
+        trusted = earlier.trust_mtime and all(is_marked(ref) for ref in plan.refs if ref.is_candidate)
         for source in earlier.unfinished if trusted else ():
-            if taken := take_over(self._directory, source, place, plan.digest):
+            if taken := take_over(own, source, place, plan.digest, hold=hold):
                 return taken
         return None
 
-    def _write_records(self, place: ShardPlace, plan: ShardPlan, earlier: Earlier) -> tuple[str, _Work]:
+    def _write_records(
+        self, place: ShardPlace, plan: ShardPlan, earlier: ReusableBuilds, hold: HeldLease | None
+    ) -> tuple[str, _Work]:
         """Writes the shard's records to a temporary file; returns its path and what was done."""
-        temporary = storage.temporary_path(self._directory, shard_file(*place, self._settings.suffix))
+        name = shard_file(*place, self._settings.suffix)
+        temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
         work = _Work()
         try:
-            with _known(place, plan, earlier) as known, self._opened(temporary) as handle:
+            with (
+                self._earlier_records(place, plan, earlier) as records,
+                self._opened(temporary) as handle,
+            ):
+                known = _known(plan, records)
+                work.rejected = tuple(records.rejected) if records else ()
                 offset, frames = 0, _Frames(handle)
                 images = convert_refs(
                     plan.refs, plan.recipe, converting_executor(), worker_threads(), working_budget(), known
@@ -263,6 +296,16 @@ class _WriteShard(beam.DoFn):
             raise
         return temporary, work
 
+    def _earlier_records(
+        self, place: ShardPlace, plan: ShardPlan, earlier: ReusableBuilds
+    ) -> AbstractContextManager[EarlierRecords | None]:
+        """Returns the records of the earlier build that this shard may copy; None without such a build."""
+        if earlier.finished is None:
+            return contextlib.nullcontext()
+        self._verdicts.update(dict.fromkeys(earlier.damaged, False))
+        trust_mtime = earlier.trust_mtime and place[:2] not in earlier.altered
+        return EarlierRecords(earlier.finished, place, plan.recipe_digest, trust_mtime, self._verdicts)
+
     @contextlib.contextmanager
     def _opened(self, temporary: str) -> Iterator[Any]:
         """Opens a file of records with the inherited sink."""
@@ -273,25 +316,33 @@ class _WriteShard(beam.DoFn):
             self._sink.close(handle)
 
     def _finish(
-        self, place: ShardPlace, plan: ShardPlan, temporary: str, work: _Work, started: float
+        self,
+        place: ShardPlace,
+        plan: ShardPlan,
+        temporary: str,
+        work: _Work,
+        started: float,
+        hold: HeldLease | None,
     ) -> tuple[ShardResult, _Work]:
         """Moves a written shard to its place, and books it."""
         name = shard_file(*place, self._settings.suffix)
         result = finish_shard(
-            self._directory, place, name, temporary, work.entries, plan.digest, plan.recipe_digest, started
+            self._directory,
+            place,
+            name,
+            temporary,
+            work.entries,
+            plan.digest,
+            plan.recipe_digest,
+            started,
+            hold,
         )
-        return dataclasses.replace(result, copied=work.copied), work
+        return dataclasses.replace(result, copied=work.copied, rejected=work.rejected), work
 
 
-@contextlib.contextmanager
-def _known(place: ShardPlace, plan: ShardPlan, earlier: Earlier) -> Iterator[Mapping[str, Known]]:
-    """Gives what an earlier build made of a shard's images, for as long as it is needed."""
-    if earlier.finished is None:
-        yield {}
-        return
-    trusting = earlier.trusting and place[:2] not in earlier.altered
-    with EarlierRecords(earlier.finished, place, plan.recipe_digest, trusting) as records:
-        yield records.find(list(zip(plan.refs, plan.ref_digests, strict=True)))
+def _known(plan: ShardPlan, records: EarlierRecords | None) -> Mapping[str, ReusableRecord]:
+    """Returns what an earlier build made of a shard's images."""
+    return records.find(list(zip(plan.refs, plan.ref_digests, strict=True))) if records else {}
 
 
 def _check_codec(recorded: Mapping[str, str]) -> None:
@@ -318,6 +369,7 @@ def _count(result: ShardResult, work: _Work) -> None:
     if result.split != NO_SPLIT:
         counter(f"records_{result.split}").inc(result.records)
     counter("images_read").inc(len(work.source_bytes))
+    counter("images_on_background").inc(work.on_background)
     counter("bytes_read").inc(sum(work.source_bytes))
     counter("bytes_written").inc(result.bytes)
     for values, name in ((work.source_bytes, "source_bytes"), (work.decode_us, "decode_us")):

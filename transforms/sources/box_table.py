@@ -22,7 +22,6 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.file_states import FileStates, with_states
-from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     annotated,
     bad_entry,
@@ -30,9 +29,11 @@ from shardwright.transforms.sources.image_files import (
     class_name,
     folder_of,
     key_of,
+    number_in,
     split_token,
 )
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.manifest.columns import (
     check_text,
     head_rows,
@@ -43,7 +44,7 @@ from shardwright.transforms.sources.manifest.columns import (
 )
 from shardwright.transforms.sources.manifest.paths import ImageRoot, RowFault
 from shardwright.transforms.sources.row_runs import MOST_LINE_BYTES, RowRuns
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.split_names import split_name
 
 #: What the columns of a box are called, compared in lower case without `_`, `-`, `.` and blanks.
@@ -173,10 +174,7 @@ def _columns_of(header: Sequence[str], settings: ConvertSettings) -> _Columns | 
 
 
 def _is_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
+    return number_in(cell) is not None
 
 
 def _is_bare_row(row: Sequence[str]) -> bool:
@@ -215,7 +213,7 @@ def _head_of(path: str) -> bytes:
         return storage.read_head(path, HEAD_BYTES)
 
 
-def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     wants_objects = settings.record_layout.needs is Needs.OBJECTS
     if not glimpse.is_file:
         return wants_objects and bool(_files_in(glimpse, settings))
@@ -229,7 +227,7 @@ def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
     return settings.record_layout.needs is Needs.LABEL and len(set(images)) < len(images)
 
 
-def _files_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
+def _files_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
     """Returns the box tables of a folder, or those in its folders that are named like splits."""
     found = _tables_in(glimpse, settings)
     if not found:
@@ -242,7 +240,7 @@ def _files_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
     return found
 
 
-def _tables_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
+def _tables_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
     names = [name for name in glimpse.files if name.lower().endswith(_SUFFIXES) and not name.startswith(".")]
     return [
         name
@@ -251,7 +249,7 @@ def _tables_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
     ]
 
 
-def _find_tables(glimpse: Glimpse, settings: ConvertSettings) -> list[BoxTable]:
+def _find_tables(glimpse: InputProbe, settings: ConvertSettings) -> list[BoxTable]:
     """Returns the files of an input.
 
     Raises:
@@ -382,20 +380,20 @@ def _root_of(table: BoxTable, rows: Sequence[Sequence[str]], settings: ConvertSe
     return found
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
     tables = _find_tables(glimpse, settings)
     return "a table of boxes: " + "; ".join(table.describe() for table in tables)
 
 
-def split(item: Input, context: Context) -> Iterator[Part]:
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the files of an input."""
     for table in _find_tables(look_at(item.path), context.settings):
-        yield Part(item, table.path, detail=json.dumps(table))
+        yield InputSplit(item, table.path, detail=json.dumps(table))
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every image that a file names, and for every row that names none."""
     table = _decode_table(part.detail)
     input_folder = "" if part.path == part.item.path else part.item.path

@@ -14,10 +14,10 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.glimpse import Glimpse, look_at
 from shardwright.transforms.sources.image_files import class_name, join, number
+from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.paired_files import Pairing, list_pairs, split_pairs
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _IMAGES = "leftImg8bit"
 #: Folders of annotations, the better first: coarse ones count where there are no fine ones.
@@ -84,7 +84,7 @@ def _corners(polygon: Any, place: int) -> list[float]:
     return corners
 
 
-def _find_pairings(glimpse: Glimpse, settings: ConvertSettings) -> list[Pairing]:
+def _find_pairings(glimpse: InputProbe, settings: ConvertSettings) -> list[Pairing]:
     """Returns the images and annotations of each split, those without annotations too."""
     if glimpse.is_file or _IMAGES not in glimpse.folders:
         return []
@@ -105,7 +105,7 @@ def _find_pairings(glimpse: Glimpse, settings: ConvertSettings) -> list[Pairing]
     return found if labelled else []
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     pairings = _find_pairings(glimpse, settings)
     if not pairings:
         raise UsageError(
@@ -116,14 +116,14 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"Cityscapes, {what} ({'; '.join(pairing.describe() for pairing in pairings)})"
 
 
-def split(item: Input, context: Context) -> Iterator[Part]:
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the images of all splits, some thousand at a time."""
     has_masks = context.settings.record_layout.needs is Needs.SEMANTIC
     pairings = _find_pairings(look_at(item.path), context.settings)
     yield from chain.from_iterable(split_pairs(item, pairing, has_masks=has_masks) for pairing in pairings)
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields the references of a part, with what their polygons say, and the ids of the classes of masks."""
     has_masks = context.settings.record_layout.needs is Needs.SEMANTIC
     if has_masks:

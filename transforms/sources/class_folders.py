@@ -16,6 +16,7 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.pool import merge_streams
 from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
@@ -23,7 +24,6 @@ from shardwright.transforms.images.signatures import (
     is_image_name,
     kind_of,
 )
-from shardwright.transforms.shards.pool import merge_streams
 from shardwright.transforms.sources.file_kinds import could_be_image
 from shardwright.transforms.sources.files_beside import (
     FolderMetadata,
@@ -43,8 +43,8 @@ from shardwright.transforms.sources.folder_tree import (
     is_shard_number,
     split_folders,
 )
-from shardwright.transforms.sources.glimpse import Glimpse
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.input_probe import InputProbe
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 #: Folders of an object storage listed, and objects looked into, at once.
 _REQUESTS_AT_ONCE = 16
@@ -55,7 +55,7 @@ NO_FOLDER = "it lies in no class folder"
 _NO_MEANING = FolderTree(names_classes=False)
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if glimpse.is_file:
         raise UsageError(
             f"--input {printable(glimpse.path)} is no folder; name the folder that holds the images."
@@ -68,7 +68,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return tree.text
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every file below a folder, and the ids of classes that are numbers."""
     yield from list_labelled(part.item, context.settings, SOURCE.name)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
@@ -18,7 +17,6 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.file_states import FileStates, with_states
-from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     annotated,
     bad_entry,
@@ -28,9 +26,11 @@ from shardwright.transforms.sources.image_files import (
     inner_path,
     join,
     key_of,
+    number_in,
     split_token,
 )
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.shapes import (
     LEAST_CORNERS,
     ellipse,
@@ -39,7 +39,7 @@ from shardwright.transforms.sources.shapes import (
     mask_outline,
     rotated_box,
 )
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.split_names import split_name
 
 _ROOT, _IMAGE, _TRACK, _TAG = "annotations", "image", "track", "tag"
@@ -197,11 +197,8 @@ def _numbers(said: Mapping[str, str], names: Sequence[str]) -> list[float]:
 
 
 def _number(text: str, name: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    value = number_in(text)
+    if value is None:
         raise ValueError(f"{name} is {text!r}, which is not a number")
     return value
 
@@ -266,7 +263,7 @@ def is_cvat(head: bytes) -> bool:
     )
 
 
-def _files_in(glimpse: Glimpse) -> list[str]:
+def _files_in(glimpse: InputProbe) -> list[str]:
     """Returns CVAT's files in a folder, or in its folders that are named like splits."""
     if glimpse.is_file:
         return [""] if glimpse.name.lower().endswith(_SUFFIX) and is_cvat(glimpse.head) else []
@@ -277,7 +274,7 @@ def _files_in(glimpse: Glimpse) -> list[str]:
     return found
 
 
-def _xml_in(glimpse: Glimpse) -> list[str]:
+def _xml_in(glimpse: InputProbe) -> list[str]:
     names = [name for name in glimpse.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
     heads = {
         name: storage.read_head(storage.join(glimpse.path, name), HEAD_BYTES) for name in names[:_MOST_FILES]
@@ -285,7 +282,7 @@ def _xml_in(glimpse: Glimpse) -> list[str]:
     return [name for name, head in heads.items() if is_cvat(head)]
 
 
-def _find_files(glimpse: Glimpse, settings: ConvertSettings) -> list[CvatFile]:
+def _find_files(glimpse: InputProbe, settings: ConvertSettings) -> list[CvatFile]:
     names = _files_in(glimpse)
     if not names:
         raise UsageError(
@@ -332,7 +329,7 @@ def _file(path: str, key: str, split: str, settings: ConvertSettings) -> CvatFil
     return CvatFile(path, key, settings.image_root.rstrip("/") or folder, False, split)
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
     files = _find_files(glimpse, settings)
@@ -345,13 +342,13 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"CVAT for images, {what}: {'; '.join(places)}"
 
 
-def split(item: Input, context: Context) -> Iterator[Part]:
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the files of an input."""
     for file in _find_files(look_at(item.path), context.settings):
-        yield Part(item, file.path, detail=json.dumps(file))
+        yield InputSplit(item, file.path, detail=json.dumps(file))
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every image that a file names."""
     file = CvatFile(*json.loads(part.detail))
     settings = context.settings

@@ -11,16 +11,16 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.archives.kinds import first_archive
 from shardwright.transforms.sources.class_folders import list_class_folders
-from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.name_patterns import take_apart
-from shardwright.transforms.sources.source import Context, Part, Source
+from shardwright.transforms.sources.source import Context, InputSplit, Source
 
 
-def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     return bool(settings.label_regex) and not glimpse.is_file and not first_archive(glimpse)
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if glimpse.is_file:
         raise UsageError(f"--input {printable(glimpse.path)} is no folder; name the one with the images.")
     if not settings.label_regex:
@@ -30,7 +30,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return "file names that say the class"
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every file below a folder."""
     pattern = re.compile(context.settings.label_regex)
     for ref in list_class_folders(part.item):

@@ -6,7 +6,6 @@ import os
 import stat
 from array import array
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import side_by_side
 from shardwright.transforms.sources.image_files import MISSING, below, is_file
+from shardwright.transforms.sources.name_hash import name_hash
 
 #: Objects that are listed in any case.
 _LEAST_LISTED = 10_000
@@ -34,7 +34,7 @@ class _Listing:
         self._order: np.ndarray = np.empty(0, np.int64)
 
     def add(self, item: storage.StoredObject) -> None:
-        self._hashes.append(_hash(item.path))
+        self._hashes.append(name_hash(item.path))
         self._sizes.append(item.size)
         self._marks += f"{item.version} {item.crc32c}".encode()
         self._ends.append(len(self._marks))
@@ -45,7 +45,7 @@ class _Listing:
         self._sorted = hashes[self._order]
 
     def find(self, path: str) -> storage.StoredObject | None:
-        wanted = np.uint64(_hash(path))
+        wanted = np.uint64(name_hash(path))
         place = int(np.searchsorted(self._sorted, wanted))
         if place == len(self._sorted) or self._sorted[place] != wanted:
             return None
@@ -53,10 +53,6 @@ class _Listing:
         marks = self._marks[self._ends[number] : self._ends[number + 1]].decode()
         version, _, crc32c = marks.rpartition(" ")
         return storage.StoredObject(path, self._sizes[number], version, crc32c)
-
-
-def _hash(path: str) -> int:
-    return int.from_bytes(blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "big")
 
 
 class FileStates:

@@ -58,6 +58,14 @@ def number(value: Any) -> float | None:
         return None
 
 
+def number_in(text: str) -> float | None:
+    """Returns the finite number that a text says, None for any other text."""
+    try:
+        return number(float(text))
+    except ValueError:
+        return None
+
+
 def inner_path(text: str) -> str:
     """Returns a relative path without needless parts; empty if it leads out of its folder or is none."""
     if not text or "\0" in text or "://" in text or text.startswith("/"):

@@ -13,7 +13,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.version import LATEST_JSON, split_version
 from shardwright.transforms import storage
 from shardwright.transforms.sources.folder_tree import AUTO
-from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, look_at
+from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.source import Input, all_sources, source_by_name
 from shardwright.transforms.versions.pointer import located
 
@@ -54,7 +54,7 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
                 glimpse = _look_at_local(item.path)
             if settings.source in _READS_DATASETS and _is_pointed_to(glimpse):
                 item = item._replace(path=located(item.path))
-                glimpse = Glimpse(item.path, is_file=False)
+                glimpse = InputProbe(item.path, is_file=False)
             if output:
                 _check_apart(item.path, output)
             inputs.append(recognise(item, glimpse, settings))
@@ -69,14 +69,14 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
     return tuple(inputs)
 
 
-def _is_pointed_to(glimpse: Glimpse) -> bool:
+def _is_pointed_to(glimpse: InputProbe) -> bool:
     """Whether a folder is no dataset itself and says which of its versions is."""
     if glimpse.is_file or is_pattern(glimpse.path):
         return False
     return LATEST_JSON in glimpse.files and DATASET_JSON not in glimpse.files
 
 
-def recognise(item: Input, glimpse: Glimpse, settings: ConvertSettings) -> Input:
+def recognise(item: Input, glimpse: InputProbe, settings: ConvertSettings) -> Input:
     """Returns an input with the source that reads it.
 
     Raises:
@@ -122,10 +122,10 @@ def recognise(item: Input, glimpse: Glimpse, settings: ConvertSettings) -> Input
     return item._replace(source=source.name, taken_for=taken_for, is_file=glimpse.is_file)
 
 
-def _look_at_local(path: str) -> Glimpse:
+def _look_at_local(path: str) -> InputProbe:
     shown = printable(path)
     if is_pattern(path):
-        return Glimpse(path, is_file=False)
+        return InputProbe(path, is_file=False)
     if not os.path.lexists(path):
         raise UsageError(f"--input {shown} does not exist; check the path.")
     if not os.path.isdir(path) and not os.path.isfile(path):
@@ -158,12 +158,12 @@ def _folder(path: str) -> str:
     return (path if storage.is_remote(path) else os.path.realpath(path)).rstrip("/") + "/"
 
 
-def _look_at_remote(path: str) -> Glimpse:
+def _look_at_remote(path: str) -> InputProbe:
     """Looks whether there is an object, or a folder with something in it."""
     if next(storage.list_objects(path), None) is not None:
-        return Glimpse(path, is_file=False)
+        return InputProbe(path, is_file=False)
     if path.rstrip("/").count("/") > _SLASHES_OF_BUCKET and storage.stat(path.rstrip("/")) is not None:
-        return Glimpse(path.rstrip("/"), is_file=True)
+        return InputProbe(path.rstrip("/"), is_file=True)
     if is_pattern(path):
-        return Glimpse(path, is_file=False)
+        return InputProbe(path, is_file=False)
     raise UsageError(f"--input {printable(path)} does not exist: no object lies there; check the path.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
@@ -12,10 +11,10 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.annotation_files import AnnotationFault, read_annotation_file
-from shardwright.transforms.sources.glimpse import Glimpse, look_at
-from shardwright.transforms.sources.image_files import class_name, join, split_token
+from shardwright.transforms.sources.image_files import class_name, join, number_in, split_token
+from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.paired_files import Pairing, list_pairs, split_pairs
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _IMAGES, _LABELS, _SETS = "image_2", "label_2", "ImageSets"
 #: Folders of the original collection; the labels of the second are not public.
@@ -59,16 +58,13 @@ def parse_kitti(data: bytes) -> Annotations:
 
 
 def _number(line: int, cells: list[str], place: int) -> float:
-    try:
-        value = float(cells[place])
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    value = number_in(cells[place])
+    if value is None:
         raise AnnotationFault(f"column {place + 1} of line {line} is {cells[place]!r}, which is not a number")
     return value
 
 
-def _find_pairings(glimpse: Glimpse) -> list[Pairing]:
+def _find_pairings(glimpse: InputProbe) -> list[Pairing]:
     """Returns the folders with images and labels of an input, and those with images alone beside them."""
     if glimpse.is_file:
         return []
@@ -112,7 +108,7 @@ def _read_lists(root: str) -> Mapping[str, str] | None:
     return splits or None
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     pairings = _find_pairings(glimpse)
     if not pairings:
         raise UsageError(
@@ -123,11 +119,11 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"KITTI{lists} ({'; '.join(pairing.describe() for pairing in pairings)})"
 
 
-def _lists_of(glimpse: Glimpse) -> Mapping[str, str] | None:
+def _lists_of(glimpse: InputProbe) -> Mapping[str, str] | None:
     return _read_lists(glimpse.path.rstrip("/") or "/") if _SETS in glimpse.folders else None
 
 
-def split(item: Input, context: Context) -> Iterator[Part]:
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the images of all folders, some thousand at a time."""
     glimpse = look_at(item.path)
     lists = _lists_of(glimpse)
@@ -137,16 +133,16 @@ def split(item: Input, context: Context) -> Iterator[Part]:
     )
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields the references of a part, with what their labels say."""
     yield from list_pairs(part, parse_kitti, context.settings.missing_annotations)
 
 
-def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     return any(
         name.endswith(".txt")
         for pairing in _find_pairings(glimpse)[:1]
-        for name in Glimpse(pairing.annotations, is_file=False).files
+        for name in InputProbe(pairing.annotations, is_file=False).files
     )
 
 

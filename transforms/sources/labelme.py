@@ -16,11 +16,11 @@ import numpy as np
 from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
+from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.place import BASE64, Place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import (
@@ -30,7 +30,6 @@ from shardwright.transforms.sources.annotation_files import (
 )
 from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.folder_tree import FolderTree
-from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
 from shardwright.transforms.sources.image_files import (
     MISSING,
     annotated,
@@ -43,10 +42,11 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     number,
 )
+from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.transforms.sources.paired_files import NO_FILE
 from shardwright.transforms.sources.semantic_masks import split_folders_in, stem_of
 from shardwright.transforms.sources.shapes import LEAST_CORNERS, Box, ellipse, hull, mask_outline
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _SUFFIX = ".json"
 #: The image may be embedded in the file.
@@ -184,20 +184,20 @@ def is_labelme(head: bytes) -> bool:
     return any(name in head for name in (b'"imagePath"', b'"imageData"', b'"flags"', b'"version"'))
 
 
-def _holds_labelme(glimpse: Glimpse) -> bool:
+def _holds_labelme(glimpse: InputProbe) -> bool:
     names = [name for name in glimpse.files if name.lower().endswith(_SUFFIX) and not name.startswith(".")]
     heads = (storage.read_head(storage.join(glimpse.path, name), HEAD_BYTES) for name in names[:_FILES_TRIED])
     return any(map(is_labelme, heads))
 
 
-def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     """Whether a folder is one of LabelMe's; class folders with such files in them stay class folders."""
     if settings.record_layout.needs is Needs.LABEL:
         return _holds_labelme(glimpse)
     return _is_labelme_folder(glimpse)
 
 
-def _is_labelme_folder(glimpse: Glimpse) -> bool:
+def _is_labelme_folder(glimpse: InputProbe) -> bool:
     """Whether a folder, or one of those in it, holds LabelMe's files."""
     if glimpse.is_file:
         return False
@@ -205,7 +205,7 @@ def _is_labelme_folder(glimpse: Glimpse) -> bool:
     return _holds_labelme(glimpse) or any(_holds_labelme(glimpse.inside(name)) for name in names)
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
     if not _is_labelme_folder(glimpse):
@@ -219,7 +219,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"LabelMe{where}{shown}"
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every image, and for every JSON file of LabelMe's without one."""
     item, settings = part.item, context.settings
     root = item.path.rstrip("/") or "/"
@@ -292,7 +292,7 @@ def _without_file(
         return bad_entry(item.prefix + key_of(document.path), path, fault)
     folder = document.path.rpartition("/")[0]
     inner = f"{folder}/{name}" if folder else name
-    bytes_at = Place("", begin, length, BASE64, state.size, state.version)
+    bytes_at = ByteRange("", begin, length, BASE64, state.size, state.version)
     ref = ImageRef(
         item.prefix + key_of(inner),
         path,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
@@ -16,7 +15,6 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.file_states import FileStates, with_states
-from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     annotated,
     bad_entry,
@@ -26,11 +24,13 @@ from shardwright.transforms.sources.image_files import (
     inner_path,
     join,
     key_of,
+    number_in,
     split_token,
 )
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.transforms.sources.row_runs import MOST_LINE_BYTES, RowRuns
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _SIDES = ("XMin", "XMax", "YMin", "YMax")
 _NEEDED = ("ImageID", "LabelName", *_SIDES)
@@ -68,7 +68,7 @@ def _columns(head: bytes) -> list[str]:
     return names if set(_NEEDED) <= set(names) else []
 
 
-def _box_files(glimpse: Glimpse) -> list[str]:
+def _box_files(glimpse: InputProbe) -> list[str]:
     """Returns the names of the CSV files of boxes; empty for a file that is one."""
     if glimpse.is_file:
         return [""] if _columns(glimpse.head) else []
@@ -78,7 +78,7 @@ def _box_files(glimpse: Glimpse) -> list[str]:
     ]
 
 
-def _find_files(glimpse: Glimpse, settings: ConvertSettings) -> list[BoxFile]:
+def _find_files(glimpse: InputProbe, settings: ConvertSettings) -> list[BoxFile]:
     """Returns the CSV files of an input with their images' folders.
 
     Raises:
@@ -116,7 +116,7 @@ def _root_of(path: str, settings: ConvertSettings) -> str:
     return found or folder_of(path)
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
     files = _find_files(glimpse, settings)
@@ -128,13 +128,13 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return "Open Images' boxes: " + "; ".join(places)
 
 
-def split(item: Input, context: Context) -> Iterator[Part]:
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the CSV files of an input."""
     for file in _find_files(look_at(item.path), context.settings):
-        yield Part(item, file.path, detail=json.dumps(file))
+        yield InputSplit(item, file.path, detail=json.dumps(file))
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every image that a file names, and for every row that names none."""
     file = BoxFile(*json.loads(part.detail))
     names = _class_names(file.path)
@@ -217,11 +217,8 @@ def _object(line: int, text: str, columns: Sequence[str], names: Mapping[str, st
 
 
 def _side(line: int, name: str, text: str) -> float:
-    try:
-        side = float(text)
-    except ValueError:
-        side = math.nan
-    if not math.isfinite(side):
+    side = number_in(text)
+    if side is None:
         raise _BadRow(f"line {line}: {name} is {text!r}, which is no number")
     return side
 
@@ -236,7 +233,7 @@ def _flag(line: int, name: str, text: str) -> bool | None:
 def _class_names(path: str) -> dict[str, str]:
     """Returns class name by LabelName, of the `class-descriptions` file beside a file of boxes."""
     here = folder_of(path)
-    beside = Glimpse(here, is_file=False).files
+    beside = InputProbe(here, is_file=False).files
     found = [name for name in beside if "class-descriptions" in name and name.lower().endswith(".csv")]
     found.sort(key=lambda name: ("boxable" not in name, name))
     if not found:

@@ -26,7 +26,7 @@ from shardwright.transforms.sources.image_files import (
     key_of,
 )
 from shardwright.transforms.sources.semantic_masks import MaskFile, stem_of
-from shardwright.transforms.sources.source import Input, Part
+from shardwright.transforms.sources.source import Input, InputSplit
 
 #: Files that a worker reads at a time.
 _PART_FILES = 2000
@@ -66,7 +66,7 @@ class Pairing(NamedTuple):
 
 def split_pairs(
     item: Input, pairing: Pairing, splits: Mapping[str, str] | None = None, has_masks: bool = False
-) -> Iterator[Part]:
+) -> Iterator[InputSplit]:
     """Yields some thousand images at a time, with what is known of them before any annotations are read.
 
     Args:
@@ -78,7 +78,7 @@ def split_pairs(
     refs = _list_images(item, pairing, splits, has_masks)
     while batch := list(islice(refs, _PART_FILES)):
         detail = json.dumps([pairing, encode_refs(batch).decode("latin-1")])
-        yield Part(item, pairing.annotations, detail=detail)
+        yield InputSplit(item, pairing.annotations, detail=detail)
 
 
 def _list_images(
@@ -123,7 +123,7 @@ def _is_one(path: str, suffix: str) -> bool:
 
 
 def list_pairs(
-    part: Part, parse: Callable[[bytes], Annotations] | None, missing_annotations: str
+    part: InputSplit, parse: Callable[[bytes], Annotations] | None, missing_annotations: str
 ) -> Iterator[ImageRef]:
     """Yields the references of a part, with what their annotation files say.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from array import array
 from collections.abc import Callable, Iterator
 from typing import IO
 
 import numpy as np
+
+from shardwright.transforms.sources.name_hash import name_hash
 
 #: A longer line is not a row.
 MOST_LINE_BYTES = 1 << 16
@@ -50,9 +51,7 @@ class RowRuns:
             elif image == last:
                 self._length[-1] += length
             else:
-                name = image.encode("utf-8", "surrogateescape")
-                digest = hashlib.blake2b(name, digest_size=8).digest()
-                self._identity.append(int.from_bytes(digest, "big"))
+                self._identity.append(name_hash(image))
                 self._begin.append(position - length)
                 self._length.append(length)
                 self._line.append(number)

@@ -15,16 +15,16 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.folder_tree import FolderTree, could_be_splits, split_folders
-from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.image_files import bad_entry, below, check_folder, files_below, key_of
-from shardwright.transforms.sources.source import Context, Part, Source
+from shardwright.transforms.sources.input_probe import InputProbe
+from shardwright.transforms.sources.source import Context, InputSplit, Source
 
 #: What masks are stored as, the likeliest first; JPEG changes the ids.
 _MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif")
 NO_MASK = "there is no mask for it"
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if glimpse.is_file:
         raise UsageError(f"--input {printable(glimpse.path)} is no folder; name the one with the images.")
     if not settings.mask_dir:
@@ -70,7 +70,7 @@ def find_masks(folder: str) -> dict[str, MaskFile]:
     return {stem: mask for stem, (_, _, mask) in found.items()}
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for every file below a folder, and for every mask without an image."""
     folder = part.item.path.rstrip("/") or "/"
     mask_folder = context.settings.mask_dir.rstrip("/") or "/"
@@ -111,7 +111,7 @@ def _lies_in(path: str, folder: str) -> bool:
 
 def split_folders_in(folder: str) -> FolderTree:
     """Returns what the folders at the top mean: splits if all of them are named like splits."""
-    tops = Glimpse(folder, is_file=False).folders
+    tops = InputProbe(folder, is_file=False).folders
     return FolderTree(split_folders(tops) if could_be_splits(tops) else {})
 
 

@@ -11,7 +11,7 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import SOURCES, ConvertSettings
-from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.spool import Spool
 
 
@@ -33,7 +33,7 @@ class Input(NamedTuple):
     is_file: bool = False
 
 
-class Part(NamedTuple):
+class InputSplit(NamedTuple):
     """A part of an input that a worker lists by itself.
 
     Attributes:
@@ -61,9 +61,9 @@ class Context:
     spool: Spool
 
 
-def whole(item: Input, context: Context) -> Iterator[Part]:
+def whole(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields an input as one part."""
-    yield Part(item, item.path)
+    yield InputSplit(item, item.path)
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class Source:
 
     name: str
     provides: frozenset[Needs]
-    accepts: Callable[[Glimpse, ConvertSettings], bool]
-    describe: Callable[[Glimpse, ConvertSettings], str]
-    list_part: Callable[[Part, Context], Iterator[ImageRef | ClassId]]
-    split: Callable[[Input, Context], Iterator[Part]] = whole
+    accepts: Callable[[InputProbe, ConvertSettings], bool]
+    describe: Callable[[InputProbe, ConvertSettings], str]
+    list_part: Callable[[InputSplit, Context], Iterator[ImageRef | ClassId]]
+    split: Callable[[Input, Context], Iterator[InputSplit]] = whole
     unique_keys: bool = False
     names_images: bool = False
     names_classes_by_folder: bool = False

@@ -21,7 +21,7 @@ class Spool:
     """A directory for spool files that all workers can read, removed when the job is done.
 
     Attributes:
-      directory: of the dataset that is being built, or a temporary one.
+      directory: of the dataset that is being built, or a temporary one; it exists.
     """
 
     directory: str
@@ -54,8 +54,8 @@ class Spool:
         with storage.faults("spool to", path):
             if storage.exists(path):
                 return path
-            storage.make_dirs(self.path)
-            temporary = storage.temporary_path(self.directory, name)
+            storage.make_dirs(self.path, inside=self.directory)
+            temporary = storage.temporary_path(self.directory, name, existing=True)
             try:
                 with open(temporary, "wb") as file:
                     write(file)

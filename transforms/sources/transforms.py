@@ -9,25 +9,29 @@ import apache_beam as beam
 
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.progress import PROGRESS
+from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.label_rules import LabelRules
-from shardwright.transforms.sources.source import Context, Input, Part, source_by_name, whole
+from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name, whole
 
 _CLASS_IDS = "class_ids"
 
 
-def split_input(item: Input, context: Context) -> Iterator[Part]:
+def split_input(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the parts of an input that workers list side by side."""
     yield from source_by_name(item.source).split(item, context)
 
 
-def list_part(part: Part, context: Context, rules: LabelRules) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context, rules: LabelRules) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for everything that a part holds, in no particular order."""
+    confinement = Confinement(part.item, context) if context.settings.confine else None
     for found in source_by_name(part.item.source).list_part(part, context):
         if isinstance(found, ClassId):
             yield found
             continue
         PROGRESS.add(listed=1)
+        if confinement is not None:
+            found = confinement.check(found)
         yield rules.apply(found)
 
 
@@ -36,7 +40,7 @@ class _ListPart(beam.DoFn):
         self._context = context
         self._rules = rules
 
-    def process(self, part: Part) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
+    def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
         for found in list_part(part, self._context, self._rules):
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
 
@@ -69,10 +73,11 @@ class ListSources(beam.PTransform):
         parts = (
             begin
             | "NameInputs" >> name.with_output_types(Input)  # Input
-            | "SplitInput" >> beam.FlatMap(split_input, self._context).with_output_types(Part)  # Part
+            | "SplitInput"
+            >> beam.FlatMap(split_input, self._context).with_output_types(InputSplit)  # InputSplit
         )
         if len(self._inputs) > 1 or source_by_name(self._inputs[0].source).split is not whole:
-            parts = parts | "SpreadOut" >> beam.Reshuffle()  # Part
+            parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
         listed = parts | "ListPart" >> beam.ParDo(_ListPart(self._context, self._rules)).with_outputs(
             _CLASS_IDS, main="refs"
         )  # ImageRef; ClassId

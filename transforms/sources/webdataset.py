@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.place import decode_place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.parts import read_part
 from shardwright.transforms.images.signatures import is_image_name
@@ -33,17 +33,17 @@ from shardwright.transforms.sources.archives.kinds import (
     kind_of_archive,
     unpack_head,
 )
-from shardwright.transforms.sources.archives.members import Damage, Member, member_key
+from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, member_key
 from shardwright.transforms.sources.archives.tar_members import list_tar
 from shardwright.transforms.sources.class_folders import list_class_folders
-from shardwright.transforms.sources.glimpse import Glimpse, look_at
 from shardwright.transforms.sources.image_metadata import (
     MAX_METADATA_BYTES,
     METADATA,
     BadMetadata,
     read_metadata,
 )
-from shardwright.transforms.sources.source import Context, Part, Source
+from shardwright.transforms.sources.input_probe import InputProbe, look_at
+from shardwright.transforms.sources.source import Context, InputSplit, Source
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
 #: Members that are looked at to know a WebDataset, and compressed bytes that may be unpacked for it.
@@ -70,7 +70,7 @@ class _Sample:
     says: dict[str, ImageRef] = field(default_factory=dict)
 
 
-def _shows_samples(members: Iterator[Member | Damage]) -> bool:
+def _shows_samples(members: Iterator[Member | ArchiveDamage]) -> bool:
     """Whether the first members of an archive are those of samples, and lie in no folders."""
     fields: dict[str, set[str]] = {}
     for item in islice(members, _MEMBERS_LOOKED_AT):
@@ -83,7 +83,7 @@ def _shows_samples(members: Iterator[Member | Damage]) -> bool:
     )
 
 
-def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     if settings.label_regex:
         return False
     if not glimpse.is_file:
@@ -111,7 +111,7 @@ class _InMemory(RangeReader):
         return self._data[offset : offset + length]
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if not glimpse.is_file:
         if not first_archive(glimpse):
             raise UsageError(
@@ -125,7 +125,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return "a shard of a WebDataset"
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every image, and for whatever else goes with none, and the ids of classes."""
     archive = archive_of(part)
     if archive is None:
@@ -135,7 +135,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
                 yield ref.filtered(FilterReason.NOT_LISTED) if is_image(ref) else ref  # of no sample
         return
     with open_archive(part, archive, context) as opened:
-        if isinstance(opened, Damage):
+        if isinstance(opened, ArchiveDamage):
             yield damaged_archive(part, archive, opened)
             return
         numbers: set[ClassId] = set()

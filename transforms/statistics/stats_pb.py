@@ -12,9 +12,9 @@ from typing import Any
 
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_statistics import FeatureStatistics, RecordStatistics, is_texts
-from shardwright.schemas.sketches import Buckets, Spread
+from shardwright.schemas.sketches import Buckets, Histogram
 from shardwright.schemas.statistics import Statistics
-from shardwright.schemas.tally import Tally
+from shardwright.schemas.value_counts import ValueCounts
 
 #: What TFDV calls the slice that holds everything (tensorflow_data_validation/constants.py).
 ALL_EXAMPLES = "All Examples"
@@ -75,7 +75,7 @@ def _fill_common(made: Any, sums: FeatureStatistics, records: int) -> None:
         _fill_quantiles(made.num_values_histogram, lengths)
 
 
-def _fill_string(made: Any, sums: FeatureStatistics, tally: Tally, records: int) -> None:
+def _fill_string(made: Any, sums: FeatureStatistics, tally: ValueCounts, records: int) -> None:
     _fill_common(made.common_stats, sums, records)
     made.unique = tally.unique
     if sums.numbers.count:
@@ -150,7 +150,7 @@ def _fill_buckets(made: Any, buckets: Buckets) -> None:
         made.buckets.add(low_value=low, high_value=high, sample_count=count)
 
 
-def _fill_quantiles(made: Any, spread: Spread) -> None:
+def _fill_quantiles(made: Any, spread: Histogram) -> None:
     """Adds buckets that hold equally many numbers."""
     made.type = made.QUANTILES
     edges = spread.quantiles([part / _BUCKETS for part in range(_BUCKETS + 1)])

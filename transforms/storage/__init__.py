@@ -12,6 +12,8 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
@@ -19,25 +21,68 @@ import google_crc32c
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage import beam_files, gcs, gcs_tagged, local, s3
+from shardwright.transforms.storage import beam_files, gcs, gcs_etags, local, s3
+from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
 from shardwright.transforms.storage.faults import changed, fault, faults
 from shardwright.transforms.storage.local import local_version, read_fully, unfinished
-from shardwright.transforms.storage.objects import StoredObject
+from shardwright.transforms.storage.objects import NoConditions, StoredObject
 
 __all__ = [
-    "StoredObject", "changed", "checksums_of", "copy_files", "crc32c_of", "exists", "fault", "faults",
+    "LAST_TRY_SECONDS",
+    "SCRATCH_VARIABLE",
+    "NoConditions",
+    "StoredObject",
+    "alone_with",
+    "at_most",
+    "changed",
+    "checksums_of",
+    "copy_files",
+    "crc32c_of",
+    "exists",
+    "fault",
+    "faults",
     "has_folders",
-    "is_remote", "is_temporary", "join", "link_files", "list_files", "list_folders", "list_objects",
-    "local_version", "make_dirs", "open_local", "publish", "read_bytes", "read_fully", "read_head",
-    "read_range", "read_tagged", "read_text", "read_version", "remove", "remove_files", "remove_tagged",
-    "remove_tree", "require_known", "sha256_of", "size_of", "stat", "temporary_path", "unfinished",
-    "use_options", "write_bytes", "write_tagged",
+    "is_remote",
+    "is_temporary",
+    "join",
+    "knows_conditions",
+    "link_files",
+    "list_files",
+    "list_folders",
+    "list_objects",
+    "local_version",
+    "make_dirs",
+    "modified_at",
+    "open_local",
+    "publish",
+    "read_bytes",
+    "read_fully",
+    "read_head",
+    "read_range",
+    "read_text",
+    "read_version",
+    "read_with_etag",
+    "remove",
+    "remove_files",
+    "remove_if_match",
+    "remove_tree",
+    "require_known",
+    "sha256_of",
+    "size_of",
+    "stat",
+    "temporary_path",
+    "unfinished",
+    "use_options",
+    "write_bytes",
+    "write_if_match",
 ]  # fmt: skip
 
 _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
 #: Those that list a level alone, read what was listed and nothing newer, and share their connections.
 _OBJECT_STORES: Mapping[str, ModuleType] = {"gs": gcs, "s3": s3}
+#: An environment variable: where worker processes put the temporary files of their command.
+SCRATCH_VARIABLE = "SHARDWRIGHT_SCRATCH"
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
@@ -56,12 +101,12 @@ def _store(path: str) -> ModuleType:
 def _tagging(path: str) -> ModuleType:
     """Returns the module that knows the conditional requests of a path's storage."""
     store = _store(path)
-    return gcs_tagged if store is gcs else store
+    return gcs_etags if store is gcs else store
 
 
 def join(base: str, *parts: str) -> str:
-    """Joins path segments with `/`."""
-    return "/".join([base.rstrip("/") if base != "/" else "", *parts])
+    """Joins path segments with `/`; nothing in front of them leaves them as they are."""
+    return "/".join([base.rstrip("/"), *parts] if base else parts)
 
 
 def use_options(beam_options: Any) -> None:
@@ -101,6 +146,8 @@ def read_text(option: str, path: str) -> str:
     """
     require_known(option, path)
     try:
+        if not is_remote(path):  # a shell's `<(...)` is a pipe
+            return Path(path).read_bytes().decode("utf-8")
         return read_bytes(path).decode("utf-8")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -174,18 +221,63 @@ def size_of(path: str) -> int:
     return found.size
 
 
-def make_dirs(path: str) -> None:
-    """Makes a directory and its parents; object storage has none."""
+def modified_at(path: str) -> float | None:
+    """Returns when a file was last written, by its storage's own clock.
+
+    Returns:
+      Seconds since the epoch; None if there is no such file.
+    """
+    found: float | None = _store(path).modified_at(path)
+    return found
+
+
+def make_dirs(path: str, inside: str = "") -> None:
+    """Makes a directory and its parents; object storage has none.
+
+    Args:
+      path: of the directory.
+      inside: a directory above it that is not made; empty if all may be.
+
+    Raises:
+      FileNotFoundError: if `inside` is missing on a disk.
+    """
     if not is_remote(path):
-        os.makedirs(path, exist_ok=True)
+        local.make_dirs(path, inside)
 
 
-def write_bytes(path: str, data: bytes) -> None:
-    """Writes a file so that it appears whole or not at all."""
-    _store(path).write_bytes(path, data)
+def write_bytes(path: str, data: bytes, inside: str = "") -> None:
+    """Writes a file so that it appears whole or not at all.
+
+    Args:
+      path: of the file.
+      data: its content.
+      inside: a directory above it that is not made; empty if all may be.
+
+    Raises:
+      FileNotFoundError: if `inside` is missing on a disk.
+    """
+    if inside and not is_remote(path):
+        local.write_bytes(path, data, inside)
+    else:
+        _store(path).write_bytes(path, data)
 
 
-def read_tagged(path: str) -> tuple[bytes, str] | None:
+def alone_with(path: str) -> AbstractContextManager[None]:
+    """Has nobody change a file by a conditional write while the block runs; on a disk only.
+
+    Raises:
+      FileNotFoundError: if its directory is missing on a disk.
+      EngineError: if another process does not let go of it.
+    """
+    return contextlib.nullcontext() if is_remote(path) else local.alone_in(os.path.dirname(path) or ".")
+
+
+def knows_conditions(path: str) -> bool:
+    """Whether a path's storage is of a kind that knows conditional requests."""
+    return not is_remote(path) or has_folders(path)
+
+
+def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """Reads a whole file and a tag of the state that it is in.
 
     Returns:
@@ -194,11 +286,11 @@ def read_tagged(path: str) -> tuple[bytes, str] | None:
     Raises:
       UsageError: if the storage knows no conditional writes.
     """
-    found: tuple[bytes, str] | None = _tagging(path).read_tagged(path)
+    found: tuple[bytes, str] | None = _tagging(path).read_with_etag(path)
     return found
 
 
-def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
+def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
     """Writes a file if nobody has written it since it was read; of several at once, one succeeds.
 
     Args:
@@ -210,19 +302,19 @@ def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
       Whether the file holds the new content. A request whose answer was lost is sent again and meets its
       own work; so a file that holds the very same bytes counts as written.
     """
-    if _tagging(path).write_tagged(path, data, tag):
+    if _tagging(path).write_if_match(path, data, tag):
         return True
-    found = read_tagged(path)
+    found = read_with_etag(path)
     return found is not None and found[0] == data
 
 
-def remove_tagged(path: str, tag: str) -> bool:
+def remove_if_match(path: str, tag: str) -> bool:
     """Removes a file if nobody has written it since it was read.
 
     Returns:
       Whether it is gone.
     """
-    return bool(_tagging(path).remove_tagged(path, tag))
+    return bool(_tagging(path).remove_if_match(path, tag))
 
 
 def publish(temporary: str, path: str) -> None:
@@ -230,16 +322,25 @@ def publish(temporary: str, path: str) -> None:
     _store(path).publish(temporary, path)
 
 
-def temporary_path(directory: str, name: str) -> str:
+def temporary_path(directory: str, name: str, existing: bool = False) -> str:
     """Returns a fresh path for a file to be `publish`ed into a directory.
 
     It lies in the directory's own `_work/` where a rename can publish it, else on this machine.
+
+    Args:
+      directory: where the file is to go.
+      name: of the file.
+      existing: never make the directory itself.
+
+    Raises:
+      FileNotFoundError: if it has to exist and is missing.
     """
     unique = f"{name}.{uuid.uuid4().hex}.tmp"
     if is_remote(directory):
-        return os.path.join(tempfile.gettempdir(), unique)
+        scratch = os.environ.get(SCRATCH_VARIABLE, "")
+        return os.path.join(scratch if os.path.isdir(scratch) else tempfile.gettempdir(), unique)
     work = join(directory, "_work")
-    make_dirs(work)
+    make_dirs(work, directory if existing else "")
     return join(work, unique)
 
 
@@ -309,7 +410,7 @@ def copy_files(source: str, target: str, files: Sequence[str]) -> None:
     _at_once(lambda file: copy(join(source, file), join(target, file)), files)
 
 
-def link_files(source: str, target: str, files: Sequence[str]) -> None:
+def link_files(source: str, target: str, files: Sequence[str], existing: bool = False) -> None:
     """Takes files over into another directory of the same storage without reading them where that can be.
 
     Locally they get a second name (hard links); they are copied where a disk has no such thing. Done
@@ -319,12 +420,16 @@ def link_files(source: str, target: str, files: Sequence[str]) -> None:
       source: the directory where the files are.
       target: where they shall be too; directories are made.
       files: relative to both.
+      existing: never make the target directory itself.
+
+    Raises:
+      FileNotFoundError: if it has to exist and is missing, or a file is.
     """
     if is_remote(target):
         copy_files(source, target, files)
         return
     for file in files:
-        local.link(join(source, file), join(target, file))
+        local.link(join(source, file), join(target, file), target if existing else "")
 
 
 def remove_files(directory: str, files: Sequence[str]) -> None:

@@ -69,7 +69,7 @@ def write_bytes(path: str, data: bytes) -> None:
         file.write(data)
 
 
-def read_tagged(path: str) -> tuple[bytes, str] | None:
+def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """Says that these file systems know no conditions."""
     raise UsageError(
         f"{printable(path)}: versions need a local disk, gs:// or s3://, for a switch from one to the next "
@@ -77,14 +77,14 @@ def read_tagged(path: str) -> tuple[bytes, str] | None:
     )
 
 
-def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
+def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
     """Says that these file systems know no conditions."""
-    raise AssertionError(read_tagged(path))
+    raise AssertionError(read_with_etag(path))
 
 
-def remove_tagged(path: str, tag: str) -> bool:
+def remove_if_match(path: str, tag: str) -> bool:
     """Says that these file systems know no conditions."""
-    raise AssertionError(read_tagged(path))
+    raise AssertionError(read_with_etag(path))
 
 
 def publish(temporary: str, path: str) -> None:
@@ -136,6 +136,12 @@ def stat(path: str) -> StoredObject | None:
         for item in _filesystems().match([glob.escape(path)])[0].metadata_list:
             return StoredObject(item.path, item.size_in_bytes, str(item.last_updated_in_seconds or ""))
     return None
+
+
+def modified_at(path: str) -> float | None:
+    """Returns when a file was last written, in seconds since the epoch; None if there is none."""
+    found = stat(path)
+    return float(found.version) if found is not None and found.version else None
 
 
 def copy(source: str, target: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
+from shardwright.transforms.storage.deadlines import BYTES_PER_SECOND, TooSlow
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space, then run again with --resume",
@@ -34,6 +35,36 @@ def changed(path: str) -> EngineError:
     return EngineError(
         f"{printable(path)} changed while the job was reading its input; "
         "run again with --resume when nothing writes there."
+    )
+
+
+def is_too_slow(error: BaseException) -> bool:
+    """Whether an error, or one that led to it, says that bytes came or went too slowly."""
+    left: list[object] = [error]
+    seen: set[int] = set()
+    while left:
+        item = left.pop()
+        if isinstance(item, TooSlow):
+            return True
+        if isinstance(item, BaseException) and id(item) not in seen:
+            seen.add(id(item))
+            left += [item.__cause__ or item.__context__, getattr(item, "cause", None)]
+    return False
+
+
+def too_slow(doing: str, shown: str) -> EngineError:
+    """Returns the error of an operation whose bytes never came or went fast enough."""
+    return EngineError(
+        f"Cannot {doing} {shown}: its bytes come or go at less than {BYTES_PER_SECOND:,} a second, however "
+        "often they are asked for; check the network, then run again with --resume."
+    )
+
+
+def no_answer_of_its_own(doing: str, shown: str, storage: str) -> EngineError:
+    """Returns the error of an operation that something else than the storage has answered, or only half."""
+    return EngineError(
+        f"Cannot {doing} {shown}: the answer is cut off or is none of {storage}, again and again; check what "
+        "stands between this machine and the storage (a proxy, a login page), then run again with --resume."
     )
 
 

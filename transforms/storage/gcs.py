@@ -10,26 +10,35 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, TypeVar
+from urllib.parse import quote
 from urllib.request import getproxies
 
 from shardwright.schemas import __version__
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage.faults import changed
+from shardwright.transforms.concurrency.pool import CONNECTIONS
+from shardwright.transforms.concurrency.workers import job_options
+from shardwright.transforms.storage.deadlines import (
+    Contact,
+    Operation,
+    current,
+    timed_pools,
+    within,
+)
+from shardwright.transforms.storage.faults import changed, is_too_slow, no_answer_of_its_own, too_slow
+from shardwright.transforms.storage.listings import BadListing, ListedPage, listed_pages
 from shardwright.transforms.storage.objects import StoredObject, content_type
-from shardwright.transforms.workers import job_options
 
 Result = TypeVar("Result")
 
-#: Connections, and so requests in flight, of a process.
-CONNECTIONS = 64
 #: Seconds for which a request that fails for no fault of ours is repeated.
 RETRY_SECONDS = 180.0
 #: The same for a storage that has not answered this process yet: it may not be there at all.
 FIRST_RETRY_SECONDS = 20.0
-_RETRY_FIRST, _RETRY_MOST = 0.2, 20.0
-#: Seconds to wait for a connection, and for the next bytes.
+_RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
+#: Seconds to wait for a connection, and for the next bytes; `deadlines` shortens both.
 _TIMEOUT = (10, 60)
+_RETRIED_STATUSES = frozenset((408, 429, 500, 502, 503, 504))
 _LISTED_FIELDS = "items(name,size,generation,crc32c),prefixes,nextPageToken"
 _CREDENTIALS_ADVICE = (
     "run `gcloud auth application-default login` or set GOOGLE_APPLICATION_CREDENTIALS, or read a public "
@@ -49,7 +58,7 @@ _CHUNK_BYTES = 16 << 20
 #: Where requests is told of other certificates, which it reads only if it trusts the environment.
 _CERTIFICATES = frozenset(("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
 _lock = threading.Lock()
-_answered = threading.Event()
+_contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_SECONDS)
 
 
 class _Access(NamedTuple):
@@ -116,7 +125,7 @@ def _client() -> Any:
             access = _access(options)
             client = _made.client if _made.access == access else None
             if client is None:
-                _answered.clear()
+                _contact.forget()
             _made = _Made(client or _make_client(access), access, options)
         return _made.client
 
@@ -124,7 +133,6 @@ def _client() -> Any:
 def _make_client(access: _Access) -> Any:
     from google.api_core.client_info import ClientInfo
     from google.cloud import storage
-    from requests.adapters import HTTPAdapter
 
     # Otherwise the client asks for each bucket's metadata too, which takes a permission of its own.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
@@ -134,17 +142,45 @@ def _make_client(access: _Access) -> Any:
         client_info=ClientInfo(user_agent=f"shardwright/{__version__}"),
     )
     for scheme in ("https://", "http://"):
-        client._http.mount(scheme, HTTPAdapter(CONNECTIONS, CONNECTIONS))
+        client._http.mount(scheme, _timed_adapter())
     # requests looks through the environment for proxies at every request: a sixth of what one costs.
     client._http.trust_env = bool(getproxies() or os.environ.keys() & _CERTIFICATES)
     return client
 
 
-def _retry() -> Any:
-    from google.cloud.storage.retry import DEFAULT_RETRY
+def _timed_adapter() -> Any:
+    """Returns what holds the connections of a client and makes them keep to deadlines."""
+    from requests.adapters import HTTPAdapter
+    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-    seconds = RETRY_SECONDS if _answered.is_set() else FIRST_RETRY_SECONDS
-    return DEFAULT_RETRY.with_delay(_RETRY_FIRST, _RETRY_MOST, 2.0).with_timeout(seconds)
+    pools = timed_pools(HTTPConnectionPool, HTTPSConnectionPool)
+
+    class TimedAdapter(HTTPAdapter):  # type: ignore[misc, unused-ignore]
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            super().init_poolmanager(*args, **kwargs)
+            self.poolmanager.pool_classes_by_scheme = pools
+
+        def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
+            manager = super().proxy_manager_for(*args, **kwargs)
+            manager.pool_classes_by_scheme = pools
+            return manager
+
+    return TimedAdapter(CONNECTIONS, CONNECTIONS)
+
+
+def _retry() -> Any:
+    """Returns how the client repeats the requests of the operation that this thread is in."""
+    from google.cloud.storage.retry import DEFAULT_RETRY
+    from requests.exceptions import JSONDecodeError
+
+    here = current() or Operation(_contact, "")
+
+    def goes_on(error: Exception) -> bool:
+        again = isinstance(error, JSONDecodeError | BadListing) or DEFAULT_RETRY._predicate(error)
+        return bool(again) and here.may_retry(error)
+
+    retry = DEFAULT_RETRY.with_delay(_RETRY_FIRST, _RETRY_MOST, 2.0)
+    return retry.with_predicate(goes_on).with_timeout(max(here.seconds_left(), 0.0))
 
 
 def split_path(path: str) -> tuple[str, str]:
@@ -159,8 +195,16 @@ def _blob(path: str, generation: str = "") -> Any:
 
 
 @contextlib.contextmanager
-def _told(doing: str, path: str) -> Iterator[None]:
-    """Turns what the client raises into one sentence; what is absent or forbidden is an OSError."""
+def _told(doing: str, path: str, size: int = 0) -> Iterator[None]:
+    """Makes the block one operation with a deadline, and turns what the client raises into one sentence.
+
+    What is absent or forbidden is an OSError.
+
+    Args:
+      doing: what is being done.
+      path: of the object or folder.
+      size: bytes that are going to be sent.
+    """
     from google.api_core.exceptions import Forbidden, GoogleAPICallError, NotFound, RetryError, Unauthorized
     from google.auth.exceptions import GoogleAuthError, TransportError
     from google.cloud.storage.exceptions import DataCorruption
@@ -168,9 +212,11 @@ def _told(doing: str, path: str) -> Iterator[None]:
     from urllib3.exceptions import HTTPError
 
     shown = printable(path)
+    here = Operation(_contact, path, size)
     try:
-        yield
-        _answered.set()
+        with within(here):
+            yield
+        _contact.answered()
     except ShardwrightError:
         raise
     except NotFound as error:
@@ -187,20 +233,32 @@ def _told(doing: str, path: str) -> Iterator[None]:
             f"Cannot {doing} {shown}: its bytes do not agree with its checksum, however often they are "
             "sent; check the network, then run again with --resume."
         ) from error
-    except (RetryError, TransportError, RequestException, HTTPError, ConnectionError) as error:
-        raise _unreachable(doing, shown, error) from error
+    except (
+        RetryError, TransportError, RequestException, HTTPError, ConnectionError, TimeoutError, BadListing
+    ) as error:  # fmt: skip
+        here.give_up()
+        raise _unreachable(doing, shown, here.fault or error) from error
     except (Unauthorized, GoogleAuthError) as error:
         raise EngineError(
             f"Cannot {doing} {shown}: there are no valid credentials for Google Cloud; {_CREDENTIALS_ADVICE}."
         ) from error
     except GoogleAPICallError as error:
+        if error.code in _RETRIED_STATUSES:
+            here.give_up()
+            raise _unreachable(doing, shown, here.fault or error) from error
         said = " ".join(_METHOD_AND_URL.sub("", error.message).split())[:300].rstrip(".")
         raise EngineError(f"Cannot {doing} {shown}: Google Cloud Storage refuses it: {said}.") from error
 
 
 def _unreachable(doing: str, shown: str, error: Exception) -> EngineError:
+    from requests.exceptions import JSONDecodeError
+
     cause = getattr(error, "cause", None) or error.__cause__ or error
     status = getattr(cause, "code", None) or getattr(getattr(cause, "response", None), "status_code", None)
+    if is_too_slow(error):
+        return too_slow(doing, shown)
+    if any(isinstance(item, JSONDecodeError | BadListing) for item in (error, cause)):
+        return no_answer_of_its_own(doing, shown, "Google Cloud Storage")
     answer = f"answers with {int(status)}" if status else f"does not answer ({type(cause).__name__})"
     return EngineError(
         f"Cannot {doing} {shown}: Google Cloud Storage {answer} again and again; check the network, then "
@@ -275,6 +333,14 @@ def stat(path: str) -> StoredObject | None:
     return _stored(bucket, blob) if blob is not None else None
 
 
+def modified_at(path: str) -> float | None:
+    """Returns when an object was last written, by the storage's clock in seconds since the epoch."""
+    bucket, name = split_path(path)
+    with _told("look for", path):
+        blob = _client().bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
+    return None if blob is None or blob.updated is None else float(blob.updated.timestamp())
+
+
 def _stored(bucket: str, blob: Any) -> StoredObject:
     return StoredObject(
         f"gs://{bucket}/{blob.name}", blob.size or 0, str(blob.generation or ""), blob.crc32c or ""
@@ -290,6 +356,7 @@ def write_bytes(path: str, data: bytes) -> None:
     """Writes an object in one upload: it appears whole or not at all."""
     _upload(
         path,
+        len(data),
         lambda blob: blob.upload_from_string(
             data, content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
         ),
@@ -300,6 +367,7 @@ def publish(temporary: str, path: str) -> None:
     """Uploads a finished local file to its final name and removes it."""
     _upload(
         path,
+        os.path.getsize(temporary),
         lambda blob: blob.upload_from_filename(
             temporary, content_type(path), checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
         ),
@@ -307,7 +375,7 @@ def publish(temporary: str, path: str) -> None:
     os.unlink(temporary)
 
 
-def _upload(path: str, send: Callable[[Any], None]) -> None:
+def _upload(path: str, size: int, send: Callable[[Any], None]) -> None:
     """Uploads from the beginning again what arrived damaged, or whose upload session was lost."""
 
     def upload() -> None:
@@ -315,7 +383,7 @@ def _upload(path: str, send: Callable[[Any], None]) -> None:
         blob.chunk_size = _CHUNK_BYTES
         send(blob)
 
-    with _told("write", path):
+    with _told("write", path, size):
         _again(upload, _UPLOAD_AGAIN)
 
 
@@ -337,35 +405,68 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _listing(directory: str, delimiter: str | None) -> Any:
-    """Returns the client's iterator over what lies in a directory; only its first step asks the storage."""
+def _pages(directory: str, delimiter: str = "") -> Iterator[ListedPage]:
+    """Yields the pages of what lies below a directory, or directly in it with `/` as the delimiter."""
     bucket, name = split_path(directory)
-    return _client().list_blobs(
-        bucket,
-        prefix=_prefix(name),
-        delimiter=delimiter,
-        fields=_LISTED_FIELDS,
-        retry=_retry(),
-        timeout=_TIMEOUT,
-    )
+    query = {"prefix": _prefix(name), "delimiter": delimiter, "fields": _LISTED_FIELDS}
+    query = {key: value for key, value in query.items() if value}
+
+    def page(token: str) -> ListedPage:
+        def ask() -> ListedPage:
+            asked = {**query, **({"pageToken": token} if token else {})}
+            return _listed(bucket, _client()._get_resource(place, asked, timeout=_TIMEOUT, retry=None))
+
+        place = f"/b/{quote(bucket, safe='')}/o"
+        with _told("list", directory):
+            listed: ListedPage = _retry()(ask)()
+            return listed
+
+    return listed_pages(directory, page)
+
+
+def _listed(bucket: str, answer: Any) -> ListedPage:
+    """Returns the page that an answer holds.
+
+    Raises:
+      BadListing: if it is something else.
+    """
+    try:
+        objects = [
+            StoredObject(
+                f"gs://{bucket}/{_text(item['name'])}",
+                int(item.get("size") or 0),
+                str(item.get("generation") or ""),
+                _text(item.get("crc32c") or ""),
+            )
+            for item in answer.get("items") or ()
+        ]
+        folders = [_text(folder) for folder in answer.get("prefixes") or ()]
+        token = _text(answer.get("nextPageToken") or "")
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BadListing("this is not a listing") from error
+    if "error" in answer:
+        raise BadListing("this is an error")
+    return ListedPage(objects, folders, token)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of a text")
+    return value
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     """Yields the objects below a directory, or directly in it, a page at a time."""
-    bucket = split_path(directory)[0]
-    with _told("list", directory):
-        for blob in _listing(directory, None if deep else "/"):
-            if not blob.name.endswith("/"):  # what consoles make to show an empty folder
-                yield _stored(bucket, blob)
+    for page in _pages(directory, "" if deep else "/"):
+        for item in page.objects:
+            if not item.path.endswith("/"):  # what consoles make to show an empty folder
+                yield item
 
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a directory."""
     prefix = _prefix(split_path(directory)[1]) or ""
-    folders: set[str] = set()
-    with _told("list", directory):
-        for page in _listing(directory, "/").pages:
-            folders.update(page.prefixes)
+    folders = {folder for page in _pages(directory, "/") for folder in page.folders}
     return sorted(folder.removeprefix(prefix)[:-1] for folder in folders)
 
 
@@ -375,12 +476,12 @@ def _prefix(name: str) -> str | None:
 
 def copy(source: str, target: str) -> None:
     """Copies an object on the servers."""
-    with _told("copy", source):
-        blob, token = _blob(target), None
-        while True:
+    blob, token = _blob(target), None
+    while True:
+        with _told("copy", source):  # a large object takes many requests
             token, _, _ = blob.rewrite(_blob(source), token=token, retry=_retry(), timeout=_TIMEOUT)
-            if token is None:
-                return
+        if token is None:
+            return
 
 
 def remove(path: str) -> None:

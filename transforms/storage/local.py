@@ -11,7 +11,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import IO
 
 from shardwright.schemas.errors import EngineError
@@ -29,8 +29,22 @@ _LOCK_FILE = ".lock"
 
 
 def read_bytes(path: str) -> bytes:
-    """Reads a whole file."""
-    return Path(path).read_bytes()
+    """Reads a whole file; pipes and devices, which may never end, raise an OSError."""
+    with open_local(path) as file:
+        return file.read()
+
+
+def _check_regular(file: int | str, path: str) -> None:
+    """Checks that a file, open or not, is one that ends.
+
+    Raises:
+      OSError: if it is a pipe, a device or a folder.
+    """
+    mode = os.stat(file).st_mode
+    if S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not S_ISREG(mode):
+        raise OSError(errno.ENODEV, "it is a pipe or a device, not a file", path)
 
 
 def exists(path: str) -> bool:
@@ -43,23 +57,53 @@ def unfinished(path: str) -> str:
     return f"{path}.{uuid.uuid4().hex}.tmp"
 
 
-def write_bytes(path: str, data: bytes) -> None:
-    """Writes a file: whole under another name, then renamed."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    temporary = unfinished(path)
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+def make_dirs(path: str, inside: str = "") -> None:
+    """Makes a directory and its parents.
+
+    Args:
+      path: of the directory.
+      inside: a directory above it that is not made; empty if all may be.
+
+    Raises:
+      FileNotFoundError: if `inside` is missing.
+    """
+    if not inside:
+        os.makedirs(path or ".", exist_ok=True)
+        return
+    if not os.path.isdir(inside):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), inside)
+    folder = inside
+    for part in os.path.relpath(path, inside).split(os.sep):
+        folder = os.path.join(folder, part)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
 
 
-def read_tagged(path: str) -> tuple[bytes, str] | None:
+def write_bytes(path: str, data: bytes, inside: str = "") -> None:
+    """Writes a file: whole under another name, then renamed; `inside` is not made if it is missing.
+
+    Once more if a rebuild that tidies up takes the unfinished file for one that a killed run left.
+    """
+    for last in (False, True):
+        make_dirs(os.path.dirname(path), inside)
+        temporary = unfinished(path)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            return
+        except FileNotFoundError:
+            if last:
+                raise
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """Reads a file and the digest of what is in it; None if there is none."""
     try:
         data = read_bytes(path)
@@ -68,23 +112,34 @@ def read_tagged(path: str) -> tuple[bytes, str] | None:
     return data, hashlib.sha256(data).hexdigest()
 
 
-def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
+def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
     """Writes a file if its content is still of a digest; None if it must not be there."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with _alone_in(os.path.dirname(path) or "."):
-        found = read_tagged(path)
+    folder = os.path.dirname(path) or "."
+    if tag is None:
+        make_dirs(folder)
+    elif not os.path.isdir(folder):  # the file has gone with it
+        return False
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(alone_in(folder))
+        except FileNotFoundError:
+            return False
+        found = read_with_etag(path)
         if (found and found[1]) != tag:
             return False
-        write_bytes(path, data)
+        try:
+            write_bytes(path, data, folder)
+        except FileNotFoundError:  # the folder has gone, and is not made again
+            return False
     return True
 
 
-def remove_tagged(path: str, tag: str) -> bool:
+def remove_if_match(path: str, tag: str) -> bool:
     """Removes a file if its content is still of a digest."""
     if not os.path.lexists(path):
         return True
-    with _alone_in(os.path.dirname(path) or "."):
-        found = read_tagged(path)
+    with alone_in(os.path.dirname(path) or "."):
+        found = read_with_etag(path)
         if found and found[1] != tag:
             return False
         remove(path)
@@ -92,15 +147,24 @@ def remove_tagged(path: str, tag: str) -> bool:
 
 
 @contextlib.contextmanager
-def _alone_in(directory: str) -> Iterator[None]:
-    """Holds a directory's lock, of which nothing stays behind, not even when its holder is killed."""
-    deadline = time.monotonic() + _LOCK_SECONDS
+def alone_in(directory: str) -> Iterator[None]:
+    """Holds a directory's lock, of which nothing stays behind, not even when its holder is killed.
+
+    Raises:
+      FileNotFoundError: if there is no such directory.
+      EngineError: if another process does not let go of it.
+    """
+    deadline, place = time.monotonic() + _LOCK_SECONDS, directory
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                if place != directory or os.path.samestat(os.fstat(descriptor), os.stat(directory)):
+                    break
+                os.close(descriptor)  # another directory has been put in its place
+                descriptor = -1
+                descriptor = os.open(directory, os.O_RDONLY)
             except OSError as error:
                 if error.errno == errno.EBADF:  # NFS locks only what is open for writing, and so no directory
                     os.close(descriptor)
@@ -118,15 +182,17 @@ def _alone_in(directory: str) -> Iterator[None]:
                     time.sleep(_LOCK_PAUSE)
         yield
     finally:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
-def link(source: str, target: str) -> None:
+def link(source: str, target: str, inside: str = "") -> None:
     """Gives a file a second name, on this disk; a copy where that cannot be.
 
     What is at the target already is replaced. Nothing may change a file in place that has two names.
+    `inside` is not made if it is missing.
     """
-    os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
+    make_dirs(os.path.dirname(target), inside)
     source, temporary = os.path.realpath(source), unfinished(target)
     try:
         try:
@@ -199,7 +265,9 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
-        if size >= 0:
+        if size < 0:
+            _check_regular(descriptor, path)
+        else:
             status = os.fstat(descriptor)
             if status.st_size != size or (version and local_version(status) != version):
                 raise changed(path)
@@ -217,9 +285,18 @@ def stat(path: str) -> StoredObject | None:
     return StoredObject(path, status.st_size, local_version(status))
 
 
+def modified_at(path: str) -> float | None:
+    """Returns when a file was last written, by the disk's clock in seconds since the epoch; None if none."""
+    try:
+        return os.stat(path).st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 @contextlib.contextmanager
 def open_local(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file."""
+    """Opens a file; pipes and devices, which may never end, raise an OSError."""
+    _check_regular(path, path)  # before it is opened: a pipe would have to be waited for
     with open(path, "rb") as file:
         yield file
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from shardwright.schemas.errors import EngineError
+
+
+class NoConditions(EngineError):
+    """A storage refuses conditional requests, so that two writers cannot tell who was first."""
+
 
 class StoredObject(NamedTuple):
     """An object as its storage lists it.

@@ -9,18 +9,37 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage.faults import changed
-from shardwright.transforms.storage.gcs import CONNECTIONS
-from shardwright.transforms.storage.objects import StoredObject, content_type
-from shardwright.transforms.workers import job_options
+from shardwright.transforms.concurrency.pool import CONNECTIONS
+from shardwright.transforms.concurrency.workers import job_options
+from shardwright.transforms.storage.deadlines import Contact, Operation, timed_pools, within
+from shardwright.transforms.storage.faults import changed, is_too_slow, no_answer_of_its_own, too_slow
+from shardwright.transforms.storage.listings import BadListing, ListedPage, listed_pages
+from shardwright.transforms.storage.objects import NoConditions, StoredObject, content_type
 
-#: How often a request is sent that fails for no fault of ours.
+Result = TypeVar("Result")
+
+#: Seconds for which what fails for no fault of ours is repeated; for a storage that has not answered yet.
+RETRY_SECONDS, FIRST_RETRY_SECONDS = 180.0, 20.0
+_RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
+#: How often the client itself sends a request, so that the loss of one part does not repeat a whole upload.
+_ATTEMPTS_IN_CLIENT = 3
+#: How often a request with a condition is sent that meets another one.
 _ATTEMPTS = 8
+#: Seconds to wait for a connection, and for the next bytes; `deadlines` shortens both.
 _TIMEOUT = (10, 60)
+#: Bytes of a part of a large object.
+_PART_BYTES = 16 << 20
+_COPY_BYTES = 1 << 18
+_RETRIED_STATUSES = frozenset((408, 429, 500, 502, 503, 504))
+#: What S3 answers with 400 or 503 to a request that it would take a little later.
+_RETRIED_CODES = frozenset(
+    ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "InternalError",
+     "ServiceUnavailable", "RequestLimitExceeded", "BandwidthLimitExceeded", "BadDigest")
+)  # fmt: skip
 _NO_KEY = frozenset(("404", "NoSuchKey", "NotFound", "412", "PreconditionFailed"))
 #: Answers to a request with a condition that met another one for the same object.
 _MET_ANOTHER = frozenset(("409", "ConditionalRequestConflict"))
@@ -32,6 +51,7 @@ _NO_LOGIN = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredTo
 _CREDENTIALS_ADVICE = "run `aws configure`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _lock = threading.Lock()
 _made: tuple[Any, Any] = (None, None)
+_contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_SECONDS)
 
 
 def _client() -> Any:
@@ -41,16 +61,18 @@ def _client() -> Any:
     with _lock:
         if _made[0] is None or _made[1] is not options:
             _made = (_make_client(options), options)
+            _contact.forget()
         return _made[0]
 
 
 def _make_client(options: Any) -> Any:
     import boto3
     from apache_beam.options.pipeline_options import PipelineOptions, S3Options
+    from botocore.awsrequest import AWSHTTPConnectionPool, AWSHTTPSConnectionPool
     from botocore.config import Config
 
     wanted = (options or PipelineOptions([])).view_as(S3Options)
-    return boto3.session.Session().client(
+    client = boto3.session.Session().client(
         "s3",
         region_name=wanted.s3_region_name,
         api_version=wanted.s3_api_version,
@@ -61,12 +83,22 @@ def _make_client(options: Any) -> Any:
         aws_secret_access_key=wanted.s3_secret_access_key,
         aws_session_token=wanted.s3_session_token,
         config=Config(
-            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_IN_CLIENT},
             max_pool_connections=CONNECTIONS,
             connect_timeout=_TIMEOUT[0],
             read_timeout=_TIMEOUT[1],
         ),
     )
+    session = client._endpoint.http_session
+    session._pool_classes_by_scheme.update(timed_pools(AWSHTTPConnectionPool, AWSHTTPSConnectionPool))
+    return client
+
+
+def _transfers() -> Any:
+    """Returns how large objects are moved: in parts, by the thread whose operation it is."""
+    from boto3.s3.transfer import TransferConfig
+
+    return TransferConfig(multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, use_threads=False)
 
 
 def split_path(path: str) -> tuple[str, str]:
@@ -91,6 +123,7 @@ def _told(doing: str, path: str) -> Iterator[None]:
             NoCredentialsError,
             PartialCredentialsError,
         )
+        from botocore.parsers import ResponseParserError
     except ImportError:
         raise UsageError("s3:// needs boto3; install it with `pip install 'shardwright[aws]'`.") from None
 
@@ -117,25 +150,91 @@ def _told(doing: str, path: str) -> Iterator[None]:
                 f"{shown}: S3 does not accept the credentials ({code}); {_CREDENTIALS_ADVICE}."
             ) from error
         raise _failed(shown, error) from error
-    except (BotoCoreError, Boto3Error) as error:
+    except (BotoCoreError, Boto3Error, ResponseParserError, BadListing) as error:
+        if is_too_slow(error):
+            raise too_slow(doing, printable(path)) from error
+        if isinstance(error, ResponseParserError | BadListing):
+            raise no_answer_of_its_own(doing, printable(path), "S3") from error
         raise _failed(shown, error) from error
 
 
 def _failed(shown: str, error: Exception) -> EngineError:
-    said = " ".join(str(error).split())[:300].rstrip(".")
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import ClientError
+
+    under = error.__cause__ or error.__context__
+    cause = under if isinstance(error, Boto3Error) and isinstance(under, Exception) else error
+    if isinstance(cause, ClientError) and _is_transient(cause):
+        said = f"S3 answers with {cause.response['ResponseMetadata']['HTTPStatusCode']} again and again"
+    elif _is_transient(cause):
+        said = f"S3 does not answer ({type(cause).__name__}) again and again"
+    else:
+        said = " ".join(str(error).split())[:300].rstrip(".")
     return EngineError(f"{shown}: {said}; check the network, then run again with --resume.")
 
 
-def _get(path: str, **condition: str) -> bytes:
-    """Reads an object; what breaks off in its middle is no failed request, and repeated here."""
-    with _told("read", path):
-        from botocore.exceptions import HTTPClientError, IncompleteReadError
+def _is_transient(error: Exception) -> bool:
+    """Whether the same request may succeed a little later."""
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import (
+        ClientError,
+        ConnectionError,
+        FlexibleChecksumError,
+        HTTPClientError,
+        IncompleteReadError,
+    )
+    from botocore.parsers import ResponseParserError
 
-        for _ in range(_ATTEMPTS - 1):
-            answer = _client().get_object(**_place(path), **condition)
-            with contextlib.suppress(IncompleteReadError, HTTPClientError):
-                return bytes(answer["Body"].read())
+    if isinstance(error, ClientError):
+        answer = error.response
+        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return status in _RETRIED_STATUSES or answer.get("Error", {}).get("Code") in _RETRIED_CODES
+    if isinstance(error, Boto3Error):  # of a transfer; what went wrong is its cause
+        cause = error.__cause__ or error.__context__
+        return isinstance(cause, Exception) and _is_transient(cause)
+    return isinstance(
+        error,
+        HTTPClientError | ConnectionError | FlexibleChecksumError | IncompleteReadError | ResponseParserError
+        | BadListing,
+    )  # fmt: skip
+
+
+def _retried(doing: str, path: str, send: Callable[[], Result], size: int = 0) -> Result:
+    """Calls what sends requests until it succeeds, within one deadline.
+
+    Args:
+      doing: what it does.
+      path: of the object or folder.
+      send: sends the requests.
+      size: bytes that it moves, as far as that is known.
+    """
+    with _told(doing, path):
+        _client()  # made before the clock starts
+    here = Operation(_contact, path, size)
+    with _told(doing, path), within(here):
+        pause = _RETRY_FIRST
+        while True:
+            try:
+                result = send()
+                _contact.answered()
+                return result
+            except Exception as error:
+                if not _is_transient(error):
+                    raise
+                if not here.may_retry(error, pause):
+                    here.give_up()
+                    raise here.fault or error from None
+            time.sleep(pause)
+            pause = min(2 * pause, _RETRY_MOST)
+
+
+def _get(path: str, **condition: str) -> bytes:
+    """Reads an object; what breaks off in its middle is repeated too."""
+
+    def send() -> bytes:
         return bytes(_client().get_object(**_place(path), **condition)["Body"].read())
+
+    return _retried("read", path, send)
 
 
 def read_bytes(path: str, version: str = "") -> bytes:
@@ -163,11 +262,19 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
 def stat(path: str) -> StoredObject | None:
     """Returns what the storage tells of an object, None if there is none."""
     try:
-        with _told("look for", path):
-            found = _client().head_object(**_place(path))
+        found = _retried("look for", path, lambda: _client().head_object(**_place(path)))
     except FileNotFoundError:
         return None
     return StoredObject(path, found["ContentLength"], found["ETag"].strip('"'))
+
+
+def modified_at(path: str) -> float | None:
+    """Returns when an object was last written, by the storage's clock in seconds since the epoch."""
+    try:
+        found = _retried("look for", path, lambda: _client().head_object(**_place(path)))
+    except FileNotFoundError:
+        return None
+    return float(found["LastModified"].timestamp())
 
 
 def exists(path: str) -> bool:
@@ -177,11 +284,11 @@ def exists(path: str) -> bool:
 
 def write_bytes(path: str, data: bytes) -> None:
     """Writes an object in one request: it appears whole or not at all."""
-    with _told("write", path):
-        _client().put_object(**_place(path), Body=data, ContentType=content_type(path))
+    place = {**_place(path), "ContentType": content_type(path)}
+    _retried("write", path, lambda: _client().put_object(Body=data, **place), len(data))
 
 
-def read_tagged(path: str) -> tuple[bytes, str] | None:
+def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """Reads an object and its ETag; None if there is none."""
     for _ in range(_ATTEMPTS):
         found = stat(path)
@@ -192,7 +299,7 @@ def read_tagged(path: str) -> tuple[bytes, str] | None:
     raise changed(path)
 
 
-def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
+def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
     """Writes an object if it still has an ETag; None if it must not be there."""
     condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": f'"{tag}"'}
     return _if_unchanged(
@@ -200,7 +307,7 @@ def write_tagged(path: str, data: bytes, tag: str | None) -> bool:
     )
 
 
-def remove_tagged(path: str, tag: str) -> bool:
+def remove_if_match(path: str, tag: str) -> bool:
     """Removes an object if it still has an ETag."""
     found = stat(path)  # for storages that do not know the condition
     if found is None or found.version != tag:
@@ -211,7 +318,8 @@ def remove_tagged(path: str, tag: str) -> bool:
 
 def _if_unchanged(doing: str, path: str, send: Callable[[], object]) -> bool:
     """Sends a request with a condition; returns whether that held."""
-    with _told(doing, path):
+
+    def once() -> bool:
         from botocore.exceptions import ClientError
 
         for attempt in range(_ATTEMPTS):
@@ -225,47 +333,67 @@ def _if_unchanged(doing: str, path: str, send: Callable[[], object]) -> bool:
                 elif code in _NO_KEY:  # another state, or none
                     return False
                 elif code == "NotImplemented":
-                    raise EngineError(
+                    raise NoConditions(
                         f"Cannot {doing} {printable(path)}: this storage knows no conditional requests, "
                         "without which two rebuilds could not tell who was first; use one that does, "
                         "as Amazon S3 and MinIO do."
                     ) from error
                 else:
                     raise
-    return False
+        return False
+
+    return _retried(doing, path, once)
 
 
 def publish(temporary: str, path: str) -> None:
     """Uploads a finished local file to its final name and removes it; large ones in parts."""
     bucket, name = split_path(path)
-    with _told("write", path):
-        _client().upload_file(temporary, bucket, name)
+    _retried(
+        "write",
+        path,
+        lambda: _client().upload_file(temporary, bucket, name, Config=_transfers()),
+        os.path.getsize(temporary),
+    )
     os.unlink(temporary)
 
 
 @contextlib.contextmanager
 def open_local(path: str) -> Iterator[IO[bytes]]:
     """Opens a local copy of an object."""
-    bucket, name = split_path(path)
+    found = stat(path)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "no such object", path)
     with tempfile.TemporaryFile() as file:
-        with _told("read", path):
-            _client().download_fileobj(bucket, name, file)
+
+        def fetch() -> None:
+            """Goes on where the last attempt broke off."""
+            done = file.tell()
+            wanted = {"IfMatch": f'"{found.version}"', **({"Range": f"bytes={done}-"} if done else {})}
+            if done < found.size or not done:
+                for chunk in _client().get_object(**_place(path), **wanted)["Body"].iter_chunks(_COPY_BYTES):
+                    file.write(chunk)
+
+        try:
+            _retried("read", path, fetch, found.size)
+        except FileNotFoundError:
+            raise (
+                changed(path) if exists(path) else FileNotFoundError(errno.ENOENT, "no such object", path)
+            ) from None
         file.seek(0)
         yield file
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     """Yields the objects below a directory, or directly in it, a page at a time."""
-    bucket = split_path(directory)[0]
     for page in _pages(directory, deep):
-        for item in page.get("Contents", ()):
-            if not item["Key"].endswith("/"):  # what consoles make to show an empty folder
-                yield StoredObject(f"s3://{bucket}/{item['Key']}", item["Size"], item["ETag"].strip('"'))
+        for item in page.objects:
+            if not item.path.endswith("/"):  # what consoles make to show an empty folder
+                yield item
 
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a directory."""
-    found = [item["Prefix"] for page in _pages(directory, False) for item in page.get("CommonPrefixes", ())]
+    found = [folder for page in _pages(directory, False) for folder in page.folders]
     return sorted(folder.removeprefix(_prefix(directory))[:-1] for folder in found)
 
 
@@ -274,26 +402,47 @@ def _prefix(directory: str) -> str:
     return f"{name}/" if name and not name.endswith("/") else name
 
 
-def _pages(directory: str, deep: bool) -> Iterator[Any]:
-    with _told("list", directory):
-        yield from (
-            _client()
-            .get_paginator("list_objects_v2")
-            .paginate(
-                Bucket=split_path(directory)[0],
-                Prefix=_prefix(directory),
-                **({} if deep else {"Delimiter": "/"}),
-            )
-        )
+def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
+    """Yields the pages of what lies below a directory, or directly in it."""
+    bucket = split_path(directory)[0]
+    query = {"Bucket": bucket, "Prefix": _prefix(directory), **({} if deep else {"Delimiter": "/"})}
+
+    def page(token: str) -> ListedPage:
+        asked = {**query, **({"ContinuationToken": token} if token else {})}
+        return _retried("list", directory, lambda: _listed(bucket, _client().list_objects_v2(**asked)))
+
+    return listed_pages(directory, page)
+
+
+def _listed(bucket: str, answer: Any) -> ListedPage:
+    """Returns the page that an answer holds.
+
+    Raises:
+      BadListing: if it is some other document, in which boto3 finds nothing that it looks for.
+    """
+    if "IsTruncated" not in answer:
+        raise BadListing("this is not a listing")
+    try:
+        objects = [
+            StoredObject(f"s3://{bucket}/{item['Key']}", item["Size"], item["ETag"].strip('"'))
+            for item in answer.get("Contents", ())
+        ]
+        folders = [item["Prefix"] for item in answer.get("CommonPrefixes", ())]
+        return ListedPage(objects, folders, answer["NextContinuationToken"] if answer["IsTruncated"] else "")
+    except KeyError as error:
+        raise BadListing("this listing is incomplete") from error
 
 
 def copy(source: str, target: str) -> None:
     """Copies an object on the servers."""
-    with _told("copy", source):
-        _client().copy(_place(source), *split_path(target))
+
+    def send() -> None:
+        _client().copy(_place(source), *split_path(target), Config=_transfers())
+
+    found = stat(source)
+    _retried("copy", source, send, found.size if found else 0)
 
 
 def remove(path: str) -> None:
     """Removes an object if it is there."""
-    with _told("remove", path):
-        _client().delete_object(**_place(path))
+    _retried("remove", path, lambda: _client().delete_object(**_place(path)))

@@ -20,6 +20,7 @@ from shardwright.schemas.version import (
     version_path,
 )
 from shardwright.transforms import storage
+from shardwright.transforms.lease import HeldLease, write_held
 
 _REQUESTS_AT_ONCE = 16
 _NAMED = 3
@@ -46,13 +47,36 @@ def version_names(output: str) -> list[str]:
 def list_versions(output: str) -> list[VersionRecord]:
     """Returns what is known of all versions, the oldest first; one that says nothing is being built.
 
+    A version with a damaged `version.json` has the state `DAMAGED`, which no other function returns.
+
     Raises:
-      UsageError: if a `version.json` is damaged, so that nobody knows whether the version may go.
       EngineError: if the storage failed.
     """
+
+    def read(name: str) -> VersionRecord:
+        try:
+            return read_version_record(output, name)
+        except UsageError as error:
+            path = storage.join(version_path(output, name), PINNED_JSON)
+            with storage.faults("look for", path):
+                pinned = storage.exists(path)
+            return VersionRecord(
+                name, VersionState.DAMAGED, created_at(name), pinned=pinned, problem=error.message
+            )
+
     names = version_names(output)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        return list(executor.map(lambda name: read_version_record(output, name), names))
+        return list(executor.map(read, names))
+
+
+def require_undamaged(record: VersionRecord) -> None:
+    """Checks that it is known what became of a version.
+
+    Raises:
+      UsageError: if its `version.json` is damaged.
+    """
+    if record.state is VersionState.DAMAGED:
+        raise UsageError(record.problem)
 
 
 def read_version_record(output: str, version: str) -> VersionRecord:
@@ -79,15 +103,15 @@ def read_version_record(output: str, version: str) -> VersionRecord:
         ) from error
 
 
-def write_version_record(output: str, record: VersionRecord) -> None:
-    """Writes what is known of a version.
+def write_version_record(output: str, record: VersionRecord, hold: HeldLease | None = None) -> None:
+    """Writes what is known of a version; `hold` is the lease that has to be held for that.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: if the lease was lost, or the storage failed.
     """
-    path = storage.join(version_path(output, record.version), VERSION_JSON)
-    with storage.faults("write", path):
-        storage.write_bytes(path, record.dumps().encode())
+    directory = version_path(output, record.version)
+    with storage.faults("write", storage.join(directory, VERSION_JSON)):
+        write_held(directory, VERSION_JSON, record.dumps().encode(), hold)
 
 
 def mark_published(output: str, record: VersionRecord, when: float) -> VersionRecord:
@@ -107,12 +131,12 @@ def mark_published(output: str, record: VersionRecord, when: float) -> VersionRe
     """
     path = storage.join(version_path(output, record.version), VERSION_JSON)
     with storage.faults("write", path):
-        found = storage.read_tagged(path)
+        found = storage.read_with_etag(path)
         now = read_version_record(output, record.version)
         if found is None or not now.is_unseen:
             return now
         seen = replace(now, finished=when)
-        return seen if storage.write_tagged(path, seen.dumps().encode(), found[1]) else now
+        return seen if storage.write_if_match(path, seen.dumps().encode(), found[1]) else now
 
 
 def no_such_version(output: str, version: str, names: Sequence[str] | None = None) -> UsageError:

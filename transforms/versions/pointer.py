@@ -25,7 +25,7 @@ _ATTEMPTS = 3
 
 def can_hold_versions(path: str) -> bool:
     """Whether a path's storage knows the conditional writes that versions need."""
-    return not storage.is_remote(path) or storage.has_folders(path)
+    return storage.knows_conditions(path)
 
 
 def read_pointer(output: str) -> tuple[Pointer, str] | None:
@@ -40,7 +40,7 @@ def read_pointer(output: str) -> tuple[Pointer, str] | None:
     """
     path = storage.join(output, LATEST_JSON)
     with storage.faults("read", path):
-        found = storage.read_tagged(path)
+        found = storage.read_with_etag(path)
     return None if found is None else (_parse(output, found[0]), found[1])
 
 
@@ -72,7 +72,7 @@ def pointer_tag(output: str) -> str | None:
     """
     path = storage.join(output, LATEST_JSON)
     with storage.faults("read", path):
-        found = storage.read_tagged(path)
+        found = storage.read_with_etag(path)
     return found[1] if found else None
 
 
@@ -92,9 +92,9 @@ def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
     """
     path = storage.join(output, LATEST_JSON)
     with storage.faults("switch", path):
-        if storage.write_tagged(path, pointer.dumps().encode(), tag):
+        if storage.write_if_match(path, pointer.dumps().encode(), tag):
             return True
-        found = storage.read_tagged(path)
+        found = storage.read_with_etag(path)
     try:
         return found is not None and Pointer.loads(found[0]).version == pointer.version
     except ValueError:

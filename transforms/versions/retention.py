@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from shardwright.schemas.dataset import ENTRANCES
+from shardwright.schemas.dataset import COMMIT_FILES
 from shardwright.schemas.job import Retention
 from shardwright.schemas.version import PINNED_JSON, VERSION_JSON, VersionRecord, VersionState, version_path
 from shardwright.transforms import storage
@@ -21,7 +21,8 @@ def surplus(
     Of the published versions the newest `keep` stay, the latest among them. Of those that readers never got
     or get no more (refused, withdrawn) as many stay beside. So do the latest, pinned ones, those that are
     younger than `keep_days`, those that are being built, and withdrawn ones that are newer than the latest,
-    for by them a rebuild knows what was rolled back.
+    for by them a rebuild knows what was rolled back. A version whose `version.json` is damaged stays until
+    somebody looks at it.
 
     Args:
       versions: all there are.
@@ -35,7 +36,7 @@ def surplus(
     counts = {True: int(bool(latest)), False: 0}  # published ones, and others
     gone = []
     for record in sorted(versions, key=lambda record: record.version, reverse=True):
-        if record.version == latest or record.state is VersionState.BUILDING:
+        if record.version == latest or record.state in (VersionState.BUILDING, VersionState.DAMAGED):
             continue
         published = record.state is VersionState.PUBLISHED
         counts[published] += 1
@@ -66,7 +67,7 @@ def remove_version(output: str, version: str) -> bool:
         found = read_pointer(output)
         if (found and found[0].version == version) or storage.exists(storage.join(directory, PINNED_JSON)):
             return False
-        for file in (VERSION_JSON, *ENTRANCES):
+        for file in (VERSION_JSON, *COMMIT_FILES):
             storage.remove(storage.join(directory, file))
         storage.remove_tree(directory)
     return True

@@ -14,6 +14,7 @@ from PIL import Image
 
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.convert import ConvertedImage, convert_image
+from shardwright.transforms.images.decode import load, open_image
 
 WIDTH, HEIGHT = 23, 17
 BACKGROUND = (250, 120, 10)
@@ -155,3 +156,9 @@ def icc_profile(primaries: list[tuple[float, float, float]], gamma: float) -> by
 
 #: D50 colorants of sRGB (IEC 61966-2-1, adapted with Bradford).
 SRGB_PRIMARIES = [(0.4360, 0.2225, 0.0139), (0.3851, 0.7169, 0.0971), (0.1431, 0.0606, 0.7141)]
+
+
+def opened(data: bytes) -> Image.Image:
+    """Decodes a picture as a conversion does, before anything is done to it."""
+    limit = 10**6
+    return load(open_image(data, "a.png", limit), limit)

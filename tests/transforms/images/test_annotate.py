@@ -16,9 +16,9 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.settings import FITS
-from shardwright.transforms.checks.contract import Contract
-from shardwright.transforms.checks.record import check_record
 from shardwright.transforms.records.build import build_example
+from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation.record import check_record
 
 WIDTH, HEIGHT = 31, 22
 LABELS = ("cat", "dog", "3", "4", "5", "6", "owl")
@@ -66,7 +66,7 @@ def test_any_objects_make_a_sound_record_or_fail_their_image(
         return
     layout = settings_of("detection", **wanted).record_layout
     record = build_example(ImageRef("a.png", "a.png"), image, "0" * 64, layout, IDS, result.values)
-    checked = check_record(record, Contract(layout.features, LABELS, layout.first_label), decode=True)
+    checked = check_record(record, RecordSchema(layout.features, LABELS, layout.first_label), decode=True)
     assert checked.problems == ()
     counts = result.counts or {}
     assert sum(counts.get(name, 0) for name in ("written", "vanished", "dropped")) == len(objects)

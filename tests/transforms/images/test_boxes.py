@@ -17,7 +17,7 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.settings import FITS
-from shardwright.transforms.images.boxes import TOLERANCE, normalised, turn
+from shardwright.transforms.images.boxes import TOLERANCE, normalised, place_box, turn
 from shardwright.transforms.images.geometry import plan_geometry
 
 WIDTH, HEIGHT = 40, 30
@@ -181,6 +181,13 @@ def test_a_crop_clips_boxes_and_leaves_out_those_beyond_it() -> None:
     image, result = annotated(plain_file(), said, resize="30x30", fit="fit")  # columns 5 to 35
     assert boxes_of(image, result) == [pytest.approx((0, 0, 5, 30)), pytest.approx((0, 0, 30, 30))]
     assert result.counts == {"written": 2, "clipped": 1, "vanished": 2}
+
+
+def test_a_box_without_a_width_beyond_the_crop_is_left_out() -> None:
+    """Its share in the crop would be a part of nothing."""
+    geometry = plan_geometry(40, 30, (30, 30), "fit")  # columns 5 to 35
+    assert place_box((2.0, 3.0, 2.0, 9.0), geometry) is None
+    assert place_box((2.0, 3.0, 20.0, 9.0), geometry) is not None
 
 
 @given(

@@ -15,8 +15,8 @@ from mutants import picture
 from PIL import Image
 
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.checks.image import Claims, check_image
 from shardwright.transforms.images.decode import load_checked, open_image, reduce_jpeg
+from shardwright.transforms.validation.image import Claims, check_image
 
 MAX_PIXELS = 1 << 24
 JPEGS = [

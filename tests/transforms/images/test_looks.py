@@ -11,9 +11,9 @@ import pytest
 from PIL import Image, ImageFilter, ImageStat
 
 from shardwright.schemas.codes import QUALITY, FindingCode
-from shardwright.schemas.pictures import Looks
-from shardwright.transforms.images import looks as module
-from shardwright.transforms.images.looks import SCORES, describe_issue, looks_of
+from shardwright.schemas.pictures import ImageQuality
+from shardwright.transforms.images import quality_metrics as module
+from shardwright.transforms.images.quality_metrics import SCORES, describe_issue, looks_of
 
 MODES = (
     *("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX"),
@@ -29,7 +29,7 @@ def noise(mode: str, width: int, height: int, seed: int = 0) -> Image.Image:
     return Image.fromarray(values.squeeze(2) if channels == 1 else values)
 
 
-def score(looks: Looks, name: str) -> float:
+def score(looks: ImageQuality, name: str) -> float:
     return looks.scores[SCORES.index(name)]
 
 

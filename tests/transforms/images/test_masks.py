@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, PanopticSegment
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.place import Place
 from shardwright.schemas.settings import FITS
 
 SIDES = st.integers(1, 40)
@@ -189,7 +189,7 @@ def part_of(path: Path, pixels: np.ndarray) -> str:
     Image.fromarray(pixels).save(out, "PNG")
     before = path.read_bytes() if path.exists() else b""
     path.write_bytes(before + out.getvalue())
-    return Place(offset=len(before), length=len(out.getvalue()), file=str(path)).encode()
+    return ByteRange(offset=len(before), length=len(out.getvalue()), file=str(path)).encode()
 
 
 def test_masks_may_be_parts_of_files(tmp_path: Path) -> None:

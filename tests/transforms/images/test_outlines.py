@@ -18,8 +18,8 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.place import Place
 from shardwright.schemas.settings import FITS
 from shardwright.transforms.images import outlines
 
@@ -185,10 +185,10 @@ def test_a_mask_that_is_a_part_of_a_file_is_binary(tmp_path: Path) -> None:
     mask[2:9, 3:7] = 255
     path = tmp_path / "spool"
     Image.fromarray(mask).save(path, "PNG")
-    place = Place(str(path), 0, path.stat().st_size).encode()
+    place = ByteRange(str(path), 0, path.stat().st_size).encode()
     _, result = annotated(blank(orientation=6), Annotations((cat(3, 2, 7, 9, mask_place=place),)))
     assert np.array_equal(png_pixels(result.values["object_mask"][0]), pictures.UPRIGHT[6](mask // 255))
-    broken = Place(str(path), 9, 30).encode()
+    broken = ByteRange(str(path), 9, 30).encode()
     wrong = Annotations((cat(3, 2, 7, 9, mask_place=broken), ObjectAnnotation("dog", (1, 1, 2, 2))))
     assert annotated(blank(), wrong)[1].counts == {"written": 1, "dropped": 1}
     with pytest.raises(ImageFault, match="object 0: its mask: its bytes are those of no known image"):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from shardwright.transforms.images.looks import looks_of
 from shardwright.transforms.images.perceptual_hash import (
     MOST_BITS_APART,
     bits_apart,
     patches_agree,
 )
+from shardwright.transforms.images.quality_metrics import looks_of
 
 
 def prints(images: list[Image.Image]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from PIL import Image
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import CLASSIFICATION
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.plan.estimate import (
     MAX_RECORDS_PER_SHARD,
     MAX_SHARDS,
@@ -23,7 +24,6 @@ from shardwright.transforms.plan.estimate import (
     shard_count,
     take_sample,
 )
-from shardwright.transforms.shards.convert import ShardRecipe
 
 
 @pytest.mark.parametrize(

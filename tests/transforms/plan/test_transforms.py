@@ -14,7 +14,8 @@ from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.plan import transforms
 from shardwright.transforms.plan.assign import limit_order, shard_of, shard_order, split_bounds, split_of
-from shardwright.transforms.plan.transforms import BatchRefs, BucketKeys, ShardId, check_keys
+from shardwright.transforms.plan.planned_shard import ShardId
+from shardwright.transforms.plan.transforms import BatchRefs, BucketKeys, check_keys
 
 REFS = [
     ImageRef(f"c/{i:05d}.jpg", f"/in/c/{i:05d}.jpg", "c", "" if i % 3 else "test", size=i)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
-from shardwright.pipelines.run import quiet_engine
+from shardwright.pipelines.run import suppress_beam_logs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.task import RebuildTask
@@ -31,7 +31,7 @@ JOB = """
 import sys
 import apache_beam as beam
 from shardwright.pipelines.prepare import as_beam_options
-from shardwright.pipelines.run import quiet_engine, run_pipeline
+from shardwright.pipelines.run import suppress_beam_logs, run_pipeline
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.task import RebuildTask
@@ -46,7 +46,7 @@ def work(number):
 
 if __name__ == "__main__":
     events.configure()
-    with quiet_engine("--verbose" in sys.argv):
+    with suppress_beam_logs("--verbose" in sys.argv):
         build = lambda pipeline: pipeline | beam.Create([3]) | beam.Map(work)
         run_pipeline(build, as_beam_options([a for a in sys.argv[1:] if a != "--verbose"]))
 """
@@ -136,13 +136,13 @@ def test_a_secret_in_a_web_address_is_not_shown(log_format: str) -> None:
 
 
 def test_asked_twice_it_speaks_once_whatever_others_log(capsys: pytest.CaptureFixture[str]) -> None:
-    with quiet_engine(False):
+    with suppress_beam_logs(False):
         events.configure()
         events.configure()
         events.stage(TASK, "planned")
         logging.getLogger("apache_beam").info("noise")
     assert shown(capsys) == ["shardwright: planned"]
-    with quiet_engine(True):
+    with suppress_beam_logs(True):
         events.stage(TASK, "planned")
     assert shown(capsys) == ["shardwright: planned"]
     events.configure(shown=False)

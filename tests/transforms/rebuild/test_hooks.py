@@ -226,12 +226,25 @@ def test_nobody_there_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no connection" in warning and SECRET not in warning
 
 
-def test_redirects_are_followed_as_they_are_meant(server: Server) -> None:
-    for status, method in ((307, "POST"), (308, "POST"), (302, "GET"), (303, "GET")):
+def test_a_redirected_message_is_sent_whole_to_where_it_is_wanted(server: Server) -> None:
+    """After 301 and 302 most clients ask with GET, without the message, and take the answer for a success."""
+    for status in (301, 302, 307, 308):
         server.answers[f"/from{status}"] = lambda _, status=status: (status, {"Location": f"/to{status}"})
         assert post(server, f"/from{status}") == []
-        (request,) = server.asked(f"/to{status}")
-        assert request.method == method and bool(request.body) is (method == "POST")
+        (sent,), (request,) = server.asked(f"/from{status}"), server.asked(f"/to{status}")
+        assert request.method == "POST" and request.body == sent.body != b""
+
+
+def test_a_message_whose_answer_lies_elsewhere_was_taken(server: Server) -> None:
+    server.answers["/a"] = lambda _: (303, {"Location": "/b"})
+    assert post(server, "/a") == [] and server.asked("/b") == []
+
+
+def test_a_redirect_to_what_takes_no_message_is_a_warning(server: Server) -> None:
+    server.answers["/a"] = lambda _: (302, {"Location": "/b"})
+    server.answers["/b"] = lambda _: (405, {})
+    (warning,) = post(server, "/a")
+    assert "HTTP status 405" in warning
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://h/x", "gopher://h/", "data:,x", "http://["])

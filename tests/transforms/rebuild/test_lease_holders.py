@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.lease import Lease
+from shardwright.schemas.lease import MOST_SECONDS, Lease
+from shardwright.transforms import lease as leases
 from shardwright.transforms import storage
-from shardwright.transforms.rebuild import lease as leases
-from shardwright.transforms.rebuild.lease import (
+from shardwright.transforms.lease import (
     acquire,
     heartbeat,
     may_live,
@@ -40,7 +40,7 @@ RACER = """
 import sys
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
-from shardwright.transforms.rebuild.lease import acquire, this_process
+from shardwright.transforms.lease import acquire, this_process
 print("ready", flush=True)
 for line in sys.stdin:
     try:
@@ -78,7 +78,9 @@ def stored(directory: Path) -> Lease:
 
 
 def put(directory: Path, lease: Lease) -> None:
+    """Stores a lease as if that had been done when it says that it was renewed."""
     (directory / "lease.json").write_text(lease.dumps())
+    os.utime(directory / "lease.json", (lease.renewed, lease.renewed))
 
 
 class Clocks:
@@ -86,9 +88,22 @@ class Clocks:
 
     def __init__(self) -> None:
         self.wall, self.steady, self.runs = 1e9, 5.0, True
+        #: When each file was written, by the storage's clock.
+        self.written: dict[str, float] = {}
+        #: How far this machine's clock is ahead of the storage's.
+        self.ahead = 0.0
 
     def now(self) -> float:
-        return self.wall
+        return self.wall + self.ahead
+
+    def noting(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        def written(path: str, *args: Any) -> Any:
+            done = write(path, *args)
+            if done is not False:
+                self.written[path] = self.wall
+            return done
+
+        return written
 
     def monotonic(self) -> float:
         return self.steady
@@ -103,8 +118,11 @@ class Clocks:
 
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
-    """Clocks for renewals too."""
+    """Clocks for renewals too, and for the storage."""
     made = Clocks()
+    for name in ("write_bytes", "write_if_match"):
+        monkeypatch.setattr(storage, name, made.noting(getattr(storage, name)))
+    monkeypatch.setattr(storage, "modified_at", lambda path: made.written.get(path))
     told = SimpleNamespace(
         time=made.now, monotonic=made.monotonic, strftime=time.strftime, gmtime=time.gmtime
     )
@@ -230,8 +248,36 @@ def test_a_holder_that_renews_is_not_succeeded(tmp_path: Path, clocks: Clocks) -
     assert stored(tmp_path).holder == "theirs"
 
 
+@pytest.mark.parametrize("ahead", [-1e6, 1e6])
+def test_a_machine_with_another_clock_takes_no_live_lease_and_can_renew_its_own(
+    tmp_path: Path, clocks: Clocks, ahead: float
+) -> None:
+    clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
+    clocks.ahead = ahead
+    with pytest.raises(EngineError):
+        clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
+    clocks.wall += 61.0
+    clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
+    for _ in range(12):  # a worker's clock is another one than the launcher's, and it renews all the same
+        clocks.sleep(10.0)
+        clocks.ahead = -clocks.ahead
+        renew(str(tmp_path), "ours")
+        clocks.ahead = -clocks.ahead
+        assert clocks.wall - clocks.written[str(tmp_path / "lease.json")] <= 30.0
+
+
+def test_a_lease_of_a_million_years_ends(tmp_path: Path, clocks: Clocks) -> None:
+    clocks.take(tmp_path, Lease("theirs", VERSION, seconds=1e300), 0.0)
+    with pytest.raises(EngineError):
+        clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
+    clocks.wall += MOST_SECONDS + 1
+    clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
+
+
 @pytest.mark.parametrize("jump", [-1e6, 1e6])
-def test_the_lease_of_a_wrong_clock_is_void(tmp_path: Path, clocks: Clocks, jump: float) -> None:
+def test_a_lease_is_void_that_was_stored_while_the_storage_had_a_wrong_clock(
+    tmp_path: Path, clocks: Clocks, jump: float
+) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
     clocks.wall += jump
     clocks.take(tmp_path, Lease("ours", VERSION), 0.0)
@@ -258,8 +304,8 @@ def test_renewing_asks_the_storage_seldom(
 ) -> None:
     clocks.take(tmp_path, Lease("ours", VERSION, seconds=100.0), 0.0)
     asked: list[str] = []
-    read = storage.read_tagged
-    monkeypatch.setattr(storage, "read_tagged", lambda path: asked.append(path) or read(path))
+    read = storage.read_with_etag
+    monkeypatch.setattr(storage, "read_with_etag", lambda path: asked.append(path) or read(path))
     for _ in range(1000):  # 500 seconds
         clocks.sleep(0.5)
         renew(str(tmp_path), "ours")
@@ -274,7 +320,7 @@ def test_a_storage_that_fails_ends_no_rebuild(
     clocks.sleep(40.0)
     for error in (OSError("gone"), EngineError("The storage does not answer.")):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "read_tagged", lambda path, error=error: fail(error))
+            patch.setattr(storage, "read_with_etag", lambda path, error=error: fail(error))
             renew(str(tmp_path), "ours")
             release(str(tmp_path), "ours")
             with pytest.raises(EngineError):

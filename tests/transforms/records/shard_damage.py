@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from shardwright.transforms.records.framing import FRAME_BYTES, Damage, Record
+from shardwright.transforms.records.framing import FRAME_BYTES, DamagedRange, Record
 
 
 class DamagedShard:
@@ -99,11 +99,11 @@ def damage_shard(data: bytes, rng: random.Random) -> DamagedShard:
     return shard
 
 
-def assert_complete(found: list[Record | Damage], size: int) -> None:
+def assert_complete(found: list[Record | DamagedRange], size: int) -> None:
     """Asserts that records and damages follow one another from the first byte to the last."""
     position = 0
     for number, item in enumerate(found):
         assert (item.number, item.offset) == (number, position)
-        position = item.end if isinstance(item, Damage) else position + len(item.data) + FRAME_BYTES
+        position = item.end if isinstance(item, DamagedRange) else position + len(item.data) + FRAME_BYTES
         assert position > item.offset
     assert position == size

@@ -18,7 +18,7 @@ from shard_damage import assert_complete, damage_shard
 from shardwright.transforms.records import framing, range_checksums
 from shardwright.transforms.records.framing import (
     FRAME_BYTES,
-    Damage,
+    DamagedRange,
     Record,
     decompress,
     masked_crc32c,
@@ -50,7 +50,7 @@ class _Counted(io.FileIO):
         return data
 
 
-def _read(data: bytes) -> tuple[list[Record | Damage], int]:
+def _read(data: bytes) -> tuple[list[Record | DamagedRange], int]:
     """Returns what is found in a file, and the bytes read for it."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
@@ -59,7 +59,7 @@ def _read(data: bytes) -> tuple[list[Record | Damage], int]:
             return list(read_records(counted)), counted.total
 
 
-def _sound(found: list[Record | Damage]) -> list[bytes]:
+def _sound(found: list[Record | DamagedRange]) -> list[bytes]:
     return [item.data for item in found if isinstance(item, Record)]
 
 
@@ -96,7 +96,7 @@ def test_random_damage_neither_passes_nor_costs_a_sound_record(seed: int) -> Non
         here = {item.offset: item.data for item in found if isinstance(item, Record)}
         for offset, number in shard.survivors(_bounds(records)):
             assert here.get(offset) == records[number], "a sound record was lost"
-        damages = sum(isinstance(item, Damage) for item in found)
+        damages = sum(isinstance(item, DamagedRange) for item in found)
         assert read <= (2 + 3 * damages) * len(data)
 
 

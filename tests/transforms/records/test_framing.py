@@ -14,7 +14,7 @@ import pytest
 from shard_damage import assert_complete
 
 from shardwright.transforms.records.framing import (
-    Damage,
+    DamagedRange,
     Record,
     compression_of,
     decompress,
@@ -23,7 +23,7 @@ from shardwright.transforms.records.framing import (
 )
 
 
-def _read(data: bytes) -> list[Record | Damage]:
+def _read(data: bytes) -> list[Record | DamagedRange]:
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.seek(0)
@@ -37,12 +37,12 @@ def _frame(data: bytes) -> bytes:
     )
 
 
-def _sound(found: list[Record | Damage]) -> list[bytes]:
+def _sound(found: list[Record | DamagedRange]) -> list[bytes]:
     return [item.data for item in found if isinstance(item, Record)]
 
 
-def _damages(found: list[Record | Damage]) -> list[Damage]:
-    return [item for item in found if isinstance(item, Damage)]
+def _damages(found: list[Record | DamagedRange]) -> list[DamagedRange]:
+    return [item for item in found if isinstance(item, DamagedRange)]
 
 
 RECORDS = [random.Random(i).randbytes(size) for i, size in enumerate((0, 1, 7, 300, 0, 4096, 33, 50_000, 12))]
@@ -124,7 +124,7 @@ def test_damage_is_named_and_placed(place: int, code: str) -> None:
     data[len(frames[0]) + place] ^= 1
     first, damage, last = _read(bytes(data))
     assert isinstance(first, Record)
-    assert isinstance(damage, Damage)
+    assert isinstance(damage, DamagedRange)
     assert (damage.number, damage.offset, damage.end, damage.code) == (1, 66, 132, code)
     assert last == Record(2, 132, b"\2" * 50)
 
@@ -133,7 +133,7 @@ def test_damage_is_named_and_placed(place: int, code: str) -> None:
 def test_a_cut_file_ends_in_one_damage(left: int) -> None:
     data = _frame(b"a" * 50) * 2
     found = _read(data[: 66 + left])
-    assert [type(item) for item in found] == [Record, Damage]
+    assert [type(item) for item in found] == [Record, DamagedRange]
     assert found[1].code == "SHARD_TRUNCATED"
     assert found[1].end == 66 + left
 

@@ -11,7 +11,7 @@ from PIL import Image
 from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
 from shardwright.transforms.report.data import (
     ClassSheet,
-    Facts,
+    PictureSize,
     Quarantined,
     RecordAt,
     ReportData,
@@ -176,7 +176,7 @@ def made_up(
             for i, (name, count) in enumerate(list(counts.items())[:48])
         ),
         sampled=tuple(
-            Facts(200 + 13 * i % 90, 150 + 7 * i % 110, 9_000 + 37 * i % 4_000) for i in range(120)
+            PictureSize(200 + 13 * i % 90, 150 + 7 * i % 110, 9_000 + 37 * i % 4_000) for i in range(120)
         )
         if charts
         else (),

@@ -347,6 +347,12 @@ def test_settings_that_had_no_effect_are_not_shown() -> None:
     assert shown == {"splits", "split_by", "seed", "shard_size"}
     text, _ = settings_of("both", "train", "test", "extra")
     assert text.startswith("train, test, extra: named by the source where it does so; of all other images")
+    _, shown = settings_of(
+        "hash", "train", "test", fit="pad", quality="90", image_format="png", unlabelled="skip"
+    )
+    assert shown == {"splits", "split_by", "seed", "shard_size", "image_format", "unlabelled"}
+    _, shown = settings_of("hash", "train", "test", fit="pad", resize="8", of_a_later_version="x")
+    assert {"fit", "resize", "of_a_later_version"} <= shown
     # Datasets of older versions do not say it: the names do.
     assert settings_of("", "train", "extra")[0] == "train, extra, as the source names them"
     assert settings_of("", "train", "test")[0].startswith("train 90%, test 10%, by a hash")

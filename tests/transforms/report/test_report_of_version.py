@@ -127,7 +127,7 @@ def test_a_version_that_says_nothing_of_itself_has_a_page(version: Callable[...,
     data = gather(str(directory))
     assert data.of_version is not None and data.of_version.record is None and data.drift is None
     assert len(data.left_out) == 2
-    assert "? Version unknown" in render(data)
+    assert "? Version damaged" in render(data)
 
 
 def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> None:

@@ -12,7 +12,8 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.transforms.records.framing import data_of_frame
-from shardwright.transforms.shards.earlier import (
+from shardwright.transforms.shards.finish import ShardPlace
+from shardwright.transforms.shards.reuse import (
     EarlierBuild,
     EarlierRecords,
     can_stay,
@@ -20,7 +21,6 @@ from shardwright.transforms.shards.earlier import (
     near,
     take_over,
 )
-from shardwright.transforms.shards.finish import ShardPlace
 
 SHARDS = {"train": 3, "validation": 1, "test": 1}
 PLACE = ShardPlace("train", 1, 3)
@@ -106,7 +106,7 @@ def test_records_are_found_whatever_their_shard_is_now(old: Path) -> None:
     recipe = ledger(old)[0].recipe
     places = [ShardPlace("train", 1, 3), ShardPlace("train", 0, 1), ShardPlace("new", 0, 1)]
     for place in places:
-        with EarlierRecords(build, place, recipe, trusting=True) as records:
+        with EarlierRecords(build, place, recipe, trust_mtime=True) as records:
             found = records.find(whole)
             assert found.keys() == {ref.key for ref, _ in whole}
             for entry in ledger(old)[1]:
@@ -123,16 +123,33 @@ def test_records_of_another_recipe_digest_or_damage_are_not(old: Path) -> None:
     recipe = ledger(old)[0].recipe
     cases = {("other", digest): 0, (recipe, "other"): 0, (recipe, digest): 1}
     for (made, asked), count in cases.items():
-        with EarlierRecords(build, PLACE, made, trusting=True) as records:
+        with EarlierRecords(build, PLACE, made, trust_mtime=True) as records:
             assert len(records.find([(ref, asked)])) == count
-    with EarlierRecords(build, PLACE, recipe, trusting=False) as records:
+    with EarlierRecords(build, PLACE, recipe, trust_mtime=False) as records:
         assert not records.find([(ref, digest)])[ref.key].unchanged
-    (old / SHARD).write_bytes(b"\0" * (old / SHARD).stat().st_size)
-    with EarlierRecords(build, PLACE, recipe, trusting=True) as records:
-        assert records.find([(ref, digest)])[ref.key].read() is None
+    with EarlierRecords(build._replace(digests={SHARD: "0" * 64}), PLACE, recipe, True) as records:
+        assert not records.find([(ref, digest)]) and not records.rejected  # the ledger of another shard
     (old / SHARD).unlink()
-    with EarlierRecords(build, PLACE, recipe, trusting=True) as records:
-        assert records.find([(ref, digest)])[ref.key].read() is None
+    with EarlierRecords(build, PLACE, recipe, trust_mtime=True) as records:
+        assert not records.find([(ref, digest)]) and records.rejected == [SHARD]
+
+
+def test_nothing_is_copied_out_of_a_shard_with_other_bytes(old: Path) -> None:
+    last = ledger(old)[1][-1]
+    rewrite(old, outcome="quarantined", reason="CORRUPT", stage="decode")
+    build = EarlierBuild(str(old), SHARDS, ".tfrecord")
+    refs, recipe = list(refs_of(old)), ledger(old)[0].recipe
+    with EarlierRecords(build, PLACE, recipe, trust_mtime=True) as records:
+        assert records.find(refs).keys() == {ref.key for ref, _ in refs}
+    data = bytearray((old / SHARD).read_bytes())
+    assert last.offset is not None
+    data[last.offset + 20] ^= 1  # of one record; the CRCs of all others still agree
+    (old / SHARD).write_bytes(data)
+    verdicts: dict[str, bool] = {}
+    for _ in range(2):
+        with EarlierRecords(build, PLACE, recipe, True, verdicts) as records:
+            assert not records.find(refs) and records.rejected == [SHARD]
+        assert verdicts == {SHARD: False}
 
 
 @pytest.mark.parametrize(

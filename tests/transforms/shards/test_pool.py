@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from shardwright.transforms.shards.pool import (
+from shardwright.transforms.concurrency.pool import (
     CHUNK_ITEMS,
     ByteBudget,
     map_ordered,
@@ -149,6 +150,28 @@ def test_the_budget_is_never_exceeded_and_all_get_through() -> None:
         list(executor.map(work, sizes))
     assert (done, used) == (120, 0)
     assert most <= 100
+
+
+def test_one_picture_that_is_too_large_at_a_time_in_all_processes(tmp_path: Path) -> None:
+    """Two budgets stand for two processes: a lock belongs to whoever opened the file."""
+    lock_file = str(tmp_path / "lock")
+    mine, other = ByteBudget(10, lock_file), ByteBudget(10, lock_file)
+    entered = threading.Event()
+
+    def take() -> None:
+        with other.reserve(11):
+            entered.set()
+
+    thread = threading.Thread(target=take)
+    with mine.reserve(11):
+        with other.reserve(10):
+            pass
+        thread.start()
+        assert not entered.wait(0.2)
+    assert entered.wait(20)
+    thread.join()
+    with ByteBudget(10, str(tmp_path / "none" / "lock")).reserve(11):  # no place for a lock: without it
+        pass
 
 
 def test_a_failing_block_gives_its_bytes_back() -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from shardwright.schemas.byte_range import PIXELS, decode_place
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.place import PIXELS, decode_place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.arrays import list_rows
 from shardwright.transforms.sources.arrays.checks import image_shape

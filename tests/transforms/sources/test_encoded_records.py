@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.schemas.byte_range import BASE64, STORED
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
-from shardwright.schemas.place import BASE64, STORED
 from shardwright.transforms.records.encodings import encoded_values, plain_spec
 from shardwright.transforms.sources.tfrecord.layouts import roles_of_specs
 from shardwright.transforms.sources.tfrecord.record import SourceRecord

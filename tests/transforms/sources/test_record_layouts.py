@@ -6,11 +6,11 @@ import zlib
 
 import pytest
 
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.place import Place
 from shardwright.transforms.images.parts import read_part
 from shardwright.transforms.sources.class_files import class_names_of
 from shardwright.transforms.sources.tfrecord.files import RecordFile, compression_in, split_of
@@ -140,10 +140,10 @@ def test_packed_numbers_beyond_pixels_are_faults(tmp_path) -> None:  # type: ign
 
     for data in (b"\x80\x80\x80\x01", b"\x80", b"\xff\x7f\1\1"):
         (tmp_path / "f").write_bytes(data)
-        place = Place("", 0, len(data), "varint_pixels", shape=(1, 1, 1), dtype="<i4")
+        place = ByteRange("", 0, len(data), "varint_pixels", shape=(1, 1, 1), dtype="<i4")
         with pytest.raises(ImageFault):
             read_part(str(tmp_path / "f"), place, len(data), 1 << 20)
     (tmp_path / "f").write_bytes(b"not base64!!")
-    place = Place("", 0, 12, "base64_pixels", shape=(3, 3, 1))
+    place = ByteRange("", 0, 12, "base64_pixels", shape=(3, 3, 1))
     with pytest.raises(ImageFault, match="base64"):
         read_part(str(tmp_path / "f"), place, 12, 1 << 20)

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 
+from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.place import decode_place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
@@ -37,15 +37,15 @@ from shardwright.transforms.sources.archives.kinds import (
     is_archive_name,
     kind_of_archive,
 )
-from shardwright.transforms.sources.archives.members import Damage, Member, member_key
+from shardwright.transforms.sources.archives.members import ArchiveDamage, Member, member_key
 from shardwright.transforms.sources.archives.metadata import MemberMetadata
 from shardwright.transforms.sources.class_folders import NO_FOLDER, list_labelled
 from shardwright.transforms.sources.file_kinds import could_be_image, extension_of
 from shardwright.transforms.sources.files_beside import MetadataReader, check_columns
 from shardwright.transforms.sources.folder_tree import IGNORE
-from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.name_patterns import take_apart
-from shardwright.transforms.sources.source import Context, Part, Source
+from shardwright.transforms.sources.source import Context, InputSplit, Source
 from shardwright.transforms.storage.ranges import open_ranges
 
 #: What computers leave in folders and archives.
@@ -56,7 +56,7 @@ _NOT_FOR_US = frozenset(("npz", "docx", "xlsx", "pptx", "odt", "jar", "apk", "wh
 _LOOKS_TOGETHER, _REQUESTS_AT_ONCE = 256, 16
 
 
-def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     if not glimpse.is_file:
         return bool(first_archive(glimpse))
     if extension_kind(glimpse.name):
@@ -71,7 +71,7 @@ def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
         return bool(kind_of_archive(reader, glimpse.name))
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if not glimpse.is_file:
         if not first_archive(glimpse):
             raise UsageError(
@@ -88,7 +88,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every member of an archive, or for every file beside archives."""
     regex = context.settings.label_regex
     pattern = re.compile(regex) if regex else None
@@ -104,7 +104,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
         yield ref
 
 
-def _list_others(part: Part, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
+def _list_others(part: InputSplit, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
     settings = replace(settings, folders=_meaning_of_folders(settings))
     for ref in list_labelled(part.item, settings, "archives", has_images=False):
         if isinstance(ref, ClassId) or not is_listed_archive(
@@ -118,11 +118,11 @@ def _meaning_of_folders(settings: ConvertSettings) -> str:
     return IGNORE if settings.label_regex else settings.folders
 
 
-def _list_archive(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def _list_archive(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     archive = archive_of(part)
     assert archive is not None
     with open_archive(part, archive, context) as opened:
-        if isinstance(opened, Damage):
+        if isinstance(opened, ArchiveDamage):
             yield damaged_archive(part, archive, opened)
             return
         settings = context.settings

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, key_from_bytes
-from shardwright.schemas.place import Place
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
@@ -27,7 +27,7 @@ from shardwright.transforms.sources.archives.kinds import (
 from shardwright.transforms.sources.archives.members import (
     MAX_RATIO,
     SMALL_BYTES,
-    Damage,
+    ArchiveDamage,
     Member,
     MemberStore,
     member_key,
@@ -40,7 +40,7 @@ from shardwright.transforms.sources.archives.zip_members import list_zip
 from shardwright.transforms.sources.archives.zip_overlaps import find_overlaps
 from shardwright.transforms.sources.class_folders import walk
 from shardwright.transforms.sources.folder_tree import split_of_folder
-from shardwright.transforms.sources.source import Context, Input, Part
+from shardwright.transforms.sources.source import Context, Input, InputSplit
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
 _SPOOL_FORMAT = "unpacked tar 1"
@@ -50,7 +50,7 @@ _MOST_TOPS = 12
 
 
 class ArchiveFile(NamedTuple):
-    """An archive as it was listed, which `Part.detail` carries.
+    """An archive as it was listed, which `InputSplit.detail` carries.
 
     Attributes:
       key: its path below the input.
@@ -71,7 +71,7 @@ class ArchiveFile(NamedTuple):
         return tuple(self.key.split("/")[:-1])
 
 
-def archive_of(part: Part) -> ArchiveFile | None:
+def archive_of(part: InputSplit) -> ArchiveFile | None:
     """Returns the archive that a part is, None for the part of the files beside archives."""
     if not part.detail:
         return None
@@ -79,7 +79,7 @@ def archive_of(part: Part) -> ArchiveFile | None:
     return ArchiveFile(key, size, version, tuple(tops))
 
 
-def split_archives(item: Input, context: Context) -> Iterator[Part]:
+def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields a part for every archive, and one for what lies beside them.
 
     Raises:
@@ -105,7 +105,7 @@ def split_archives(item: Input, context: Context) -> Iterator[Part]:
     for path, archive in archives:
         yield _part(item, path, archive._replace(tops=tuple(sorted(tops))))
     if others:
-        yield Part(item, item.path)
+        yield InputSplit(item, item.path)
 
 
 def _is_hidden(key: str) -> bool:
@@ -117,8 +117,8 @@ def is_listed_archive(key: str, size: int) -> bool:
     return size >= 0 and bool(extension_kind(key.rpartition("/")[2])) and not _is_hidden(key)
 
 
-def _part(item: Input, path: str, archive: ArchiveFile) -> Part:
-    return Part(item, path, detail=json.dumps(archive))
+def _part(item: Input, path: str, archive: ArchiveFile) -> InputSplit:
+    return InputSplit(item, path, detail=json.dumps(archive))
 
 
 def _files(folder: str) -> Iterator[tuple[str, str, int, str]]:
@@ -151,16 +151,16 @@ class OpenArchive:
       members: all of them, and what is damaged.
     """
 
-    part: Part
+    part: InputSplit
     archive: ArchiveFile
     kind: str
     file: str
     reader: RangeReader
     members: MemberStore
 
-    def place(self, member: Member) -> Place:
+    def place(self, member: Member) -> ByteRange:
         """Returns where a member's bytes are."""
-        return Place(
+        return ByteRange(
             file=self.file,
             offset=member.offset,
             length=member.length,
@@ -192,7 +192,7 @@ class OpenArchive:
         )
         damages = 0
         for number, item in enumerate(self.members):
-            if isinstance(item, Damage):
+            if isinstance(item, ArchiveDamage):
                 yield self._damage_ref(item, names, damages), NOTHING
                 damages += item.offset < 0
                 continue
@@ -201,7 +201,7 @@ class OpenArchive:
             if not item.is_folder or item.fault:
                 yield self._member_ref(item, names), item
 
-    def _damage_ref(self, damage: Damage, names: UniqueNames, before: int) -> ImageRef:
+    def _damage_ref(self, damage: ArchiveDamage, names: UniqueNames, before: int) -> ImageRef:
         key = self.part.item.prefix + self.archive.key
         if damage.offset >= 0:
             key = f"{key}!{names.spare(_damage_name(damage))}"
@@ -236,7 +236,7 @@ class OpenArchive:
 NOTHING = Member("", 0, 0, 0)
 
 
-def _damage_name(damage: Damage) -> str:
+def _damage_name(damage: ArchiveDamage) -> str:
     return f"@{damage.offset}"
 
 
@@ -244,7 +244,7 @@ def _is_unsafe(member: Member) -> bool:
     return member.fault == QuarantineReason.UNSAFE_MEMBER
 
 
-def damaged_archive(part: Part, archive: ArchiveFile, damage: Damage) -> ImageRef:
+def damaged_archive(part: InputSplit, archive: ArchiveFile, damage: ArchiveDamage) -> ImageRef:
     """Returns the reference under which the fault of an archive itself is booked."""
     ref = ImageRef(
         key=part.item.prefix + archive.key,
@@ -257,7 +257,9 @@ def damaged_archive(part: Part, archive: ArchiveFile, damage: Damage) -> ImageRe
 
 
 @contextlib.contextmanager
-def open_archive(part: Part, archive: ArchiveFile, context: Context) -> Iterator[OpenArchive | Damage]:
+def open_archive(
+    part: InputSplit, archive: ArchiveFile, context: Context
+) -> Iterator[OpenArchive | ArchiveDamage]:
     """Opens an archive and lists its members; yields the damage if it cannot be opened.
 
     Raises:
@@ -270,21 +272,23 @@ def open_archive(part: Part, archive: ArchiveFile, context: Context) -> Iterator
             except OSError as error:
                 if error.errno not in _FORBIDDEN:
                     raise
-                opened = Damage(QuarantineReason.UNREADABLE, (error.strerror or str(error)).lower())
+                opened = ArchiveDamage(QuarantineReason.UNREADABLE, (error.strerror or str(error)).lower())
             yield opened  # its members are read while it is open
         except FileNotFoundError:
             raise storage.changed(part.path) from None
 
 
 def _open(
-    part: Part, archive: ArchiveFile, context: Context, stack: contextlib.ExitStack
-) -> OpenArchive | Damage:
+    part: InputSplit, archive: ArchiveFile, context: Context, stack: contextlib.ExitStack
+) -> OpenArchive | ArchiveDamage:
     if not archive.size:
-        return Damage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
+        return ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
     reader = stack.enter_context(RangeReader(part.path, archive.size, archive.version))
     kind = kind_of_archive(reader, archive.key)
     if not kind:
-        return Damage(QuarantineReason.CORRUPT, "its name is that of an archive, its bytes are those of none")
+        return ArchiveDamage(
+            QuarantineReason.CORRUPT, "its name is that of an archive, its bytes are those of none"
+        )
     state = f"{archive.size}:{archive.version}"
     members = MemberStore()
     opened = OpenArchive(part, archive, kind, "", reader, members)
@@ -295,7 +299,7 @@ def _open(
         opened.reader = stack.enter_context(open_ranges(opened.file))
         unpacked = read_footer(opened.reader)
         for found in list_tar(opened.reader, unpacked.length, state):
-            if not (isinstance(found, Damage) and found.offset < 0 and unpacked.damage):
+            if not (isinstance(found, ArchiveDamage) and found.offset < 0 and unpacked.damage):
                 members.add(_checked(found))
         if unpacked.damage:
             members.add(unpacked.damage)
@@ -308,7 +312,7 @@ def _open(
     return opened
 
 
-def _checked(found: Member | Damage) -> Member | Damage:
+def _checked(found: Member | ArchiveDamage) -> Member | ArchiveDamage:
     """Returns a member with the fault that its name is, if it is one."""
     if isinstance(found, Member) and not _is_top(found) and (problem := why_unsafe(found.name)):
         return found._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=problem)
@@ -320,7 +324,7 @@ def _is_top(member: Member) -> bool:
     return member.is_folder and not member.name
 
 
-def _store_bounded(members: MemberStore, found: Iterator[Member | Damage], archive_size: int) -> None:
+def _store_bounded(members: MemberStore, found: Iterator[Member | ArchiveDamage], archive_size: int) -> None:
     """Stores the members of a zip until they unpack to more than an archive may.
 
     Reading holds each member to the size that is counted here.
@@ -331,7 +335,7 @@ def _store_bounded(members: MemberStore, found: Iterator[Member | Damage], archi
             total += max(item.size, 0)
             if total > most:
                 members.add(
-                    Damage(
+                    ArchiveDamage(
                         QuarantineReason.TOO_LARGE,
                         f"its members unpack to more than {format_size(most)}; those from "
                         f"{member_key(item.name)[:200]} on are left out",

@@ -11,7 +11,7 @@ import zstandard
 
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.archives.tar_headers import BLOCK, find_header, parse_header
-from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
+from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.transforms.storage.ranges import RangeReader
 
 ZIP, TAR, GZIP, BZIP2, XZ, ZSTD = "zip", "tar", "gzip", "bzip2", "xz", "zstd"
@@ -135,7 +135,7 @@ def unpack_head(head: bytes, kind: str, limit: int = HEAD_BYTES) -> bytes:
         return b""
 
 
-def first_archive(glimpse: Glimpse) -> str:
+def first_archive(glimpse: InputProbe) -> str:
     """Returns the path of the first archive of a folder of archives; empty if it is none.
 
     It is one if no image lies beside the first archives that are found, going down the folders, and
@@ -152,11 +152,11 @@ def first_archive(glimpse: Glimpse) -> str:
     return ""
 
 
-def _folders(glimpse: Glimpse) -> Iterator[Glimpse]:
+def _folders(glimpse: InputProbe) -> Iterator[InputProbe]:
     """Yields a folder and some of those in it, level by level."""
     level, count = [glimpse], 0
     while level:
-        following: list[Glimpse] = []
+        following: list[InputProbe] = []
         for folder in level:
             yield folder
             count += 1
@@ -167,6 +167,6 @@ def _folders(glimpse: Glimpse) -> Iterator[Glimpse]:
         level = following
 
 
-def look_at_folder(folder: Glimpse, name: str) -> Glimpse:
+def look_at_folder(folder: InputProbe, name: str) -> InputProbe:
     """Returns a look at a folder in another."""
-    return Glimpse(f"{folder.path.rstrip('/')}/{name}", is_file=False)
+    return InputProbe(f"{folder.path.rstrip('/')}/{name}", is_file=False)

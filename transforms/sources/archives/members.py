@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
+from shardwright.schemas.byte_range import STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import key_from_bytes
-from shardwright.schemas.place import STORED
 
 #: Members of one archive; what stands behind them is not listed.
 MAX_MEMBERS = 5_000_000
@@ -64,7 +64,7 @@ class Member(NamedTuple):
         return self if self.fault else self._replace(fault=str(reason), message=message)
 
 
-class Damage(NamedTuple):
+class ArchiveDamage(NamedTuple):
     """What is wrong with an archive itself.
 
     Attributes:
@@ -148,9 +148,9 @@ class MemberStore:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
         self._batch: list[tuple[Any, ...]] = []
 
-    def add(self, found: Member | Damage) -> None:
+    def add(self, found: Member | ArchiveDamage) -> None:
         """Appends one."""
-        if isinstance(found, Damage):
+        if isinstance(found, ArchiveDamage):
             found = found._replace(reason=str(found.reason))  # marshal knows no enums
         self._batch.append(tuple(found))
         if len(self._batch) >= _BATCH:
@@ -162,14 +162,14 @@ class MemberStore:
             self._file.write(len(packed).to_bytes(8, "little") + packed)
             self._batch = []
 
-    def __iter__(self) -> Iterator[Member | Damage]:
+    def __iter__(self) -> Iterator[Member | ArchiveDamage]:
         """Yields all; one loop at a time, and none of them while something is added."""
         self._flush()
         self._file.seek(0)
         while length := int.from_bytes(self._file.read(8), "little"):
             batch = marshal.loads(self._file.read(length))
             for values in batch:
-                yield Member._make(values) if len(values) == _FIELDS else Damage._make(values)
+                yield Member._make(values) if len(values) == _FIELDS else ArchiveDamage._make(values)
 
 
 _FIELDS = len(Member._fields)

@@ -13,6 +13,7 @@ from shardwright.transforms.sources.archives.files import OpenArchive
 from shardwright.transforms.sources.archives.members import Member, member_key
 from shardwright.transforms.sources.files_beside import is_metadata_name, stem_of
 from shardwright.transforms.sources.image_metadata import MAX_METADATA_BYTES, BadMetadata
+from shardwright.transforms.sources.name_hash import name_hash
 
 
 class MemberMetadata:
@@ -40,14 +41,14 @@ class MemberMetadata:
                     yield path, member
 
     def _remember(self) -> None:
-        said = {hash(stem_of(path)) for path, _ in self._paths() if is_metadata_name(path)}
-        images = frozenset(hash(stem_of(path)) for path, _ in self._paths() if is_image_name(path))
+        said = {name_hash(stem_of(path)) for path, _ in self._paths() if is_metadata_name(path)}
+        images = frozenset(name_hash(stem_of(path)) for path, _ in self._paths() if is_image_name(path))
         if images <= said:
             self._images = images
             self._members = {
                 path: member
                 for path, member in self._paths()
-                if is_metadata_name(path) and hash(stem_of(path)) in images
+                if is_metadata_name(path) and name_hash(stem_of(path)) in images
             }
 
     def __bool__(self) -> bool:

@@ -15,7 +15,7 @@ from shardwright.transforms.sources.archives.members import (
     MAX_DAMAGES,
     MAX_MEMBERS,
     MAX_NAME_BYTES,
-    Damage,
+    ArchiveDamage,
     Member,
     decode_name,
     tidy_name,
@@ -59,7 +59,7 @@ class _Extended(NamedTuple):
     problem: str = ""
 
 
-def list_tar(reader: RangeReader, end: int, state: str = "") -> Iterator[Member | Damage]:
+def list_tar(reader: RangeReader, end: int, state: str = "") -> Iterator[Member | ArchiveDamage]:
     """Yields the members of a tar in their order, and what is damaged.
 
     Args:
@@ -73,9 +73,9 @@ def list_tar(reader: RangeReader, end: int, state: str = "") -> Iterator[Member 
         block = reader.read_at(position, min(BLOCK, end - position))
         if len(block) < BLOCK:
             if block.strip(b"\0"):
-                yield Damage(QuarantineReason.TRUNCATED, f"it ends inside a header at byte {position}")
+                yield ArchiveDamage(QuarantineReason.TRUNCATED, f"it ends inside a header at byte {position}")
             elif position == end or not block:
-                yield Damage(
+                yield ArchiveDamage(
                     QuarantineReason.TRUNCATED, "it ends without an end mark; members may be missing"
                 )
             return
@@ -90,7 +90,7 @@ def list_tar(reader: RangeReader, end: int, state: str = "") -> Iterator[Member 
             begin = position if not unsure_from or is_archive_name(last) else unsure_from
             found = find_header(reader, begin, end)
             following = f"the next one is at byte {found}" if found >= 0 else "and none follows"
-            yield Damage(
+            yield ArchiveDamage(
                 QuarantineReason.CORRUPT,
                 f"there is no sound header at byte {position}, {following}; what lies between is lost",
                 position,
@@ -99,7 +99,9 @@ def list_tar(reader: RangeReader, end: int, state: str = "") -> Iterator[Member 
             if found < 0:
                 return
             if damages >= MAX_DAMAGES:
-                yield Damage(QuarantineReason.CORRUPT, f"it is damaged in more than {MAX_DAMAGES} places")
+                yield ArchiveDamage(
+                    QuarantineReason.CORRUPT, f"it is damaged in more than {MAX_DAMAGES} places"
+                )
                 return
             position, extended, unsure_from = found, _Extended(), 0
             continue
@@ -131,7 +133,7 @@ def list_tar(reader: RangeReader, end: int, state: str = "") -> Iterator[Member 
             yield member
         members += 1
         if members >= MAX_MEMBERS:
-            yield Damage(
+            yield ArchiveDamage(
                 QuarantineReason.TOO_LARGE, f"it has more than {MAX_MEMBERS} members; the rest is left out"
             )
             return

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from shardwright.transforms.sources.name_hash import name_hash
+
 
 class UniqueNames:
     """Gives every entry of an archive a name of its own.
@@ -17,8 +19,8 @@ class UniqueNames:
     """
 
     def __init__(self) -> None:
-        self._hashes = array("q")
-        self._sorted = np.empty(0, np.int64)
+        self._hashes = array("Q")
+        self._sorted = np.empty(0, np.uint64)
         self._twice: frozenset[int] = frozenset()
         self._count: Counter[str] = Counter()
         self._seen: Counter[str] = Counter()
@@ -27,7 +29,7 @@ class UniqueNames:
 
     def add(self, name: str) -> None:
         """Takes note of an entry's name."""
-        self._hashes.append(hash(name))
+        self._hashes.append(name_hash(name))
 
     def settle(self, sound: Iterable[str]) -> None:
         """Finds out which names stand more than once.
@@ -35,10 +37,10 @@ class UniqueNames:
         Args:
           sound: the names of all entries that may have it; nothing else is wrong with them.
         """
-        self._sorted = np.sort(np.frombuffer(self._hashes, np.int64))
+        self._sorted = np.sort(np.frombuffer(self._hashes, np.uint64))
         self._twice = frozenset(self._sorted[1:][self._sorted[1:] == self._sorted[:-1]].tolist())
         if self._twice:
-            self._count.update(name for name in sound if hash(name) in self._twice)
+            self._count.update(name for name in sound if name_hash(name) in self._twice)
 
     def place(self, name: str) -> tuple[int, int]:
         """Returns which one of how many sound ones of a name this is, counted from 1, one after the other."""
@@ -50,7 +52,7 @@ class UniqueNames:
 
     def spare(self, name: str) -> str:
         """Returns a name for an entry that is not sound: its own, unless there are others of it."""
-        return self.other(name) if hash(name) in self._twice else name
+        return self.other(name) if name_hash(name) in self._twice else name
 
     def other(self, name: str) -> str:
         """Returns a name like the one given that no other has."""
@@ -62,6 +64,7 @@ class UniqueNames:
         return candidate
 
     def _is_taken(self, name: str) -> bool:
-        found = int(np.searchsorted(self._sorted, hash(name)))
-        same = found < len(self._sorted) and self._sorted[found] == hash(name)
+        wanted = np.uint64(name_hash(name))
+        found = int(np.searchsorted(self._sorted, wanted))
+        same = found < len(self._sorted) and self._sorted[found] == wanted
         return bool(same) or name in self._given

@@ -22,7 +22,12 @@ from shardwright.transforms.sources.archives.kinds import (
     XZ,
     ZSTD,
 )
-from shardwright.transforms.sources.archives.members import MAX_RATIO, MAX_UNPACKED_BYTES, SMALL_BYTES, Damage
+from shardwright.transforms.sources.archives.members import (
+    MAX_RATIO,
+    MAX_UNPACKED_BYTES,
+    SMALL_BYTES,
+    ArchiveDamage,
+)
 from shardwright.transforms.storage.ranges import RangeReader
 
 #: Compressed bytes that are unpacked at once: a decoder that meets damage gives nothing for its last
@@ -44,7 +49,7 @@ class Unpacked(NamedTuple):
     """
 
     length: int
-    damage: Damage | None
+    damage: ArchiveDamage | None
 
 
 class _Stop(Exception):
@@ -52,7 +57,7 @@ class _Stop(Exception):
 
     def __init__(self, reason: QuarantineReason, message: str) -> None:
         super().__init__(message)
-        self.damage = Damage(reason, message)
+        self.damage = ArchiveDamage(reason, message)
 
 
 def write_unpacked(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
@@ -92,7 +97,7 @@ def read_footer(reader: RangeReader) -> Unpacked:
     if sign != _SIGN:
         raise ValueError(f"{reader.path} is no spool file")
     note = json.loads(reader.read_at(reader.size - _FOOTER.size - note_length, note_length))
-    return Unpacked(note["length"], Damage(*note["damage"]) if note["damage"] else None)
+    return Unpacked(note["length"], ArchiveDamage(*note["damage"]) if note["damage"] else None)
 
 
 def _pieces(reader: RangeReader, kind: str) -> Iterator[tuple[bytes, int]]:

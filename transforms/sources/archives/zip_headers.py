@@ -10,8 +10,8 @@ import struct
 import zlib
 from typing import NamedTuple
 
+from shardwright.schemas.byte_range import BZIP2, DEFLATE, LZMA, STORED
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.place import BZIP2, DEFLATE, LZMA, STORED
 from shardwright.transforms.sources.archives.members import Member, decode_name, tidy_name
 
 _METHODS = {0: STORED, 8: DEFLATE, 12: BZIP2, 14: LZMA}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.transforms.sources.archives.members import MAX_MEMBERS, Damage, Member
+from shardwright.transforms.sources.archives.members import MAX_MEMBERS, ArchiveDamage, Member
 from shardwright.transforms.sources.archives.zip_headers import Fields, make_member, with_zip64
 from shardwright.transforms.sources.archives.zip_recovery import recover_members
 from shardwright.transforms.storage.ranges import RangeReader
@@ -42,10 +42,10 @@ class _Directory(NamedTuple):
     entries: int
 
 
-def list_zip(reader: RangeReader) -> Iterator[Member | Damage]:
+def list_zip(reader: RangeReader) -> Iterator[Member | ArchiveDamage]:
     """Yields the members of a zip in the order of its directory, and what is damaged."""
     directory = _find_directory(reader)
-    if isinstance(directory, Damage):
+    if isinstance(directory, ArchiveDamage):
         yield directory
         if directory.reason == QuarantineReason.UNSUPPORTED_FORMAT:
             return
@@ -71,13 +71,13 @@ def list_zip(reader: RangeReader) -> Iterator[Member | Damage]:
         offsets.append(member.offset)
         yield member
         if len(offsets) >= MAX_MEMBERS:
-            yield Damage(
+            yield ArchiveDamage(
                 QuarantineReason.TOO_LARGE, f"it has more than {MAX_MEMBERS} members; the rest is left out"
             )
             return
     expected = directory.entries
     if position < directory.end or len(offsets) & _FULL16 != expected & _FULL16:
-        yield Damage(
+        yield ArchiveDamage(
             QuarantineReason.CORRUPT,
             f"its directory is damaged at byte {position}, after {len(offsets)} of {expected} members; "
             "others are looked for between them",
@@ -85,7 +85,7 @@ def list_zip(reader: RangeReader) -> Iterator[Member | Damage]:
         yield from recover_members(reader, offsets)
 
 
-def _find_directory(reader: RangeReader) -> _Directory | Damage:
+def _find_directory(reader: RangeReader) -> _Directory | ArchiveDamage:
     size = reader.size
     tail_begin = max(0, size - _MAX_COMMENT - _END.size)
     tail = reader.read_at(tail_begin, size - tail_begin)
@@ -96,13 +96,13 @@ def _find_directory(reader: RangeReader) -> _Directory | Damage:
             if directory is not None:
                 return directory
         place = tail.rfind(_END_SIGN, 0, place)
-    return Damage(
+    return ArchiveDamage(
         QuarantineReason.TRUNCATED,
         "its directory is missing, as when a download was cut off; members are looked for one by one",
     )
 
 
-def _directory_at(reader: RangeReader, record: bytes, position: int) -> _Directory | Damage | None:
+def _directory_at(reader: RangeReader, record: bytes, position: int) -> _Directory | ArchiveDamage | None:
     """Returns the directory that an end record names, or None if there is none at that place."""
     _, disk, first_disk, _, entries, length, offset, _ = _END.unpack(record)
     end = position
@@ -117,7 +117,7 @@ def _directory_at(reader: RangeReader, record: bytes, position: int) -> _Directo
                 end = place
                 break
     if disk not in (0, _FULL16, _FULL32) or first_disk not in (0, _FULL16, _FULL32):
-        return Damage(
+        return ArchiveDamage(
             QuarantineReason.UNSUPPORTED_FORMAT,
             f"it is one of several volumes (number {disk + 1}); join them",
         )

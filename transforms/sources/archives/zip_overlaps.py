@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.transforms.sources.archives.members import Damage, Member
+from shardwright.transforms.sources.archives.members import ArchiveDamage, Member
 from shardwright.transforms.storage.ranges import RangeReader
 
 _LOCAL = struct.Struct("<4s5H3L2H")  # APPNOTE.TXT 4.3.7
@@ -22,7 +22,7 @@ _MOST_LOOKS = 1000
 Fault = tuple[QuarantineReason, str]
 
 
-def find_overlaps(reader: RangeReader, found: Iterable[Member | Damage]) -> Mapping[int, Fault]:
+def find_overlaps(reader: RangeReader, found: Iterable[Member | ArchiveDamage]) -> Mapping[int, Fault]:
     """Returns the faults of members that share bytes with others, by their place in the sequence.
 
     One whose own header contradicts the directory is damaged, and whom it seems to cover is not.

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator
 
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.transforms.sources.archives.members import MAX_MEMBERS, MAX_NAME_BYTES, Damage, Member
+from shardwright.transforms.sources.archives.members import MAX_MEMBERS, MAX_NAME_BYTES, ArchiveDamage, Member
 from shardwright.transforms.sources.archives.zip_headers import Fields, make_member, with_zip64
 from shardwright.transforms.storage.ranges import RangeReader
 
@@ -21,7 +21,7 @@ _KNOWN_METHODS = frozenset((0, 1, 6, 8, 9, 12, 14, 93, 95, 96, 98, 99))
 _SEARCH_STEP = 1 << 20
 
 
-def recover_members(reader: RangeReader, known: array[int]) -> Iterator[Member | Damage]:
+def recover_members(reader: RangeReader, known: array[int]) -> Iterator[Member | ArchiveDamage]:
     """Yields the members whose headers are found, but for those that are known.
 
     Args:
@@ -40,7 +40,7 @@ def recover_members(reader: RangeReader, known: array[int]) -> Iterator[Member |
             yield _recovered(reader, fields, begin)
             count += 1
         if count >= MAX_MEMBERS:
-            yield Damage(
+            yield ArchiveDamage(
                 QuarantineReason.TOO_LARGE, f"it has more than {MAX_MEMBERS} members; the rest is left out"
             )
             return

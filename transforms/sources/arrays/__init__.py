@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from shardwright.schemas.byte_range import PIXELS, ByteRange
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.errors import EngineError, UsageError
@@ -16,7 +17,6 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.place import PIXELS, Place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted
@@ -42,10 +42,10 @@ from shardwright.transforms.sources.arrays.find import (
     FoundArray,
     find_arrays,
 )
-from shardwright.transforms.sources.arrays.labels import MISSING, LabelReader, Said
-from shardwright.transforms.sources.arrays.rows import Damage, Rows, Stretch, stretch_of
-from shardwright.transforms.sources.glimpse import Glimpse, look_at
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.arrays.labels import MISSING, ArrayLabel, LabelReader
+from shardwright.transforms.sources.arrays.rows import Rows, Stretch, UnreadableRows, stretch_of
+from shardwright.transforms.sources.input_probe import InputProbe, look_at
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _OTHERS = "others"
 #: Arrays whose headers are looked at before anything begins; the others' are when they are listed.
@@ -60,7 +60,7 @@ _MOST_MISSING = 10_000
 _DIGITS = 6
 
 
-def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     try:
         found = find_arrays(glimpse, settings)
     except UsageError:  # which `describe` says
@@ -72,7 +72,7 @@ def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
     return bool(found.arrays) and not found.has_images
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     found = find_arrays(glimpse, settings)
     if not found.arrays:
         raise UsageError(
@@ -111,16 +111,16 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"{counted(len(found.arrays), 'array')} ({kind}{without}){of_splits}"
 
 
-def _split(item: Input, context: Context) -> Iterator[Part]:
+def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields a part for every array of images."""
     found = find_arrays(look_at(item.path), context.settings)
     for array in found.arrays:
-        yield Part(item, found.folder, detail=json.dumps(array))
+        yield InputSplit(item, found.folder, detail=json.dumps(array))
     if found.others:
-        yield Part(item, found.folder, detail=json.dumps([_OTHERS, *found.others]))
+        yield InputSplit(item, found.folder, detail=json.dumps([_OTHERS, *found.others]))
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every image of an array, and the ids of its classes."""
     kind, *detail = json.loads(part.detail)
     if kind == _OTHERS:
@@ -135,7 +135,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
         yield from _list_array(part, array, context)
 
 
-def _other(part: Part, name: str) -> ImageRef:
+def _other(part: InputSplit, name: str) -> ImageRef:
     hidden = name.rpartition("/")[2].startswith(".")
     ref = ImageRef(part.item.prefix + _key(name), storage.join(part.path, name))
     return ref.filtered(FilterReason.DOTFILE if hidden else FilterReason.NOT_AN_IMAGE)
@@ -150,7 +150,7 @@ def _split_of(array: FoundArray, settings: ConvertSettings) -> str:
     return array.split if settings.splits == ConvertSettings.splits else ""
 
 
-def _list_array(part: Part, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
+def _list_array(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
     path = storage.join(part.path, array.file)
     where = shown(path, array.member)
@@ -161,7 +161,7 @@ def _list_array(part: Part, array: FoundArray, context: Context) -> Iterator[Ima
     rows = replace(rows, shape=shape, planar=planar or rows_are_planar(rows, shape))
     key = f"{_key(array.file)}!{_key(array.member) + '/' if array.member else ''}"
     reader = LabelReader(where, separator=settings.label_separator)
-    labels: Callable[[int, int], list[Said]] = partial(_no_labels, array.file)
+    labels: Callable[[int, int], list[ArrayLabel]] = partial(_no_labels, array.file)
     if array.labels_file:
         labels_path = storage.join(part.path, array.labels_file)
         label_rows = array_rows(labels_path, array.labels_kind, array.labels_member, context)
@@ -172,26 +172,28 @@ def _list_array(part: Part, array: FoundArray, context: Context) -> Iterator[Ima
     yield from reader.class_ids()
 
 
-def _no_labels(file: str, first: int, count: int) -> list[Said]:
-    return [Said(message=f"there are no labels for {printable(file)}")] * count
+def _no_labels(file: str, first: int, count: int) -> list[ArrayLabel]:
+    return [ArrayLabel(message=f"there are no labels for {printable(file)}")] * count
 
 
-def _labels_of(rows: Rows, reader: LabelReader, first: int, count: int) -> list[Said]:
+def _labels_of(rows: Rows, reader: LabelReader, first: int, count: int) -> list[ArrayLabel]:
     if rows.damage:
-        return [Said("", rows.damage.reason, f"its label: {rows.damage.message}")] * count
+        return [ArrayLabel("", rows.damage.reason, f"its label: {rows.damage.message}")] * count
     said = reader.read(rows.values(first, count))
     return said + [MISSING] * (count - len(said))
 
 
-def _list_cifar(part: Part, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
+def _list_cifar(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
     folder, slash, name = array.file.rpartition("/")
     base = storage.join(part.path, folder) if slash else part.path
-    names = Glimpse(base, is_file=False).files
+    names = InputProbe(base, is_file=False).files
     files = {item: stretch_of(storage.join(base, item)) for item in (name, *cifar_arrays.meta_among(names))}
     yield from _list_batch(name, files, _key(array.file), part, array, context)
 
 
-def _list_cifar_archive(part: Part, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
+def _list_cifar_archive(
+    part: InputSplit, array: FoundArray, context: Context
+) -> Iterator[ImageRef | ClassId]:
     path = storage.join(part.path, array.file)
     members, damage = cifar_arrays.open_archive(stretch_of(path), context)
     batches = cifar_arrays.batches_among(members)
@@ -206,7 +208,7 @@ def _list_cifar_archive(part: Part, array: FoundArray, context: Context) -> Iter
 
 
 def _list_batch(
-    name: str, files: dict[str, Stretch], key: str, part: Part, array: FoundArray, context: Context
+    name: str, files: dict[str, Stretch], key: str, part: InputSplit, array: FoundArray, context: Context
 ) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
     path = files[name].uri
@@ -224,7 +226,7 @@ def _list_batch(
     reader = LabelReader(where, batch.coarse_names if by_coarse else batch.names)
     numbers = coarse if by_coarse and coarse is not None else batch.labels
 
-    def labels(first: int, count: int) -> list[Said]:
+    def labels(first: int, count: int) -> list[ArrayLabel]:
         return reader.read(numbers[first : first + count])
 
     def extra(number: int) -> str:
@@ -249,7 +251,7 @@ def _list_batch(
 
 def list_rows(
     rows: Rows,
-    labels: Callable[[int, int], list[Said]],
+    labels: Callable[[int, int], list[ArrayLabel]],
     key: str,
     split: str,
     uri: str,
@@ -268,7 +270,7 @@ def list_rows(
     digits = max(_DIGITS, len(str(max(rows.count - 1, 0))))
     stretch, length = rows.stretch, rows.length
     file = stretch.file if stretch.file != uri else ""
-    place = Place(
+    place = ByteRange(
         file, 0, length, PIXELS, stretch.size, stretch.version,
         shape=rows.shape, planar=rows.planar, dtype=rows.dtype,
     ).encode()  # fmt: skip
@@ -302,7 +304,7 @@ def list_rows(
 
 def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[ImageRef]:
     """Yields what should be there and is not, and what is there and should not."""
-    cut = Damage(
+    cut = UnreadableRows(
         QuarantineReason.TRUNCATED,
         f"the file ends after {rows.whole:,} of {counted(rows.count, 'image')}; get it again",
     )

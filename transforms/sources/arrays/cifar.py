@@ -25,9 +25,9 @@ from shardwright.transforms.sources.arrays.plain_pickle import (
 )
 from shardwright.transforms.sources.arrays.rows import (
     ArrayHeader,
-    Damage,
     Rows,
     Stretch,
+    UnreadableRows,
     head_of,
     open_gzip,
     rows_of,
@@ -104,7 +104,9 @@ class CifarBatch:
     coarse_names: Sequence[str] = ()
 
 
-def open_archive(stretch: Stretch, context: Context) -> tuple[dict[str, tuple[str, Stretch]], Damage | None]:
+def open_archive(
+    stretch: Stretch, context: Context
+) -> tuple[dict[str, tuple[str, Stretch]], UnreadableRows | None]:
     """Returns the files of one of CIFAR's archives by their names, with their paths in it.
 
     What is wrong with the archive comes second; the files before that are there.
@@ -121,7 +123,7 @@ def open_archive(stretch: Stretch, context: Context) -> tuple[dict[str, tuple[st
                 if member.isreg() and member.sparse is None and _FOLDERS.fullmatch(folder):
                     files[name] = member.name, stretch.inside(member.offset_data, member.size)
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
-        damage = damage or Damage(
+        damage = damage or UnreadableRows(
             QuarantineReason.TRUNCATED, f"it is cut off or damaged ({error}); get it again"
         )
     return files, damage

@@ -20,7 +20,7 @@ from shardwright.transforms.sources.arrays.cifar import (
 from shardwright.transforms.sources.arrays.idx import is_idx_name
 from shardwright.transforms.sources.arrays.names import IMAGES, LABELS, NamedArray, parse_array_name
 from shardwright.transforms.sources.arrays.numpy_files import npz_member, npz_members
-from shardwright.transforms.sources.glimpse import Glimpse
+from shardwright.transforms.sources.input_probe import InputProbe
 
 IDX, NPY, NPZ, CIFAR, CIFAR_ARCHIVE = "idx", "npy", "npz", "cifar", "cifar_archive"
 #: How deep below the input, and how many folders of a folder, are looked into.
@@ -54,7 +54,7 @@ class FoundArray(NamedTuple):
     dataset: str = ""
 
 
-class Finding(NamedTuple):
+class FoundArrays(NamedTuple):
     """What was found below an input.
 
     Attributes:
@@ -90,7 +90,7 @@ class _Candidate(NamedTuple):
         return self.named.rank, self.file.endswith(".gz"), self.file, self.member
 
 
-def find_arrays(glimpse: Glimpse, settings: ConvertSettings) -> Finding:
+def find_arrays(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays:
     """Finds the arrays of images below a folder, or in a file.
 
     Raises:
@@ -110,7 +110,7 @@ def find_arrays(glimpse: Glimpse, settings: ConvertSettings) -> Finding:
             )
         has_images |= any(map(claims_to_be_image, folder.files))
         if has_images and settings.source == "auto":  # they are what the folder is about
-            return Finding(glimpse.path, (), (), has_images)
+            return FoundArrays(glimpse.path, (), (), has_images)
         batches = batches_among(folder.files)
         for name in batches:
             arrays.append(FoundArray(CIFAR, relative + name, split=split_of_batch(name), dataset=relative))
@@ -129,40 +129,40 @@ def find_arrays(glimpse: Glimpse, settings: ConvertSettings) -> Finding:
             f"{' and '.join(_first_of(arrays, name) for name in datasets[:2])}: name one of them as --input, "
             "or take all as one with --source arrays."
         )
-    return Finding(glimpse.path, tuple(arrays), tuple(others), has_images)
+    return FoundArrays(glimpse.path, tuple(arrays), tuple(others), has_images)
 
 
 def _first_of(arrays: Iterable[FoundArray], dataset: str) -> str:
     return printable(next(array.file for array in arrays if array.dataset == dataset))
 
 
-def _find_in_file(glimpse: Glimpse, settings: ConvertSettings) -> Finding:
+def _find_in_file(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays:
     path, _, name = glimpse.path.rpartition("/")
     path = path or ("/" if glimpse.path.startswith("/") else ".")
     if is_cifar_archive(glimpse.head):
-        return Finding(path, (FoundArray(CIFAR_ARCHIVE, name),))
-    folder = Glimpse(path, is_file=False)
+        return FoundArrays(path, (FoundArray(CIFAR_ARCHIVE, name),))
+    folder = InputProbe(path, is_file=False)
     if glimpse.head[:1] == b"\x80" or name.endswith(".bin"):
         batch = name in batches_among(folder.files)
-        return Finding(path, (FoundArray(CIFAR, name, split=split_of_batch(name)),) if batch else ())
+        return FoundArrays(path, (FoundArray(CIFAR, name, split=split_of_batch(name)),) if batch else ())
     if not _kind_of(name):
-        return Finding(path, ())
+        return FoundArrays(path, ())
     candidates = list(_candidates(folder, "", name, settings, alone=True))
     for other in folder.files:
         if other != name and parse_array_name(other).role == LABELS:
             candidates += _candidates(folder, "", other, settings)
     arrays = [array for array in _pair(candidates, settings) if array.file == name]
-    return Finding(path, tuple(sorted(arrays)))
+    return FoundArrays(path, tuple(sorted(arrays)))
 
 
-def _folders(glimpse: Glimpse, relative: str = "", depth: int = 0) -> Iterator[tuple[Glimpse, str]]:
+def _folders(glimpse: InputProbe, relative: str = "", depth: int = 0) -> Iterator[tuple[InputProbe, str]]:
     """Yields a folder and the few folders below it."""
     yield glimpse, relative
     if depth == _DEPTH or len(glimpse.folders) > _FOLDERS:
         return
     for name in glimpse.folders:
         if not name.startswith("."):
-            below = Glimpse(storage.join(glimpse.path, name), is_file=False)
+            below = InputProbe(storage.join(glimpse.path, name), is_file=False)
             yield from _folders(below, f"{relative}{name}/", depth + 1)
 
 
@@ -175,7 +175,7 @@ def _kind_of(name: str) -> str:
 
 
 def _candidates(
-    folder: Glimpse, relative: str, name: str, settings: ConvertSettings, alone: bool = False
+    folder: InputProbe, relative: str, name: str, settings: ConvertSettings, alone: bool = False
 ) -> Iterator[_Candidate]:
     """Yields the arrays in a file whose names say that they hold images or labels."""
     kind = _kind_of(name)

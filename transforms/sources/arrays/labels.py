@@ -17,7 +17,7 @@ from shardwright.schemas.units import counted
 _MAX_COLUMNS = 100_000
 
 
-class Said(NamedTuple):
+class ArrayLabel(NamedTuple):
     """What an array says of an image's class.
 
     Attributes:
@@ -32,7 +32,7 @@ class Said(NamedTuple):
 
 
 #: What is said of an image behind the end of the labels.
-MISSING = Said("", QuarantineReason.BAD_ANNOTATION, "the labels end before its own")
+MISSING = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, "the labels end before its own")
 
 
 class LabelReader:
@@ -48,11 +48,11 @@ class LabelReader:
         self._where = where
         self._names = names
         self._separator = separator
-        self._numbers: dict[float, Said] = {}
-        self._texts: dict[bytes, Said] = {}
+        self._numbers: dict[float, ArrayLabel] = {}
+        self._texts: dict[bytes, ArrayLabel] = {}
         self._columns = 0
 
-    def read(self, values: np.ndarray) -> list[Said]:
+    def read(self, values: np.ndarray) -> list[ArrayLabel]:
         """Returns what each row says.
 
         Raises:
@@ -87,10 +87,10 @@ class LabelReader:
             if said.label:
                 yield ClassId(said.label, min(int(number), MAX_OWN_ID + 1))
 
-    def _number(self, number: float) -> Said:
+    def _number(self, number: float) -> ArrayLabel:
         """Returns what a number says; NaN is never found again and does no harm."""
         if number != number:
-            return Said(message="its label is NaN")
+            return ArrayLabel(message="its label is NaN")
         if number in (float("inf"), float("-inf")) or number != int(number):
             raise UsageError(
                 f"{self._where} holds {number}, which numbers no class; labels are whole numbers, names or "
@@ -99,35 +99,35 @@ class LabelReader:
         self._numbers[number] = said = self._class(int(number))
         return said
 
-    def _class(self, number: int) -> Said:
+    def _class(self, number: int) -> ArrayLabel:
         if number < 0:
-            return Said(message=f"its label is {number}")
+            return ArrayLabel(message=f"its label is {number}")
         if not self._names:
-            return Said(str(number))
+            return ArrayLabel(str(number))
         if number < len(self._names):
-            return Said(self._names[number])
+            return ArrayLabel(self._names[number])
         message = f"its label is {number}, and there are names for {counted(len(self._names), 'class')} only"
-        return Said("", QuarantineReason.BAD_ANNOTATION, message)
+        return ArrayLabel("", QuarantineReason.BAD_ANNOTATION, message)
 
-    def _text(self, raw: bytes, codec: str) -> Said:
+    def _text(self, raw: bytes, codec: str) -> ArrayLabel:
         found = self._texts.get(raw)
         if found is None:
             try:
                 found = self._named(raw.decode(codec).rstrip("\0").replace(LABEL_SEPARATOR, " "))
             except UnicodeDecodeError:
-                found = Said("", QuarantineReason.BAD_ANNOTATION, f"its label {raw[:40]!r} is no text")
+                found = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, f"its label {raw[:40]!r} is no text")
             self._texts[raw] = found
         return found
 
-    def _named(self, text: str) -> Said:
+    def _named(self, text: str) -> ArrayLabel:
         if not text.strip():
-            return Said(message="its label is empty")
+            return ArrayLabel(message="its label is empty")
         if not self._separator:
-            return Said(text)
+            return ArrayLabel(text)
         several = (name.strip() for name in text.split(self._separator))
-        return Said(LABEL_SEPARATOR.join(dict.fromkeys(filter(None, several))))
+        return ArrayLabel(LABEL_SEPARATOR.join(dict.fromkeys(filter(None, several))))
 
-    def _one_hot(self, values: np.ndarray) -> list[Said]:
+    def _one_hot(self, values: np.ndarray) -> list[ArrayLabel]:
         chosen = values == 1
         if not (chosen | (values == 0)).all():
             raise UsageError(
@@ -139,13 +139,13 @@ class LabelReader:
         if several.size and several.max() > 1:
             return self._several(chosen)
         known = [self._class(number) for number in range(self._columns)]
-        none = Said(message="no class is marked in its row of labels")
+        none = ArrayLabel(message="no class is marked in its row of labels")
         return [
             known[place] if count else none
             for place, count in zip(chosen.argmax(axis=1).tolist(), several.tolist(), strict=True)
         ]
 
-    def _several(self, chosen: np.ndarray) -> list[Said]:
+    def _several(self, chosen: np.ndarray) -> list[ArrayLabel]:
         if not self._separator:
             raise UsageError(
                 f"{self._where} marks several classes for one image; give --label_separator '|' to keep "
@@ -159,6 +159,6 @@ class LabelReader:
             said.append(
                 wrong[0]
                 if wrong
-                else Said(label, "", "" if label else "no class is marked in its row of labels")
+                else ArrayLabel(label, "", "" if label else "no class is marked in its row of labels")
             )
         return said

@@ -19,9 +19,9 @@ from shardwright.transforms import storage
 from shardwright.transforms.sources.arrays.rows import (
     HEADER_BYTES,
     ArrayHeader,
-    Damage,
     Rows,
     Stretch,
+    UnreadableRows,
     head_of,
     read_first,
     rows_of,
@@ -160,7 +160,7 @@ def _stored_member(stretch: Stretch, info: zipfile.ZipInfo) -> Stretch:
     return stretch.inside(info.header_offset + _LOCAL_HEADER.size + name + extra, info.compress_size)
 
 
-def _check_crc(member: Stretch, info: zipfile.ZipInfo) -> Damage | None:
+def _check_crc(member: Stretch, info: zipfile.ZipInfo) -> UnreadableRows | None:
     """Compares a member with its checksum; one in a bucket would have to be fetched for that."""
     if storage.is_remote(member.file):
         return None
@@ -169,6 +169,6 @@ def _check_crc(member: Stretch, info: zipfile.ZipInfo) -> Damage | None:
         checksum = zlib.crc32(member.read(begin, _CHUNK_BYTES), checksum)
     if checksum == info.CRC and member.length == info.file_size:
         return None
-    return Damage(
+    return UnreadableRows(
         QuarantineReason.CHECKSUM_MISMATCH, f"the CRC-32 of {info.filename} is wrong; get the file again"
     )

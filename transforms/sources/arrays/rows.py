@@ -31,7 +31,7 @@ _STEP_BYTES = 256
 _DAMAGES = (zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
 
-class Damage(NamedTuple):
+class UnreadableRows(NamedTuple):
     """Why rows cannot be had."""
 
     reason: QuarantineReason
@@ -171,7 +171,7 @@ class Rows:
     shape: tuple[int, ...]
     dtype: str
     planar: bool = False
-    damage: Damage | None = None
+    damage: UnreadableRows | None = None
 
     @property
     def whole(self) -> int:
@@ -200,7 +200,9 @@ class Rows:
         return np.ascontiguousarray(table).view(self.dtype).reshape(count, *self.shape)
 
 
-def rows_of(stretch: Stretch, header: ArrayHeader, context: Context, damage: Damage | None = None) -> Rows:
+def rows_of(
+    stretch: Stretch, header: ArrayHeader, context: Context, damage: UnreadableRows | None = None
+) -> Rows:
     """Returns the rows of an array that can be read at random.
 
     An array in Fortran order, in which no image's pixels stand together, is brought into C order in
@@ -213,7 +215,7 @@ def rows_of(stretch: Stretch, header: ArrayHeader, context: Context, damage: Dam
     if not header.fortran or math.prod(header.shape[1:]) <= 1 or header.shape[0] <= 1:
         return rows
     if damage or rows.whole < rows.count:
-        cut = Damage(QuarantineReason.TRUNCATED, "its array is in Fortran order and ends early")
+        cut = UnreadableRows(QuarantineReason.TRUNCATED, "its array is in Fortran order and ends early")
         return replace(rows, damage=damage or cut)
     identity = f"{_identity(stretch)}:C order:{header}"
     path = context.spool.fill(identity, lambda file: _write_in_c_order(stretch, header, file))
@@ -244,7 +246,7 @@ class _DamagedStreamError(Exception):
 
 def unpack(
     stretch: Stretch, name: str, open_stream: Callable[[], IO[bytes]], limit: int, context: Context
-) -> tuple[Stretch, Damage | None]:
+) -> tuple[Stretch, UnreadableRows | None]:
     """Unpacks a compressed stream into the spool.
 
     What a stream that ends early has is kept. One whose bytes are wrong yields nothing: its first wrong
@@ -278,7 +280,7 @@ def unpack(
         path = context.spool.fill(f"{_identity(stretch)}:{name}:{limit}", write)
     except _DamagedStreamError as error:
         message = f"its file cannot be unpacked without fault ({error}); get it again"
-        return stretch.inside(0, 0), Damage(QuarantineReason.CORRUPT, message)
+        return stretch.inside(0, 0), UnreadableRows(QuarantineReason.CORRUPT, message)
     return _spooled(stretch.uri, path), None
 
 

@@ -37,7 +37,6 @@ from shardwright.transforms.sources.coco.index import CocoIndex, id_of, index_co
 from shardwright.transforms.sources.coco.json_stream import JsonFault
 from shardwright.transforms.sources.coco.values import category_of, object_of
 from shardwright.transforms.sources.file_states import FileStates, with_states
-from shardwright.transforms.sources.glimpse import Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     annotated,
     bad_entry,
@@ -49,8 +48,9 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     number,
 )
+from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.moved_files import MovedFile, find_moved, with_slashes
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 #: Keys by which an annotation shows that it is of an object.
 _OBJECT_KEYS = {"category_id", "bbox"}
@@ -92,13 +92,13 @@ class _Found:
 _Entry = tuple[int, int]
 
 
-def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     if glimpse.is_file:
         return is_coco(glimpse.head)
     return next(coco_files(glimpse), None) is not None
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     for option in ("image_root", "mask_dir"):
         if getattr(settings, option):
             check_folder(f"--{option}", getattr(settings, option))
@@ -148,16 +148,16 @@ def _masks_of(file: CocoFile, settings: ConvertSettings) -> str:
     return found
 
 
-def split(item: Input, context: Context) -> Iterator[Part]:
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the files of an input whose images lie in the same folder and split, together."""
     groups: dict[tuple[str, str], list[CocoFile]] = {}
     for file in find_files(look_at(item.path), context.settings)[0]:
         groups.setdefault((file.root or file.path, file.split), []).append(file)
     for files in groups.values():
-        yield Part(item, files[0].path, detail=encode_files(files))
+        yield InputSplit(item, files[0].path, detail=encode_files(files))
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every image that the files of a part list, and for what leads to none."""
     settings = context.settings
     with contextlib.ExitStack() as stack:
@@ -201,7 +201,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
         yield from with_states(refs, states, root)
 
 
-def _bad_image(part: Part, opened: _Opened, count: int, why: str) -> ImageRef:
+def _bad_image(part: InputSplit, opened: _Opened, count: int, why: str) -> ImageRef:
     """Returns the reference of an image's entry that leads to no image."""
     return bad_entry(f"{part.item.prefix}{opened.key}:image {count + 1}", opened.said.path, why)
 
@@ -289,7 +289,7 @@ def _check_kinds(files: list[_Opened], settings: ConvertSettings) -> None:
         )
 
 
-def _look_for_images(opened: _Opened, part: Part, settings: ConvertSettings) -> str:
+def _look_for_images(opened: _Opened, part: InputSplit, settings: ConvertSettings) -> str:
     """Returns the folder of the images of a file whose beginning names none.
 
     Raises:
@@ -324,7 +324,7 @@ def _refer(
     files: list[_Opened],
     root: str,
     prefix: str,
-    part: Part,
+    part: InputSplit,
     settings: ConvertSettings,
     fault: str,
 ) -> Iterator[ImageRef]:

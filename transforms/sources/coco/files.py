@@ -12,7 +12,6 @@ from shardwright.schemas.layouts import Fill, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.json_stream import JsonFault, stream_object
-from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.image_files import (
     below,
     find_root,
@@ -24,6 +23,7 @@ from shardwright.transforms.sources.image_files import (
     parent_of,
     split_token,
 )
+from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.moved_files import file_name, with_slashes
 
 #: What is read of a file to see the names of a few images; annotations may stand before them.
@@ -91,7 +91,7 @@ def _names_in(head: bytes) -> list[str]:
     return names
 
 
-def _json_files(glimpse: Glimpse) -> Iterator[str]:
+def _json_files(glimpse: InputProbe) -> Iterator[str]:
     """Yields the paths of JSON files where COCO's lie, relative to the folder."""
     folders = ["", "annotations", *(name for name in glimpse.folders if split_token(name))]
     for folder in folders:
@@ -104,7 +104,7 @@ def _json_files(glimpse: Glimpse) -> Iterator[str]:
         yield from (f"{folder}/{name}" if folder else name for name in sorted(names))
 
 
-def coco_files(glimpse: Glimpse) -> Iterator[str]:
+def coco_files(glimpse: InputProbe) -> Iterator[str]:
     """Yields the paths of COCO's JSON files in a folder, relative to it."""
     for count, name in enumerate(_json_files(glimpse)):
         if count == _MOST_FILES:
@@ -124,7 +124,7 @@ def stores_panoptic(settings: ConvertSettings) -> bool:
     return Fill.PANOPTIC_CATEGORY in fills or Fill.PANOPTIC_INSTANCE in fills
 
 
-def _left_out(glimpse: Glimpse, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
+def _left_out(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
     """Returns file -> why it is left out, of the files of a folder, as COCO's own names tell."""
     panoptic = [name for name in names if is_panoptic(name)]
     others = [name for name in names if not is_panoptic(name)]
@@ -151,7 +151,7 @@ def _left_out(glimpse: Glimpse, names: Sequence[str], settings: ConvertSettings)
     return left_out
 
 
-def find_files(glimpse: Glimpse, settings: ConvertSettings) -> tuple[list[CocoFile], dict[str, str]]:
+def find_files(glimpse: InputProbe, settings: ConvertSettings) -> tuple[list[CocoFile], dict[str, str]]:
     """Returns the JSON files of an input that the layout is about, with their images' folders.
 
     The second result is file -> why it is left out.
@@ -165,7 +165,7 @@ def find_files(glimpse: Glimpse, settings: ConvertSettings) -> tuple[list[CocoFi
     return _placed(glimpse, names, settings), left_out
 
 
-def _beside(glimpse: Glimpse, settings: ConvertSettings) -> dict[str, str]:
+def _beside(glimpse: InputProbe, settings: ConvertSettings) -> dict[str, str]:
     """Returns the panoptic file of the images of a single file, which the layout could store."""
     if not stores_panoptic(settings) or "instances" not in glimpse.name:
         return {}
@@ -185,7 +185,7 @@ def has_key_points(path: str) -> bool:
     return begin < size and bool(_KEY_POINTS.search(storage.read_range(path, begin, size - begin)))
 
 
-def _placed(glimpse: Glimpse, names: Sequence[str], settings: ConvertSettings) -> list[CocoFile]:
+def _placed(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettings) -> list[CocoFile]:
     splits = {name: _split_of(name) for name in names}
     several = len(set(splits.values()) - {""}) > 1
     return [

@@ -20,9 +20,9 @@ from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.folder_tree import could_be_splits, split_of_folder
-from shardwright.transforms.sources.glimpse import HEAD_BYTES, Glimpse
 from shardwright.transforms.sources.image_files import folder_of, inner_path, split_token
 from shardwright.transforms.sources.image_roots import find_image_root, key_prefix
+from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.transforms.sources.manifest import columns
 from shardwright.transforms.sources.manifest.columns import Table
 from shardwright.transforms.sources.manifest.lines import (
@@ -40,7 +40,7 @@ from shardwright.transforms.sources.manifest.parquet import parquet_parts, parqu
 from shardwright.transforms.sources.manifest.paths import FileFault, ImageRoot, RowFault, state_of
 from shardwright.transforms.sources.manifest.rows import Rows, bare_rows
 from shardwright.transforms.sources.moved_files import find_moved
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.storage.objects import StoredObject
 
 #: Bytes of a CSV or of JSON Lines that a worker lists by itself.
@@ -58,7 +58,7 @@ _ROWS_TRIED = 50
 _LIST_SUFFIXES = ("txt", "lst")
 
 
-def _accepts(glimpse: Glimpse, settings: ConvertSettings) -> bool:
+def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     if not glimpse.is_file:
         return bool(
             _only_manifests(glimpse) or _metadata_in(glimpse, settings) or _lists_in(glimpse, settings)
@@ -76,7 +76,7 @@ def _may_be_list(name: str) -> bool:
     return "." not in name or name.rpartition(".")[2].lower() in _LIST_SUFFIXES
 
 
-def _lists_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
+def _lists_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
     """Returns the lists of paths and classes in a folder, if their images are there."""
     if settings.record_layout.needs is not Needs.LABEL:
         return []
@@ -103,7 +103,7 @@ def _list_split(path: str, settings: ConvertSettings, beside: Sequence[str]) -> 
     return split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
 
 
-def _only_manifests(glimpse: Glimpse) -> list[str]:
+def _only_manifests(glimpse: InputProbe) -> list[str]:
     """Returns the names of the files in a folder that holds manifests of one kind and nothing else."""
     names = [name for name in glimpse.files if not _is_marker(name)]
     kinds = {columns.kind_of(name) for name in names}
@@ -113,7 +113,7 @@ def _only_manifests(glimpse: Glimpse) -> list[str]:
     return [] if any(map(columns.is_open_images, heads)) else names
 
 
-def _metadata_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
+def _metadata_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
     """Returns the manifest that stands beside its images in a folder, or those in all of its split folders.
 
     Files of these names without classes, or whose images are not there, are of another kind.
@@ -126,8 +126,8 @@ def _metadata_in(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
     return names if all(_goes_with_images(glimpse, name, settings) for name in names) else []
 
 
-def _metadata_beside_images(glimpse: Glimpse, inner: str) -> list[str]:
-    folder = Glimpse(storage.join(glimpse.path, inner), is_file=False) if inner else glimpse
+def _metadata_beside_images(glimpse: InputProbe, inner: str) -> list[str]:
+    folder = InputProbe(storage.join(glimpse.path, inner), is_file=False) if inner else glimpse
     if not any(is_image_name(name) for name in folder.files):
         return []
     # A folder's look does not show all of its files.
@@ -135,14 +135,14 @@ def _metadata_beside_images(glimpse: Glimpse, inner: str) -> list[str]:
     return [f"{inner}/{name}" if inner else name for name in islice(there, 1)]
 
 
-def _metadata_above_images(glimpse: Glimpse, settings: ConvertSettings) -> list[str]:
+def _metadata_above_images(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
     """Returns the metadata of a folder whose images lie in folders, if it is of objects."""
     if settings.record_layout.needs is not Needs.OBJECTS:
         return []
     return [name for name in glimpse.files if name in _METADATA][:1]
 
 
-def _goes_with_images(glimpse: Glimpse, name: str, settings: ConvertSettings) -> bool:
+def _goes_with_images(glimpse: InputProbe, name: str, settings: ConvertSettings) -> bool:
     file = storage.stat(storage.join(glimpse.path, name))
     try:
         table = load_table(file, settings) if file is not None and file.size else None
@@ -190,7 +190,7 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     raise AssertionError
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     file = _first_file(glimpse, settings)
     name = file.path
     if settings.image_root:
@@ -229,7 +229,7 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
 
 
 def _describe_lists(
-    glimpse: Glimpse, first: str, root: str, described: str, settings: ConvertSettings
+    glimpse: InputProbe, first: str, root: str, described: str, settings: ConvertSettings
 ) -> str:
     names = [glimpse.name] if glimpse.is_file else _only_manifests(glimpse) or _lists_in(glimpse, settings)
     split = _list_split(first, settings, names)
@@ -239,7 +239,7 @@ def _describe_lists(
     return f"{described}: {shown}{f' {kind} by name' if split else ''} ({where})"
 
 
-def _first_file(glimpse: Glimpse, settings: ConvertSettings) -> StoredObject:
+def _first_file(glimpse: InputProbe, settings: ConvertSettings) -> StoredObject:
     """Returns the manifest, or the first one in a folder that is not empty."""
     names = [glimpse.path]
     if not glimpse.is_file:
@@ -275,7 +275,7 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
     """Returns a warning if none of the first images is there."""
     if not table.any_rows:
         return ""
-    part = Part(Input(file.path, ""), file.path, table.begin, min(table.begin + HEAD_BYTES, file.size))
+    part = InputSplit(Input(file.path, ""), file.path, table.begin, min(table.begin + HEAD_BYTES, file.size))
     if table.kind == columns.PARQUET:
         part = part._replace(begin=0, end=1)
     image_root, tried = ImageRoot(root), 0
@@ -306,7 +306,7 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
     )
 
 
-def _split(item: Input, context: Context) -> Iterator[Part]:
+def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields stretches of a manifest's rows, of each in a folder."""
     with storage.faults("read", item.path):
         names = [""] if item.is_file else _files_to_split(item.path, context.settings)
@@ -320,7 +320,7 @@ def _split(item: Input, context: Context) -> Iterator[Part]:
 
 
 def _files_to_split(folder: str, settings: ConvertSettings) -> list[str]:
-    glimpse = Glimpse(folder, is_file=False)
+    glimpse = InputProbe(folder, is_file=False)
     if _only_manifests(glimpse):
         return _all_files(folder)
     return _metadata_in(glimpse, settings) or _lists_in(glimpse, settings)
@@ -337,7 +337,7 @@ def _all_files(folder: str) -> list[str]:
 
 def _split_file(
     item: Input, file: StoredObject, folder: str, names: Sequence[str], settings: ConvertSettings
-) -> Iterator[Part]:
+) -> Iterator[InputSplit]:
     table = load_table(file, settings)
     root, split = _root_of(table, file.path, settings), split_of_folder(folder)
     if table.kind == columns.LIST:
@@ -357,20 +357,20 @@ def _split_file(
     )
     if table.kind == columns.PARQUET:
         for begin, end, number in parquet_parts(file.path, file.size, file.version):
-            yield Part(item, file.path, begin, end, number, detail)
+            yield InputSplit(item, file.path, begin, end, number, detail)
         return
     begin, number = table.begin, table.number
     if file.size - begin > STRETCH:
         pattern = row_pattern(table.delimiter, table.skip_spaces) if table.kind == columns.CSV else None
         steps = read_steps(file.path, begin, file.size, file.size, file.version, min(STEP, STRETCH))
         for end, lines in find_row_starts(steps, begin, STRETCH, pattern):
-            yield Part(item, file.path, begin, end, number, detail)
+            yield InputSplit(item, file.path, begin, end, number, detail)
             begin, number = end, table.number + lines
     if begin < file.size:
-        yield Part(item, file.path, begin, file.size, number, detail)
+        yield InputSplit(item, file.path, begin, file.size, number, detail)
 
 
-def _rows(part: Part, table: Table, file: StoredObject, separator: str) -> Iterator[Row]:
+def _rows(part: InputSplit, table: Table, file: StoredObject, separator: str) -> Iterator[Row]:
     """Yields the rows of a part."""
     if table.kind == columns.PARQUET:
         groups = (part.begin, part.end)
@@ -384,7 +384,7 @@ def _rows(part: Part, table: Table, file: StoredObject, separator: str) -> Itera
     return csv_rows(cells, table.width, table.positions) if table.width else bare_rows(cells, separator)
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a stretch, and the ids of classes that are numbers."""
     settings = context.settings
     detail = json.loads(part.detail)

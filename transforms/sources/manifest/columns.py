@@ -13,7 +13,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.signatures import is_image_name
-from shardwright.transforms.sources.glimpse import HEAD_BYTES
+from shardwright.transforms.sources.input_probe import HEAD_BYTES
 from shardwright.transforms.sources.manifest.lines import count_lines, csv_cells, row_pattern
 
 CSV, JSONL, PARQUET, LIST = "csv", "jsonl", "parquet", "list"

@@ -21,27 +21,27 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, Any
 
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import FindingCode, QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example_spans import Span
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Fill, Needs
-from shardwright.schemas.place import Place
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.source_ids import number_text
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.records.framing import (
     HEADER_BYTES,
-    Damage,
+    DamagedRange,
     Record,
     decompress_into,
     masked_crc32c,
     read_records,
 )
-from shardwright.transforms.sources.glimpse import Glimpse, is_pattern, look_at
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.split_names import split_name
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tfrecord import files as record_files
@@ -56,7 +56,7 @@ from shardwright.transforms.sources.tfrecord.files import (
 )
 from shardwright.transforms.sources.tfrecord.images import NoImage
 from shardwright.transforms.sources.tfrecord.labels import classes_of_image
-from shardwright.transforms.sources.tfrecord.layouts import SOURCE_ID, Roles, layout_name, roles_of
+from shardwright.transforms.sources.tfrecord.layouts import SOURCE_ID, FeatureNames, layout_name, roles_of
 from shardwright.transforms.sources.tfrecord.own import LedgerKeys, OwnRecords, keys_of_shard, own_records
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 from shardwright.transforms.sources.tfrecord.sample import check_sample, image_of, pixels_are_planar, sample
@@ -72,7 +72,7 @@ def _keeps_splits(settings: ConvertSettings) -> bool:
     return settings.splits == _OUR_DEFAULT_SPLITS
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     found = files_of(glimpse.path, glimpse.is_file, settings.record_layout.needs, _keeps_splits(settings))
     files = [file for file in found if not file.filtered]
     if not files and is_pattern(glimpse.path):
@@ -99,14 +99,14 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"{count} ({layout_name(names)})" if names else count
 
 
-def split(item: Input, context: Context) -> Iterator[Part]:
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields every file of an input."""
     settings = context.settings
     with storage.faults("list", item.path):
         is_file = not is_pattern(item.path) and look_at(item.path).is_file
         for file in files_of(item.path, is_file, settings.record_layout.needs, _keeps_splits(settings)):
             path = record_files.path_of(item.path, is_file, file)
-            yield Part(item, path, detail=file.encode())
+            yield InputSplit(item, path, detail=file.encode())
 
 
 @dataclass
@@ -127,7 +127,7 @@ class _Opened:
       records: the unpacked file.
     """
 
-    part: Part
+    part: InputSplit
     file: RecordFile
     settings: ConvertSettings
     known: Mapping[int, str]
@@ -159,7 +159,7 @@ class _Opened:
     def place(self, begin: int, length: int, **how: Any) -> str:
         """Returns a stretch of the file as a reference carries it."""
         size, version = self.unpacked_state
-        return Place(self.spooled, begin, length, file_size=size, file_version=version, **how).encode()
+        return ByteRange(self.spooled, begin, length, file_size=size, file_version=version, **how).encode()
 
     def key_of(self, name: str, number: int) -> str:
         """Returns a key for a record: of its name, or its number if that is none or taken."""
@@ -172,7 +172,7 @@ class _Opened:
         return key
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every record of a file, and the ids of its classes."""
     file = RecordFile.decode(part.detail)
     if file.filtered:
@@ -255,7 +255,7 @@ def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[I
     damaged_end = False
     for item in read_records(records):
         number = item.number
-        damaged_end = isinstance(item, Damage)
+        damaged_end = isinstance(item, DamagedRange)
         if isinstance(item, Record):
             yield _reference(opened, item)
         else:
@@ -275,7 +275,7 @@ def _faulty(opened: _Opened, number: int, reason: QuarantineReason, message: str
     return ref.quarantined(reason, message)
 
 
-def _damaged(opened: _Opened, damage: Damage, fault: str) -> ImageRef:
+def _damaged(opened: _Opened, damage: DamagedRange, fault: str) -> ImageRef:
     truncated = damage.code is FindingCode.SHARD_TRUNCATED
     reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
     where = f"record {damage.number}, bytes {damage.offset:,} to {damage.end:,}: "
@@ -329,7 +329,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
         return ref.quarantined(reason, f"{where}: {error}")
 
 
-def _key(opened: _Opened, example: SourceRecord, roles: Roles, record: Record) -> str:
+def _key(opened: _Opened, example: SourceRecord, roles: FeatureNames, record: Record) -> str:
     """Returns the key of a record."""
     if opened.own and record.offset in opened.own_keys.by_offset:
         return opened.part.item.prefix + opened.own_keys.by_offset[record.offset]
@@ -359,13 +359,13 @@ def _text_of(example: SourceRecord, feature: str) -> str:
         return ""
 
 
-def _source_id(example: SourceRecord, roles: Roles) -> str:
+def _source_id(example: SourceRecord, roles: FeatureNames) -> str:
     """Returns the id that a record gives its image, as it stands there; empty without one."""
     text = _text_of(example, roles.source_id)
     return text if roles.source_id == SOURCE_ID else number_text(text)
 
 
-def _file_name(opened: _Opened, example: SourceRecord, roles: Roles, record: Record, key: str) -> str:
+def _file_name(opened: _Opened, example: SourceRecord, roles: FeatureNames, record: Record, key: str) -> str:
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
     name = _text_of(example, roles.file_name)
     before = opened.own_keys.by_offset.get(record.offset, "") if opened.own else ""
@@ -373,7 +373,9 @@ def _file_name(opened: _Opened, example: SourceRecord, roles: Roles, record: Rec
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name
 
 
-def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, roles: Roles, base: int) -> ImageRef:
+def _with_classes(
+    ref: ImageRef, opened: _Opened, example: SourceRecord, roles: FeatureNames, base: int
+) -> ImageRef:
     """Returns a reference with the classes, annotations and split that the record says.
 
     Raises:

@@ -11,7 +11,7 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.example_spans import Span
 from shardwright.schemas.layouts import Fill, Layout, Needs
 from shardwright.transforms.sources.tfrecord.labels import Classes, named, texts_of
-from shardwright.transforms.sources.tfrecord.layouts import ObjectRoles, Roles
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, ObjectRoles
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Objects of an image and bytes of its captions; more are nobody's.
@@ -26,7 +26,7 @@ PlaceOf = Callable[[str, Span], str]
 
 def annotations_of(
     record: SourceRecord,
-    roles: Roles,
+    roles: FeatureNames,
     layout: Layout,
     known: Mapping[int, str],
     place_of: PlaceOf,
@@ -76,7 +76,7 @@ def _mask(record: SourceRecord, name: str, what: str, place_of: PlaceOf) -> str:
     return ""
 
 
-def _size(record: SourceRecord, roles: Roles) -> tuple[int, int] | None:
+def _size(record: SourceRecord, roles: FeatureNames) -> tuple[int, int] | None:
     """Returns width and height that the record says; None if it does not."""
     sides = [_numbers(record, name) for name in (roles.width, roles.height)]
     if all(len(side) == 1 and isinstance(side[0], int) and side[0] > 0 for side in sides):
@@ -84,7 +84,7 @@ def _size(record: SourceRecord, roles: Roles) -> tuple[int, int] | None:
     return None
 
 
-def _captions(record: SourceRecord, roles: Roles) -> tuple[str, ...]:
+def _captions(record: SourceRecord, roles: FeatureNames) -> tuple[str, ...]:
     spans = (record.bytes_of(roles.caption) if roles.caption else None) or ()
     if sum(span.end - span.begin for span in spans) > _MAX_CAPTION_BYTES:
         raise ValueError(f"its captions have more than {_MAX_CAPTION_BYTES:,} bytes")

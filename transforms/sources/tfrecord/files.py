@@ -20,7 +20,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.records.framing import HEADER_BYTES, compression_of, masked_crc32c
 from shardwright.transforms.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
-from shardwright.transforms.sources.glimpse import Glimpse, is_pattern
+from shardwright.transforms.sources.input_probe import InputProbe, is_pattern
 
 #: TFDS's description of a dataset, beside its files.
 DATASET_INFO = "dataset_info.json"
@@ -100,7 +100,7 @@ def holds_records(name: str, head: bytes) -> bool:
     return is_frame(head if compression == "none" else unpack(head, compression))
 
 
-def accepts(glimpse: Glimpse) -> bool:
+def accepts(glimpse: InputProbe) -> bool:
     """Whether an input is a dataset directory, or mainly of TFRecord files."""
     if glimpse.is_file:
         return bool(_CERTAIN.search(glimpse.name)) or holds_records(glimpse.name, glimpse.head)
@@ -123,7 +123,7 @@ def accepts(glimpse: Glimpse) -> bool:
             ):
                 return glimpse.images_below <= len(likely)
         children = [name for name in folder.folders if not name.startswith(".")]
-        folders += [Glimpse(storage.join(folder.path, name), is_file=False) for name in children[:8]]
+        folders += [InputProbe(storage.join(folder.path, name), is_file=False) for name in children[:8]]
     return False
 
 

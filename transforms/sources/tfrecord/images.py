@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.example import FeatureType, read_varint
 from shardwright.schemas.example_spans import ExampleSpans, Span, fields_in
-from shardwright.schemas.place import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, Place
 from shardwright.schemas.tensor_proto import tensor_sides
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.parts import bare_pixels
 from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
-from shardwright.transforms.sources.tfrecord.layouts import Roles
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.own import OwnRecords
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
@@ -40,7 +40,7 @@ class FoundImage(NamedTuple):
 
     Attributes:
       span: its bytes in the record.
-      method: of `Place`: stored, base64, or one of those of bare pixels.
+      method: of `ByteRange`: stored, base64, or one of those of bare pixels.
       shape: height, width and channels of bare pixels.
       planar: whether they stand channel by channel; None where the record does not say it.
       dtype: NumPy's name of their type.
@@ -67,7 +67,7 @@ class NoImage(ValueError):
         self.reason = reason
 
 
-def find_image(record: ExampleSpans, roles: Roles, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+def find_image(record: ExampleSpans, roles: FeatureNames, pixel_shape: tuple[int, ...] | None) -> FoundImage:
     """Returns where a record's image is.
 
     An image file is preferred to bare pixels, and a feature of a known name to others.
@@ -165,7 +165,7 @@ def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:
       ValueError: if they are not as many as their shape says.
     """
     data = record.data[image.span.begin : image.span.end]
-    place = Place("", 0, len(data), image.method, dtype=image.dtype)
+    place = ByteRange("", 0, len(data), image.method, dtype=image.dtype)
     return np.frombuffer(bare_pixels(data, place), image.dtype).reshape(prod(image.shape))
 
 
@@ -187,7 +187,7 @@ def _is_file(data: bytes, span: Span) -> bool:
 
 
 def _is_rather_pixels(
-    record: ExampleSpans, roles: Roles, span: Span, pixel_shape: tuple[int, ...] | None
+    record: ExampleSpans, roles: FeatureNames, span: Span, pixel_shape: tuple[int, ...] | None
 ) -> bool:
     """Whether bytes that begin like an image file are as many as the pixels of the shape that is said.
 
@@ -203,7 +203,7 @@ def _is_rather_pixels(
     return size in [height * width * number for number in ((channels,) if channels else _CHANNELS)]
 
 
-def _no_image(record: ExampleSpans, roles: Roles) -> NoImage:
+def _no_image(record: ExampleSpans, roles: FeatureNames) -> NoImage:
     names = ", ".join(sorted(record.features)[:12]) or "none"
     if roles.images and record.bytes_of(roles.images[0]):
         return NoImage(
@@ -222,7 +222,7 @@ def _side(record: ExampleSpans, name: str) -> int:
     return number if 0 < number <= _MAX_SIDE else 0
 
 
-def _own_shape(record: ExampleSpans, roles: Roles) -> tuple[int, int, int, bool | None]:
+def _own_shape(record: ExampleSpans, roles: FeatureNames) -> tuple[int, int, int, bool | None]:
     """Returns height, width, channels and whether pixels are planar; 0 and None for what is not said."""
     if roles.shape:
         feature = record.feature(roles.shape)
@@ -250,7 +250,7 @@ def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
 
 
 def _shape(
-    record: ExampleSpans, roles: Roles, count: int, pixel_shape: tuple[int, ...] | None
+    record: ExampleSpans, roles: FeatureNames, count: int, pixel_shape: tuple[int, ...] | None
 ) -> tuple[tuple[int, int, int], bool | None]:
     """Returns the shape of bare pixels and whether they are planar, None where the record does not say it.
 
@@ -281,7 +281,7 @@ def _shape(
 
 
 def _pixels(
-    record: ExampleSpans, roles: Roles, name: str, span: Span, pixel_shape: tuple[int, ...] | None
+    record: ExampleSpans, roles: FeatureNames, name: str, span: Span, pixel_shape: tuple[int, ...] | None
 ) -> FoundImage:
     """Returns bytes as bare pixels.
 
@@ -328,7 +328,7 @@ def _wide_type(data: bytes, span: Span, width: int) -> str:
 
 
 def _numbers(
-    record: ExampleSpans, roles: Roles, name: str, pixel_shape: tuple[int, ...] | None
+    record: ExampleSpans, roles: FeatureNames, name: str, pixel_shape: tuple[int, ...] | None
 ) -> FoundImage:
     """Returns a list of numbers as bare pixels.
 

@@ -9,7 +9,7 @@ from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import UNLABELLED, ClassId
 from shardwright.transforms.images.signatures import claims_to_be_image
-from shardwright.transforms.sources.tfrecord.layouts import Roles
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Bytes of a class name; more are none.
@@ -75,7 +75,11 @@ def texts_of(record: SourceRecord, name: str) -> list[str]:
 
 
 def classes_of_image(
-    record: SourceRecord, roles: Roles, known: Mapping[int, str], exact: bool = False, synsets: bool = False
+    record: SourceRecord,
+    roles: FeatureNames,
+    known: Mapping[int, str],
+    exact: bool = False,
+    synsets: bool = False,
 ) -> Classes:
     """Returns the classes of a record's image.
 

@@ -81,7 +81,7 @@ class ObjectRoles:
 
 
 @dataclass(frozen=True)
-class Roles:
+class FeatureNames:
     """What the features of a record mean, by their names; empty where there is none.
 
     Attributes:
@@ -137,7 +137,7 @@ class Roles:
 
 
 @lru_cache(maxsize=64)
-def roles_of(names: tuple[str, ...]) -> Roles:
+def roles_of(names: tuple[str, ...]) -> FeatureNames:
     """Returns what features mean."""
     plain: dict[str, str] = {}
     for name in names:
@@ -169,7 +169,7 @@ def roles_of(names: tuple[str, ...]) -> Roles:
     category, instance = first(("image/panoptic/category_mask",)), first(("image/panoptic/instance_mask",))
     images = every(_IMAGES)
     known = {*images, semantic, category, instance, objects.mask}
-    return Roles(
+    return FeatureNames(
         images=images,
         others=tuple(sorted(name for name in names if name not in known)),
         file_names=every(_FILE_NAMES),
@@ -194,7 +194,7 @@ def roles_of(names: tuple[str, ...]) -> Roles:
 _CORNERS = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
 
 
-def roles_of_specs(specs: Iterable[FeatureSpec]) -> Roles:
+def roles_of_specs(specs: Iterable[FeatureSpec]) -> FeatureNames:
     """Returns what features mean of which a dataset of ours says what fills them, whatever their names."""
     by_fill: dict[Fill, str] = {}
     for spec in specs:
@@ -219,7 +219,7 @@ def roles_of_specs(specs: Iterable[FeatureSpec]) -> Roles:
         view=name(Fill.OBJECT_VIEW),
         mask=name(Fill.OBJECT_MASK),
     )
-    return Roles(
+    return FeatureNames(
         images=tuple(filter(None, [name(Fill.ENCODED)])),
         others=(),
         file_names=tuple(filter(None, [name(Fill.KEY), name(Fill.FILE_BASENAME)])),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import LAYOUTS, Fill, Layout, Needs
 from shardwright.schemas.settings import ConvertSettings
-from shardwright.transforms.sources.tfrecord.layouts import ObjectRoles, Roles
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, ObjectRoles
 
 #: What records lack, and by which features of layouts in wide use they would say it.
 _CLASS = "class of the image (image/class/label, image/class/text, label or the like)"
@@ -27,7 +27,7 @@ _OBJECT_ROLES = {
 }
 
 
-def lacking(roles: Roles, layout: Layout) -> list[str]:
+def lacking(roles: FeatureNames, layout: Layout) -> list[str]:
     """Returns what a layout needs and records do not hold, in words."""
     if layout.needs is Needs.LABEL:
         return [] if roles.has(Needs.LABEL) else [_CLASS]
@@ -49,7 +49,7 @@ def lacking(roles: Roles, layout: Layout) -> list[str]:
 
 
 def check_needs(
-    shown: str, features: Sequence[str], roles: Sequence[Roles], settings: ConvertSettings
+    shown: str, features: Sequence[str], roles: Sequence[FeatureNames], settings: ConvertSettings
 ) -> None:
     """Checks that some records hold what the layout needs.
 

@@ -14,7 +14,7 @@ from shardwright.schemas.fills import FILLS
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill, Layout, Needs
 from shardwright.schemas.ledger import written_entries
 from shardwright.transforms import storage
-from shardwright.transforms.sources.tfrecord.layouts import Roles, roles_of_specs
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, roles_of_specs
 
 _MASKS = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
 
@@ -40,7 +40,7 @@ class OwnRecords:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def roles(self) -> Roles:
+    def roles(self) -> FeatureNames:
         """What the features mean."""
         return roles_of_specs(self.features)
 
@@ -54,7 +54,7 @@ class OwnRecords:
         """Whether records say their image's key."""
         return any(spec.fill is Fill.KEY for spec in self.features)
 
-    def roles_in(self, names: set[str]) -> Roles:
+    def roles_in(self, names: set[str]) -> FeatureNames:
         """Returns what the features mean that some records have.
 
         Images without objects may lack all that belongs to objects; masks are looked for.

@@ -23,7 +23,6 @@ from shardwright.transforms.sources.annotation_files import (
     side_by_side,
 )
 from shardwright.transforms.sources.class_folders import list_class_folders
-from shardwright.transforms.sources.glimpse import Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     MISSING,
     annotated,
@@ -37,9 +36,10 @@ from shardwright.transforms.sources.image_files import (
     key_of,
     split_token,
 )
+from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.moved_files import file_name
 from shardwright.transforms.sources.semantic_masks import NO_MASK, find_masks, stem_of
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.voc.xml_files import named_images, parse_voc
 
 _ANNOTATIONS, _MASKS, _SETS = "annotations", "SegmentationClass", "ImageSets"
@@ -84,7 +84,7 @@ class _Lists:
         return bool(self.splits)
 
 
-def _find_places(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
+def _find_places(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
     """Returns the sets in a folder; none if it is no such folder."""
     if glimpse.is_file:
         return []
@@ -98,7 +98,7 @@ def _find_places(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
     return found or _find_splits(glimpse, settings) or _find_pair(glimpse, settings)
 
 
-def _find_splits(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
+def _find_splits(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
     """Returns the sets in folders that are named like splits."""
     named = {name: split_token(name) for name in glimpse.folders}
     places = []
@@ -116,7 +116,7 @@ def _find_splits(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
     return [place._replace(split=token if several else "") for place, token in places]
 
 
-def _find_pair(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
+def _find_pair(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
     """Returns the set of a folder with two folders of any names, one of XML files and one of their images."""
     folders = [name for name in glimpse.folders if not name.startswith(".")]
     if not 0 < len(folders) <= _MOST_FOLDERS:
@@ -128,7 +128,7 @@ def _find_pair(glimpse: Glimpse, settings: ConvertSettings) -> list[VocPlace]:
     return [place] if place.images != place.root or settings.image_root else []
 
 
-def _images_of(glimpse: Glimpse, annotations: str) -> str:
+def _images_of(glimpse: InputProbe, annotations: str) -> str:
     """Returns the folder with the images of XML files; empty if none has an image of theirs."""
     others = [name for name in glimpse.folders if name != annotations and not name.startswith(".")]
     if not others:
@@ -157,7 +157,7 @@ def _named_in(path: str) -> list[str]:
         return []
 
 
-def _has_xml(glimpse: Glimpse) -> bool:
+def _has_xml(glimpse: InputProbe) -> bool:
     """Whether a folder holds XML files that are VOC's."""
     names = [name for name in glimpse.files if name.lower().endswith(".xml")][:_XML_TRIED]
     return any(
@@ -166,7 +166,7 @@ def _has_xml(glimpse: Glimpse) -> bool:
     )
 
 
-def _voc(glimpse: Glimpse, annotations: str, settings: ConvertSettings) -> VocPlace:
+def _voc(glimpse: InputProbe, annotations: str, settings: ConvertSettings) -> VocPlace:
     root = glimpse.path.rstrip("/") or "/"
     folders = {name.lower(): name for name in glimpse.folders}
     images = settings.image_root.rstrip("/")
@@ -177,13 +177,13 @@ def _voc(glimpse: Glimpse, annotations: str, settings: ConvertSettings) -> VocPl
     return VocPlace(root, join(root, annotations), images)
 
 
-def _beside(glimpse: Glimpse, split: str, settings: ConvertSettings) -> VocPlace:
+def _beside(glimpse: InputProbe, split: str, settings: ConvertSettings) -> VocPlace:
     folder = glimpse.path.rstrip("/") or "/"
     images = join(folder, "images") if "images" in glimpse.folders else folder
     return VocPlace(folder, folder, settings.image_root.rstrip("/") or images, split)
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         check_folder("--image_root", settings.image_root)
     places = _find_places(glimpse, settings)
@@ -208,7 +208,7 @@ def _mask_folder(place: VocPlace, settings: ConvertSettings) -> str:
     return settings.mask_dir.rstrip("/") or join(place.root, _MASKS)
 
 
-def split(item: Input, context: Context) -> Iterator[Part]:
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields some thousand images at a time, with what is known of them before their XML is read."""
     settings = context.settings
     for place in _find_places(look_at(item.path), settings):
@@ -216,7 +216,7 @@ def split(item: Input, context: Context) -> Iterator[Part]:
         while batch := list(islice(found, _PART_FILES)):
             files = {ref.key: xml for ref, xml in batch if xml}
             refs = encode_refs([ref for ref, _ in batch]).decode("latin-1")
-            yield Part(item, place.annotations, detail=json.dumps([place, refs, files]))
+            yield InputSplit(item, place.annotations, detail=json.dumps([place, refs, files]))
 
 
 def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iterator[tuple[ImageRef, str]]:
@@ -359,7 +359,7 @@ def _stems(text: bytes) -> Iterable[str]:
             yield key_of(line.split()[0])
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields the references of a part, with what their XML files say."""
     values, packed, files = json.loads(part.detail)
     place = VocPlace(*values)

@@ -20,7 +20,6 @@ from shardwright.transforms.sources.annotation_files import (
 )
 from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.file_states import FileStates, with_states
-from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.image_files import (
     annotated,
     bad_entry,
@@ -30,7 +29,8 @@ from shardwright.transforms.sources.image_files import (
     join,
     key_of,
 )
-from shardwright.transforms.sources.source import Context, Input, Part, Source
+from shardwright.transforms.sources.input_probe import InputProbe
+from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.yolo.files import (
     ListedImage,
     YoloPlace,
@@ -95,7 +95,7 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
     return objects
 
 
-def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
+def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     found = read_set(glimpse.path)
     places = [
         f"{place.split}: {printable(place.path)}" if place.split else printable(place.path)
@@ -105,13 +105,13 @@ def _describe(glimpse: Glimpse, settings: ConvertSettings) -> str:
     return f"YOLO, {counted(len(found.names), 'class')} ({', '.join(places)}){missing}"
 
 
-def split(item: Input, context: Context) -> Iterator[Part]:
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the folders and lists of a dataset."""
     for number, place in enumerate(read_set(item.path).places):
-        yield Part(item, place.path, number=number, detail=json.dumps(place))
+        yield InputSplit(item, place.path, number=number, detail=json.dumps(place))
 
 
-def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every image of a folder or a list, and for every label without one."""
     said = read_set(part.item.path)
     place = YoloPlace(*json.loads(part.detail))
@@ -140,7 +140,7 @@ def list_part(part: Part, context: Context) -> Iterator[ImageRef | ClassId]:
     yield from _without_image(part, place, said.root, used)
 
 
-def _prefix(part: Part, path: str, place: YoloPlace, root: str) -> str:
+def _prefix(part: InputSplit, path: str, place: YoloPlace, root: str) -> str:
     """Returns what the keys of a folder's images begin with."""
     inner = below(f"{path}/", root)
     if inner is None:
@@ -148,14 +148,14 @@ def _prefix(part: Part, path: str, place: YoloPlace, root: str) -> str:
     return part.item.prefix + key_of(inner)
 
 
-def _lying(part: Part, place: YoloPlace, root: str) -> Iterator[ImageRef]:
+def _lying(part: InputSplit, place: YoloPlace, root: str) -> Iterator[ImageRef]:
     """Yields the files of a folder but for those that may hold labels."""
     for ref in list_class_folders(Input(place.path, _prefix(part, place.path, place, root))):
         if not ref.uri.lower().endswith(".txt"):
             yield ref._replace(label="", split=place.split)
 
 
-def _listed(part: Part, place: YoloPlace, root: str) -> Iterator[ImageRef]:
+def _listed(part: InputSplit, place: YoloPlace, root: str) -> Iterator[ImageRef]:
     """Yields the images that a file lists."""
     lines = read_list(place.path)
     states = FileStates(root, len(lines))
@@ -163,7 +163,7 @@ def _listed(part: Part, place: YoloPlace, root: str) -> Iterator[ImageRef]:
     return with_states(refs, states, root)
 
 
-def _of_entry(part: Part, place: YoloPlace, root: str, entry: ListedImage) -> ImageRef:
+def _of_entry(part: InputSplit, place: YoloPlace, root: str, entry: ListedImage) -> ImageRef:
     path = entry.path
     inner = below(path, root)
     key = key_of((path.partition("://")[2] or path).lstrip("/") if inner is None else inner)
@@ -174,7 +174,7 @@ def _of_entry(part: Part, place: YoloPlace, root: str, entry: ListedImage) -> Im
     return ref.quarantined(QuarantineReason.BAD_ANNOTATION, entry.fault) if entry.fault else ref
 
 
-def _without_image(part: Part, place: YoloPlace, root: str, used: set[str]) -> Iterator[ImageRef]:
+def _without_image(part: InputSplit, place: YoloPlace, root: str, used: set[str]) -> Iterator[ImageRef]:
     """Yields what stands for the label files that no image has."""
     folder = label_folder(place.path)
     prefix = _prefix(part, folder, place, root)

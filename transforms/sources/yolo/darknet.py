@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import claims_to_be_image
-from shardwright.transforms.sources.glimpse import Glimpse
 from shardwright.transforms.sources.image_files import folder_of, join, parent_of, split_token
+from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.moved_files import with_slashes
 from shardwright.transforms.sources.split_names import split_name
 
@@ -59,7 +59,7 @@ def split_options(options: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if name}
 
 
-def is_darknet(glimpse: Glimpse) -> bool:
+def is_darknet(glimpse: InputProbe) -> bool:
     """Whether a file is Darknet's obj.data."""
     if not glimpse.name.lower().endswith(DATA_SUFFIX):
         return False
@@ -67,7 +67,7 @@ def is_darknet(glimpse: Glimpse) -> bool:
     return bool(split_options(options)) and bool(options.keys() & {"names", "classes"})
 
 
-def find_data(glimpse: Glimpse) -> str:
+def find_data(glimpse: InputProbe) -> str:
     """Returns the path of an input's obj.data; empty if it has none."""
     if glimpse.is_file:
         return glimpse.path if is_darknet(glimpse) else ""
@@ -82,7 +82,7 @@ def find_data(glimpse: Glimpse) -> str:
     return ""
 
 
-def split_lists(glimpse: Glimpse) -> dict[str, str]:
+def split_lists(glimpse: InputProbe) -> dict[str, str]:
     """Returns split -> the list of its images of a folder without obj.data; nothing unless there are two."""
     found: dict[str, str] = {}
     for name in glimpse.files:

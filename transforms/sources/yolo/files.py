@@ -12,7 +12,6 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.sources.file_states import FileStates
-from shardwright.transforms.sources.glimpse import Glimpse, look_at
 from shardwright.transforms.sources.image_files import (
     MISSING,
     folder_of,
@@ -21,6 +20,7 @@ from shardwright.transforms.sources.image_files import (
     join,
     parent_of,
 )
+from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.moved_files import MovedFile, find_moved
 from shardwright.transforms.sources.yolo.darknet import (
     NAME_FILES,
@@ -33,7 +33,7 @@ from shardwright.transforms.sources.yolo.darknet import (
 )
 
 _SPLITS = ("train", "val", "test")
-_MOST_BYTES = 10_000_000
+_MOST_BYTES = 2_000_000
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -69,7 +69,7 @@ class YoloSet(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-def find_yaml(glimpse: Glimpse) -> str:
+def find_yaml(glimpse: InputProbe) -> str:
     """Returns the path of an input's YAML file; empty if it has none that is YOLO's."""
     if glimpse.is_file:
         return glimpse.path if glimpse.name.lower().endswith(_SUFFIXES) and _is_yolo(glimpse) else ""
@@ -79,7 +79,7 @@ def find_yaml(glimpse: Glimpse) -> str:
     return next(found, "")
 
 
-def _is_yolo(glimpse: Glimpse) -> bool:
+def _is_yolo(glimpse: InputProbe) -> bool:
     try:
         said = _parse(glimpse.head)
     except yaml.YAMLError:
@@ -87,15 +87,24 @@ def _is_yolo(glimpse: Glimpse) -> bool:
     return isinstance(said, dict) and bool(said.keys() & {"names", "nc"}) and bool(said.keys() & {*_SPLITS})
 
 
+class _Loader(yaml.BaseLoader):
+    """Makes nothing but texts, lists and mappings: a class may be called `no`; it builds no objects."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):  # with which a few lines become gigabytes
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="write out what *name stands for", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
 def _parse(data: bytes) -> Any:
-    # Nothing but strings, lists and mappings: a class may be called `no`, and builds no object either.
     try:
-        return yaml.load(data, Loader=yaml.BaseLoader)
+        return yaml.load(data, Loader=_Loader)
     except (RecursionError, UnicodeDecodeError, ValueError) as error:
         raise yaml.YAMLError(str(error)) from None
 
 
-def find_names(glimpse: Glimpse) -> str:
+def find_names(glimpse: InputProbe) -> str:
     """Returns the path of the file with the class names of a folder without YAML, if it is YOLO's.
 
     Images and labels lie beside it, in `images` and `labels`, or in Darknet's `obj_train_data`; or in
@@ -144,7 +153,7 @@ def read_set(path: str) -> YoloSet:
     )
 
 
-def recognises(glimpse: Glimpse) -> bool:
+def recognises(glimpse: InputProbe) -> bool:
     """Whether an input looks like a YOLO dataset."""
     return bool(find_yaml(glimpse) or find_data(glimpse) or find_names(glimpse))
 
@@ -153,7 +162,10 @@ def _read(path: str) -> bytes:
     with storage.faults("read", path):
         data = storage.read_head(path, _MOST_BYTES)
     if len(data) >= _MOST_BYTES:
-        raise UsageError(f"--input {printable(path)} is larger than 10 MB, too large for what it should be.")
+        raise UsageError(
+            f"--input {printable(path)} is larger than {_MOST_BYTES // 10**6} MB, too large for what it "
+            "should be."
+        )
     return data
 
 
@@ -175,12 +187,16 @@ def _from_yaml(path: str) -> YoloSet:
         raise UsageError(f"--input {shown} is no YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(said, dict):
         raise UsageError(f"--input {shown} is no YAML mapping; name YOLO's data.yaml.")
+    if isinstance(said.get("path"), str):
+        storage.require_known(f"--input {shown}: path:", said["path"])
     root = _root(said.get("path"), folder_of(path))
     places: list[YoloPlace] = []
     missing = []
     for split in _SPLITS:
         entries = said.get(split) or []
         for entry in entries if isinstance(entries, list) else [entries]:
+            if isinstance(entry, str):
+                storage.require_known(f"--input {shown}: {split}:", entry)
             found = _find_place(entry, root, folder_of(path), split) if isinstance(entry, str) else None
             if found is None and split != "test":
                 raise UsageError(

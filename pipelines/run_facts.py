@@ -1,0 +1,37 @@
+"""What a run says of itself: versions of the software, options, inputs and the machine."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from shardwright.pipelines.against import unstored_settings
+from shardwright.pipelines.prepare import ConversionRequest
+from shardwright.pipelines.workers import Workers
+from shardwright.schemas import __version__
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms.images.encode import codec_versions
+
+
+def software_versions() -> dict[str, str]:
+    """Returns the versions that `dataset.json` records."""
+    from importlib.metadata import version
+
+    return {"shardwright": __version__, "beam": version("apache-beam"), **codec_versions()}
+
+
+def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -> dict[str, Any]:
+    """Returns what `run.json` says of a run before it begins."""
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    return {
+        "command": [printable(argument) for argument in sys.argv],
+        "runner": beam_options.view_as(StandardOptions).runner,
+        "workers": {**asdict(workers), "text": str(workers)},
+        "input": [printable(item) for item in request.settings.input],
+        "taken_for": [item.taken_for for item in request.inputs],
+        "listing": unstored_settings(request.settings, request.rules),
+        "launcher": platform.node(),
+    }

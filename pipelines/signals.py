@@ -1,0 +1,111 @@
+"""Ends a command in order if told to: by Ctrl-C, a scheduler (SIGTERM), a closed terminal (SIGHUP)."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+from shardwright.pipelines.processes import Process, descendants
+from shardwright.pipelines.watchdog import end_process, tell
+from shardwright.schemas.codes import ExitCode
+
+#: Signals that ask a process to end.
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Seconds that worker processes have to leave in order before they are killed.
+GRACE_SECONDS = 3.0
+#: Seconds that this process has to leave in order, and its threads to leave their decoders.
+FORCE_SECONDS = 4.0
+#: Seconds in which the same request may come again: `timeout` sends it to a process and then to its group.
+_REPEATED_SECONDS = 2.0
+_PAUSE_SECONDS = 0.02
+
+
+class Ending:
+    """What this process was told, and the worker processes that have to end with it.
+
+    Attributes:
+      reason: of the end, as the beginning of the message; empty for Ctrl-C, and before.
+      last_words: what is said if the process has to be ended by force.
+      is_over: whether the block that was to end has ended.
+      received: when the first signal came, on the monotonic clock; 0 before.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.last_words = "interrupted; run again."
+        self.is_over = False
+        self.received = 0.0
+        self._workers: set[Process] = set()
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Handles a signal.
+
+        Ctrl-C on a terminal reaches worker processes, too, and Beam waits for them; what is sent to this
+        process alone is passed on to them.
+
+        Raises:
+          KeyboardInterrupt: unless the same request came a moment ago.
+        """
+        now = time.monotonic()
+        repeated = bool(self.received) and now - self.received < _REPEATED_SECONDS
+        if not self.received:
+            self.received = now
+            if number != signal.SIGINT:
+                self.reason = f"it was told to end ({signal.Signals(number).name}); "
+        for process in descendants():
+            if process.is_worker:
+                self._workers.add(process)
+            if process.is_worker or process.is_child:
+                process.send(signal.SIGINT)
+        if not repeated:
+            threading.Thread(target=self._end_by_force, daemon=True).start()
+            threading.Thread(target=self.end_workers, args=(GRACE_SECONDS,), daemon=True).start()
+            raise KeyboardInterrupt
+
+    def _end_by_force(self) -> None:
+        """Ends the process if it has not left in order, because a thread is inside of a decoder."""
+        time.sleep(FORCE_SECONDS)
+        if not self.is_over:
+            tell(self.last_words)
+        elif not getattr(threading, "_SHUTTING_DOWN", False):
+            return  # the command has ended, and its caller goes on
+        end_process(int(ExitCode.INTERRUPTED))
+
+    def end_workers(self, seconds: float) -> None:
+        """Waits until all worker processes have ended, and kills those that have not after some seconds."""
+        deadline = time.monotonic() + seconds
+        while any(process.is_running() for process in self._workers):
+            if time.monotonic() >= deadline:
+                for process in self._workers:
+                    process.send(signal.SIGKILL)
+                return
+            time.sleep(_PAUSE_SECONDS)
+
+
+@contextlib.contextmanager
+def graceful_shutdown() -> Iterator[Ending]:
+    """Has every signal that asks a process to end do the same as Ctrl-C on a terminal while the block runs.
+
+    A signal that is ignored stays ignored, as under `nohup`. No worker process outlives the block.
+    """
+    ending = Ending()
+    if threading.current_thread() is not threading.main_thread():
+        yield ending
+        return
+    before = {
+        number: signal.signal(number, ending.receive)
+        for number in ENDING
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    }
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if ending.received:
+            ending.end_workers(max(0.0, ending.received + GRACE_SECONDS - time.monotonic()))
+        ending.is_over = True

@@ -1,0 +1,23 @@
+"""The last line of `report.html`: the digest of all that stands before it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_LINE = re.compile(rb"<!-- sha256 of the lines above: ([0-9a-f]{64}) -->\n?\Z")
+_BEGIN = b"<!-- sha256 of the lines above: "
+
+
+def with_page_digest(page: str) -> str:
+    """Returns a page with a last line that says its digest; HTML readers take it for a comment."""
+    page = page if page.endswith("\n") else page + "\n"
+    return f"{page}{_BEGIN.decode()}{hashlib.sha256(page.encode()).hexdigest()} -->\n"
+
+
+def has_page_digest(data: bytes) -> bool:
+    """Whether a page is as its last line says; also where an older version wrote no such line."""
+    match = _LINE.search(data)
+    if match is None:
+        return _BEGIN not in data
+    return hashlib.sha256(data[: match.start()]).hexdigest().encode() == match[1]

@@ -1,0 +1,22 @@
+"""Text for people: nothing in it breaks a line, steers a terminal or turns the direction of writing."""
+
+from __future__ import annotations
+
+#: C0 and C1 control characters, those that end lines, and those that turn the direction of writing.
+_CONTROLS = (
+    *range(32), *range(127, 160), 0x2028, 0x2029, 0x200E, 0x200F, *range(0x202A, 0x202F),
+    *range(0x2066, 0x206A),
+)  # fmt: skip
+_ESCAPES = {code: ascii(chr(code))[1:-1] for code in _CONTROLS}
+
+
+def escape_controls(text: str, keep: str = "") -> str:
+    """Returns a text with its control characters as Python writes them, such as `\\x1b`.
+
+    Args:
+      text: any text.
+      keep: control characters that stay.
+    """
+    if text.isprintable():
+        return text
+    return text.translate({code: told for code, told in _ESCAPES.items() if chr(code) not in keep})

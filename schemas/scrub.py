@@ -1,0 +1,118 @@
+"""Which shards of the latest version a rebuild reads again, and `scrub.json`, which remembers when it did.
+
+The rotation counts runs, so no clock has to be right: the shards that were read longest ago come first.
+A shard that was written since the last run counts as read then, for it was verified when it was written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.units import counted, format_size
+
+FORMAT_VERSION = 1
+#: Share of the shards that a run reads again by default: all of them in 30 nights.
+DEFAULT_SCRUB = 1 / 30
+#: Damaged shards that a sentence names.
+_SHOWN = 3
+#: Digits of a shard's sha256 that tell whether it is still the same shard.
+_DIGITS = 16
+#: So that 0.07 of 100 shards are 7, although the product is a little more.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class ScrubState:
+    """The contents of `scrub.json`.
+
+    Attributes:
+      run: number of runs that have read shards again.
+      shards: file -> the first digits of the shard's sha256, and the number of the run that read it last; 0
+        for a shard that no run has read, or that was damaged.
+    """
+
+    run: int = 0
+    shards: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def dumps(self) -> str:
+        """Returns the document as it is stored."""
+        shards = {file: list(value) for file, value in self.shards.items()}
+        document = {"format_version": FORMAT_VERSION, "run": self.run, "shards": shards}
+        return json.dumps(document, sort_keys=True) + "\n"
+
+    @staticmethod
+    def loads(data: bytes) -> ScrubState:
+        """Reads a stored document.
+
+        Raises:
+          ValueError: if it is damaged or has another format.
+        """
+        try:
+            value = json.loads(data)
+            if value["format_version"] != FORMAT_VERSION:
+                raise ValueError("it has another format_version")
+            shards = {str(file): (str(digest), int(run)) for file, (digest, run) in value["shards"].items()}
+            return ScrubState(int(value["run"]), shards)
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"it is damaged ({error!r})") from error
+
+
+def choose_shards(shards: Sequence[Shard], state: ScrubState, fraction: float) -> list[Shard]:
+    """Returns the shards to read now: those that were read longest ago, in the order of the dataset.
+
+    Args:
+      shards: all shards of the latest version.
+      state: which run read which of them.
+      fraction: share of them to read, from 0 to 1; at least one shard is read unless it is 0.
+    """
+    count = min(len(shards), math.ceil(len(shards) * fraction - _ROUNDING))
+    oldest_first = sorted(range(len(shards)), key=lambda i: (_last_read(shards[i], state), i))
+    return [shards[i] for i in sorted(oldest_first[: max(count, 0)])]
+
+
+def state_after(
+    shards: Sequence[Shard], state: ScrubState, sound: Collection[str], damaged: Collection[str]
+) -> ScrubState:
+    """Returns the state after a run.
+
+    Args:
+      shards: all shards of the version that it read.
+      state: before the run.
+      sound: files that it read and found as they were written.
+      damaged: files that it found damaged; they are read again first, in case their repair is refused.
+    """
+    run = state.run + 1
+    last: dict[str, tuple[str, int]] = {}
+    for shard in shards:
+        when = run if shard.file in sound else 0 if shard.file in damaged else _last_read(shard, state)
+        last[shard.file] = shard.sha256[:_DIGITS], when
+    return ScrubState(run, last)
+
+
+def _last_read(shard: Shard, state: ScrubState) -> int:
+    digest, run = state.shards.get(shard.file, ("", 0))
+    return run if digest == shard.sha256[:_DIGITS] else state.run
+
+
+def scrub_text(facts: Mapping[str, Any]) -> str:
+    """Returns how much was read again and what was found, in one line.
+
+    Args:
+      facts: `version`, `shards`, `of_shards`, `bytes`, `of_bytes`, and the files that are `damaged`.
+    """
+    share = f"{format_size(facts['bytes'])} of {format_size(facts['of_bytes'])}"
+    read = f"{facts['shards']:,} of {counted(facts['of_shards'], 'shard')} of {facts['version']} read again"
+    damaged = facts["damaged"]
+    found = f"{len(damaged):,} damaged: {listed(damaged)}" if damaged else "none is damaged"
+    return f"{read} ({share}), {found}"
+
+
+def listed(files: Sequence[str]) -> str:
+    """Returns the first of some files in words."""
+    more = f" and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else ""
+    return ", ".join(files[:_SHOWN]) + more

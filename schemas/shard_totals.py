@@ -1,0 +1,94 @@
+"""What the lines of a shard's ledger come to: the counts that its header states."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.ledger import Entry, ShardResult
+from shardwright.schemas.source_sizes import SourceSizes
+
+#: Images of which a shard tells why boxes were dropped.
+_SHOWN = 3
+
+
+class ShardTotals:
+    """Adds up the entries of one shard; memory grows with the classes and the quarantined images alone."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._reasons: dict[str, Counter[str]] = {}
+        self._classes: Counter[str] = Counter()
+        self._formats: Counter[str] = Counter()
+        self._boxes: Counter[str] = Counter()
+        self._sources = SourceSizes()
+        self._kept = self._animated = self._damaged = self._warned = 0
+        self._bad_boxes: list[str] = []
+        self._quarantine: list[Entry] = []
+
+    @staticmethod
+    def of(entries: Iterable[Entry]) -> ShardTotals:
+        """Adds up all entries of a shard."""
+        totals = ShardTotals()
+        for entry in entries:
+            totals.add(entry)
+        return totals
+
+    def add(self, entry: Entry) -> None:
+        """Adds an entry.
+
+        Raises:
+          TypeError, ValueError or AttributeError: if a value of it is of a wrong type.
+        """
+        outcome = entry.outcome
+        self._counts[outcome] += 1
+        if outcome == Outcome.WRITTEN:
+            self._classes.update(entry.label.split(LABEL_SEPARATOR) if entry.label else ())
+            if entry.message and len(self._bad_boxes) < _SHOWN:
+                self._bad_boxes.append(f"{entry.key} ({entry.message})")
+        elif outcome != Outcome.DEDUPLICATED:
+            self._reasons.setdefault(outcome, Counter())[entry.reason] += 1
+        if outcome == Outcome.QUARANTINED:
+            self._quarantine.append(entry)
+        if entry.format:
+            self._formats[entry.format] += 1
+        if entry.boxes:
+            self._boxes.update(entry.boxes)
+        self._sources.add(entry)
+        self._kept += entry.stored == "kept"
+        self._animated += bool(entry.animated)
+        self._damaged += bool(entry.damaged)
+        self._warned += bool(entry.decoder_warning) and not entry.damaged
+
+    def result(self, split: str, shard: int, num_shards: int) -> ShardResult:
+        """Returns what the entries come to, without what only the shard's file says.
+
+        Args:
+          split: of the shard.
+          shard: its number, from 0.
+          num_shards: shards in the split.
+        """
+        return ShardResult(
+            file="",
+            split=split,
+            shard=shard,
+            num_shards=num_shards,
+            plan_digest="",
+            records=self._counts[Outcome.WRITTEN],
+            bytes=0,
+            sha256="",
+            counts=dict(self._counts),
+            reasons={name: dict(sorted(found.items())) for name, found in sorted(self._reasons.items())},
+            class_counts=dict(sorted(self._classes.items())),
+            kept=self._kept,
+            animated=self._animated,
+            damaged=self._damaged,
+            warned=self._warned,
+            boxes=dict(sorted(self._boxes.items())),
+            formats=dict(sorted(self._formats.items())),
+            bad_boxes=tuple(self._bad_boxes),
+            sources=self._sources.state(),
+            quarantine=tuple(self._quarantine),
+        )

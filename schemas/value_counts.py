@@ -1,0 +1,124 @@
+"""How often there is each of some values, or how many there are, added up in any order with the same result.
+
+Values are counted as long as they are few. Of more the smallest hashes are kept, from which the number of
+different values is estimated (Bar-Yossef et al., "Counting distinct elements in a data stream", 2002).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import heapq
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_VALUE_BYTES = 64
+#: The number of different values is then right to about 3 %.
+_MOST_HASHES = 1024
+
+
+class ValueCounts:
+    """How often there is each of some values, or about how many there are if they are many.
+
+    Attributes:
+      most: how many different values are counted, of 64 bytes each on average; with more only their number
+        is known.
+      counts: value -> how often; None where there are too many.
+      hashes: where there are too many, the smallest hashes of them.
+    """
+
+    __slots__ = ("bytes", "counts", "hashes", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.counts: dict[bytes, int] | None = {}
+        self.hashes: set[int] = set()
+        self.bytes = 0
+
+    def add(self, value: bytes, times: int = 1) -> None:
+        """Adds a value."""
+        if self.counts is None:
+            self._add_hash(_hash(value))
+            return
+        known = self.counts.get(value, 0)
+        self.counts[value] = known + times
+        if not known:
+            self.bytes += len(value)
+            # Asked of the set of all values, so that it does not matter which came first.
+            if len(self.counts) > self.most or self.bytes > self.most * _VALUE_BYTES:
+                self._overflow()
+
+    def _overflow(self) -> None:
+        values, self.counts = self.counts or {}, None
+        for value in values:
+            self._add_hash(_hash(value))
+        self._trim()
+
+    def _add_hash(self, number: int) -> None:
+        self.hashes.add(number)
+        if len(self.hashes) >= 2 * _MOST_HASHES:
+            self._trim()
+
+    def _trim(self) -> None:
+        if len(self.hashes) > _MOST_HASHES:
+            self.hashes = set(heapq.nsmallest(_MOST_HASHES, self.hashes))
+
+    def merge(self, other: ValueCounts) -> ValueCounts:
+        """Adds what another has; returns itself."""
+        if other.counts is None:
+            if self.counts is not None:
+                self._overflow()
+            self.hashes |= other.hashes
+            self._trim()
+        else:
+            for value, times in other.counts.items():
+                self.add(value, times)
+        return self
+
+    @property
+    def unique(self) -> int:
+        """How many different values there are; about, where they are too many to be counted."""
+        if self.counts is not None:
+            return len(self.counts)
+        self._trim()
+        if len(self.hashes) < _MOST_HASHES:
+            return len(self.hashes)
+        return round((_MOST_HASHES - 1) * 2**64 / max(self.hashes))
+
+    def most_common(self) -> Iterator[tuple[bytes, int]]:
+        """Yields values and how often there is each, frequent ones first; none where they are too many."""
+        yield from sorted((self.counts or {}).items(), key=lambda item: (-item[1], item[0]))
+
+    def state(self) -> dict[str, Any]:
+        """Returns all of it as JSON, from which it can be made again."""
+        if self.counts is None:
+            self._trim()
+            packed = struct.pack(f"<{len(self.hashes)}Q", *sorted(self.hashes))
+            return {"most": self.most, "hashes": base64.b64encode(packed).decode()}
+        # Latin-1 makes a text of any bytes, and of most values the one that it is.
+        return {
+            "most": self.most,
+            "counts": {value.decode("latin-1"): times for value, times in sorted(self.counts.items())},
+        }
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> ValueCounts:
+        """Makes one from what `state` returned."""
+        tally = ValueCounts(int(state["most"]))
+        if "hashes" in state:
+            packed = base64.b64decode(state["hashes"])
+            tally.counts, tally.hashes = None, set(struct.unpack(f"<{len(packed) // 8}Q", packed))
+        else:
+            tally.counts = {value.encode("latin-1"): int(times) for value, times in state["counts"].items()}
+            tally.bytes = sum(map(len, tally.counts))
+        return tally
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ValueCounts) and self.state() == other.state()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _hash(value: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")

@@ -1,0 +1,123 @@
+"""Checks small datasets at each depth by the functions of the checks alone, without an engine."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.pipelines.against import prepared
+from shardwright.pipelines.datasets import Target, contract_of, resolve_target
+from shardwright.pipelines.validate import directory_findings, list_tasks, statement_findings, validate
+from shardwright.schemas import __version__
+from shardwright.schemas.codes import NOTES
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
+from shardwright.transforms.dataset_files import read_dataset
+from shardwright.transforms.images.encode import codec_versions
+from shardwright.transforms.validation.against import transforms
+from shardwright.transforms.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
+from shardwright.transforms.validation.against.shard import compare_shard
+from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
+from shardwright.transforms.validation.shard import Depth, ShardCheck, check_shard
+
+DEPTHS = ("frames", "fast", "full", "against")
+#: Split and number of a shard -> the images that the plan places there.
+Placed = list[tuple[str, int, list[ImageRef]]]
+
+
+def placed_images(dataset: Path, how: Mapping[str, Any], place: Path) -> Placed:
+    """Returns the images of the source of a sound dataset by their shards, as `--against` places them."""
+    found: Placed = []
+
+    def compare(split: str, number: int, refs: list[ImageRef], *others: Any) -> Iterator[Finding | Leftover]:
+        found.append((split, number, list(refs)))
+        return compare_shard(split, number, refs, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transforms, "compare_shard", compare)
+        codes_of_command(dataset, "against", how, place)
+    return found
+
+
+def codes_of_command(dataset: Path, depth: str, how: Mapping[str, Any], place: Path) -> list[str]:
+    """Returns the codes that the command finds; it has no depth `frames`."""
+    try:
+        counts = validate(
+            dataset,
+            mode="fast" if depth == "fast" else "full",
+            report=place / "findings.json",
+            html=place / "report.html",
+            **(how if depth == "against" else {}),
+        ).run.counts
+    except UsageError:
+        return ["refused"]
+    return sorted(code for code in counts if code not in NOTES)
+
+
+def codes_at(dataset: Path, how: Mapping[str, Any], placed: Placed, place: Path) -> dict[str, list[str]]:
+    """Returns the codes that a check of each depth finds; a dataset that it cannot read is `refused`.
+
+    The depth `frames` is that of `convert --verify fast`.
+    """
+    found = {}
+    for depth in DEPTHS:
+        try:
+            findings = list(_findings(resolve_target(str(dataset)), depth, how, placed, place))
+        except UsageError:
+            found[depth] = ["refused"]
+            continue
+        found[depth] = sorted({finding.code.value for finding in findings if finding.code not in NOTES})
+    return found
+
+
+def _findings(
+    target: Target, depth: str, how: Mapping[str, Any], placed: Placed, place: Path
+) -> Iterator[Finding]:
+    level = {"frames": Depth.FRAMES, "fast": Depth.EXAMPLES}.get(depth, Depth.PIXELS)
+    yield from directory_findings(target).by_place()
+    checks = [check_shard(task, contract_of(target), level) for task in list_tasks(target)]
+    for check in checks:
+        yield from check.findings
+    if level is Depth.FRAMES:
+        return
+    assert target.directory is not None
+    yield from statement_findings(target, read_dataset(target.directory), checks).by_place()
+    yield from _across(checks)
+    if depth == "against":
+        with prepared(target, [how["against"]], how.get("listing", {}), "full", str(place)) as against:
+            assert against is not None
+            facts = against.comparison.facts({"shardwright": __version__, **codec_versions()})
+            with ThreadPoolExecutor(1) as executor:
+                yield from _met(
+                    item
+                    for split, number, refs in placed
+                    if split != NO_SPLIT
+                    for item in compare_shard(split, number, list(refs), against.comparison, facts, executor)
+                )
+
+
+def _across(checks: Iterable[ShardCheck]) -> Iterator[Finding]:
+    packed = defaultdict(list)
+    for check in checks:
+        for bucket, rows in bucket_rows(check.rows, 1):
+            packed[bucket].append(rows)
+    for bucket in packed.items():
+        yield from compare_bucket(bucket)
+
+
+def _met(items: Iterable[Finding | Leftover]) -> Iterator[Finding]:
+    """Yields findings, and those of leftovers that meet by key, then by source."""
+    left = list(items)
+    for what in (KEY, SOURCE):
+        yield from (item for item in left if isinstance(item, Finding))
+        packed = defaultdict(list)
+        for bucket, pack in bucket_leftovers((item for item in left if isinstance(item, Leftover)), what, 1):
+            packed[bucket].append(pack)
+        left = [item for bucket in packed.items() for item in meet(bucket)]
+    yield from (item.finding() if isinstance(item, Leftover) else item for item in left)

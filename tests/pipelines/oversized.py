@@ -1,0 +1,196 @@
+"""Small files that keep a careless decoder busy for minutes or make it ask for gigabytes.
+
+Each function returns the bytes of one file. Small arguments make harmless files of the same form.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+from PIL import Image
+
+
+def _encoded(image: Image.Image, format: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, format, **options)
+    return out.getvalue()
+
+
+def _jpeg_parts(size: tuple[int, int], **options: object) -> tuple[bytes, bytes]:
+    """Returns a gray JPEG up to its end marker, and the marker."""
+    data = _encoded(Image.new("L", size, 128), "JPEG", **options)
+    return data[:-2], data[-2:]
+
+
+def jpeg_of_scans(scans: int, side: int = 64) -> bytes:
+    """Returns a progressive gray JPEG with so many more scans, none of which changes a coefficient."""
+    begin, end = _jpeg_parts((side, side), progressive=True)
+    blocks = (-(-side // 8)) ** 2
+    # One code of one bit: a run of 2^14 blocks that end at once (EOBn) and as many more as 14 bits say.
+    table = b"\xff\xc4" + struct.pack(">HB", 2 + 17 + 1, 0x10) + bytes((1, *[0] * 15)) + b"\xe0"
+    runs = -(-blocks // (2**15 - 1))
+    bits = "".join("0" + "1" * 14 for _ in range(runs))
+    bits += "1" * (-len(bits) % 8)
+    entropy = bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)).replace(b"\xff", b"\xff\x00")
+    scan = b"\xff\xda" + struct.pack(">HBBBBBB", 6 + 2, 1, 1, 0, 1, 63, 0) + entropy
+    return begin + table + scan * scans + end
+
+
+def jpeg_of_segments(segments: int, padding: int = 0, side: int = 16) -> bytes:
+    """Returns a JPEG with so many comments, and so many fill bytes, before its first scan."""
+    begin, end = _jpeg_parts((side, side))
+    return begin[:2] + b"\xff\xfe\x00\x02" * segments + b"\xff" * padding + begin[2:] + end
+
+
+def progressive_jpeg(side: int) -> bytes:
+    """Returns a progressive color JPEG without chroma subsampling, whose decoder holds all coefficients."""
+    return _encoded(Image.new("RGB", (side, side), "teal"), "JPEG", progressive=True, subsampling=0)
+
+
+def exif_of_values(values: int) -> bytes:
+    """Returns Exif data, as a TIFF without pixels, whose orientation tag has so many values."""
+    head = b"II*\0" + struct.pack("<IHHHII", 8, 1, 274, 4, values, 26)
+    return head + struct.pack("<I", 0) + bytes(4 * values)
+
+
+def exif_of_shared_values(tags: int, size: int) -> bytes:
+    """Returns Exif data whose tags all name the same bytes."""
+    head = b"II*\0" + struct.pack("<IH", 8, tags)
+    position = len(head) + 12 * tags
+    entries = b"".join(struct.pack("<HHII", 1000 + tag, 7, size, position) for tag in range(tags))
+    return head + entries + bytes(size + 4)
+
+
+def jpeg_of_exif(values: int) -> bytes:
+    """Returns a JPEG with such Exif data."""
+    return _encoded(Image.new("L", (16, 16)), "JPEG", exif=b"Exif\0\0" + exif_of_values(values))
+
+
+def webp_of_exif(values: int) -> bytes:
+    """Returns a WebP with such Exif data."""
+    return _encoded(Image.new("RGB", (16, 16)), "WEBP", exif=exif_of_values(values))
+
+
+def png_of_exif(values: int) -> bytes:
+    """Returns a PNG with such Exif data."""
+    return _encoded(Image.new("RGB", (16, 16)), "PNG", exif=exif_of_values(values))
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def png_of_texts(texts: int) -> bytes:
+    """Returns a PNG with so many text chunks before its pixels."""
+    data = _encoded(Image.new("L", (16, 16)), "PNG")
+    return data[:33] + b"".join(_chunk(b"tEXt", b"%d\0" % number) for number in range(texts)) + data[33:]
+
+
+def gif_of_comment_blocks(blocks: int) -> bytes:
+    """Returns a GIF with a comment of blocks of one byte each."""
+    data = _encoded(Image.new("P", (16, 16)), "GIF")
+    head = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
+    return data[:head] + b"!\xfe" + b"\x01a" * blocks + b"\0" + data[head:]
+
+
+def gif_of_comments(comments: int) -> bytes:
+    """Returns a GIF with so many comments."""
+    data = _encoded(Image.new("P", (16, 16)), "GIF")
+    head = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
+    return data[:head] + b"!\xfe\x01a\0" * comments + data[head:]
+
+
+def gif_of_zeros(count: int) -> bytes:
+    """Returns a GIF with so many bytes that belong to nothing before its frame."""
+    data = _encoded(Image.new("P", (16, 16)), "GIF")
+    head = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
+    return data[:head] + bytes(count) + data[head:]
+
+
+def _tiff(tags: dict[int, tuple[int, int, bytes | int]], tail: bytes = b"") -> bytes:
+    """Returns a TIFF of tags (type, count, value, or the bytes of its values) and of what follows them."""
+    head = b"II*\0" + struct.pack("<IH", 8, len(tags))
+    position = len(head) + 12 * len(tags) + 4
+    entries, values = b"", b""
+    for tag, (kind, count, value) in sorted(tags.items()):
+        if isinstance(value, bytes):
+            entries += struct.pack("<HHII", tag, kind, count, position + len(values))
+            values += value
+        else:
+            entries += struct.pack("<HHII", tag, kind, count, value)
+    return head + entries + struct.pack("<I", 0) + values + tail
+
+
+def tiff_of_strips(strips: int) -> bytes:
+    """Returns an uncompressed gray TIFF with a strip for each row of one pixel, all of them the same byte."""
+    return _tiff(
+        {
+            256: (4, 1, 1), 257: (4, 1, strips), 258: (3, 1, 8), 259: (3, 1, 1), 262: (3, 1, 1),
+            277: (3, 1, 1), 278: (4, 1, 1), 273: (4, strips, struct.pack("<I", 8) * strips),
+            279: (4, strips, struct.pack("<I", 1) * strips),
+        }
+    )  # fmt: skip
+
+
+def tiff_of_tiles(width: int, height: int, tile: tuple[int, int], samples: int = 3) -> bytes:
+    """Returns a Deflate TIFF of black tiles."""
+    across, down = -(-width // tile[0]), -(-height // tile[1])
+    count = across * down
+    deflate = zlib.compressobj(9)
+    row = bytes(tile[0] * samples)
+    packed = b"".join(deflate.compress(row) for _ in range(tile[1])) + deflate.flush()
+    tags: dict[int, tuple[int, int, bytes | int]] = {
+        256: (4, 1, width), 257: (4, 1, height), 258: (3, samples, struct.pack("<H", 8) * samples),
+        259: (3, 1, 8), 262: (3, 1, 2), 277: (3, 1, samples), 322: (4, 1, tile[0]), 323: (4, 1, tile[1]),
+        324: (4, count, bytes(4 * count)), 325: (4, count, struct.pack("<I", len(packed)) * count),
+    }  # fmt: skip
+    if samples == 4:
+        tags[338] = (3, 1, 2)
+    if count == 1:
+        tags[324], tags[325] = (4, 1, 0), (4, 1, len(packed))
+    offset = len(_tiff(tags))
+    tags[324] = (4, 1, offset) if count == 1 else (4, count, struct.pack("<I", offset) * count)
+    return _tiff(tags, packed)
+
+
+def webp_canvas(width: int, height: int) -> bytes:
+    """Returns an animated WebP with a canvas of that size and two frames of one pixel each."""
+    still = _encoded(Image.new("RGBA", (1, 1), (255, 0, 0, 128)), "WEBP", lossless=True)
+    pixels = still[still.index(b"VP8L") :]
+    pixels += b"\0" * (len(pixels) % 2)
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return kind + struct.pack("<I", len(content)) + content + b"\0" * (len(content) % 2)
+
+    def three(value: int) -> bytes:
+        return struct.pack("<I", value)[:3]
+
+    frame = chunk(b"ANMF", three(0) * 2 + three(0) * 2 + three(100) + b"\0" + pixels)
+    body = chunk(b"VP8X", b"\x12\0\0\0" + three(width - 1) + three(height - 1))
+    body += chunk(b"ANIM", bytes(6)) + frame * 2
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
+
+
+def plain_ppm(side: int, comments: int = 0) -> bytes:
+    """Returns a plain PPM of that side, black, with so many comments among its samples."""
+    return b"P3 %d %d 255\n" % (side, side) + b"#\n" * comments + b"0 " * (3 * side * side)
+
+
+def dim_ppm(side: int) -> bytes:
+    """Returns a PPM whose brightest value is 127, black."""
+    return b"P6 %d %d 127\n" % (side, side) + bytes(3 * side * side)
+
+
+def long_ppm_header(size: int) -> bytes:
+    """Returns a PPM with a comment of so many bytes in its header."""
+    return b"P6 #" + b"a" * size + b"\n1 1 255\n" + bytes(3)
+
+
+def run_length_bmp(width: int, height: int, commands: int) -> bytes:
+    """Returns a BMP with so many commands that end a row."""
+    body = b"\0\0" * commands + b"\0\1"
+    head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, len(body), 0, 0, 2, 0)
+    offset = 14 + 40 + 8
+    return b"BM" + struct.pack("<IHHI", offset + len(body), 0, 0, offset) + head + bytes(8) + body

@@ -1,0 +1,186 @@
+"""Changes a finished dataset and brings all that it states about itself in line: a forger's tools."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import struct
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import Dataset, fingerprint, pretty_json, with_digest
+from shardwright.schemas.digests import PlanDigest
+from shardwright.schemas.example import Feature, encode_example, parse_example
+from shardwright.schemas.ledger import (
+    Entry,
+    LedgerTotals,
+    dump_index,
+    dump_ledger,
+    load_ledger,
+    quarantine_lines,
+)
+from shardwright.schemas.plan import index_file, ledger_file
+from shardwright.schemas.sidecars import with_sidecars
+from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import json_lines
+from shardwright.transforms.plan.assign import shard_order
+from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
+from shardwright.transforms.shards.finish import ShardPlace, result_of
+from shardwright.transforms.shards.finish import write_ledger as write_shard_ledger
+from shardwright.transforms.shards.shard_plan import recipes_of
+
+Features = dict[str, Feature]
+
+
+def read_shard(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        return [item.data for item in read_records(file) if isinstance(item, Record)]
+
+
+def frame(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    parts = (length, struct.pack("<I", masked_crc32c(length)), data, struct.pack("<I", masked_crc32c(data)))
+    return b"".join(parts)
+
+
+def read_document(dataset: Path) -> Any:
+    return json.loads((dataset / "dataset.json").read_text())
+
+
+def write_document(dataset: Path, document: Any) -> None:
+    (dataset / "dataset.json").write_text(pretty_json(document))
+
+
+def read_ledger(dataset: Path, name: str) -> list[Any]:
+    data = gzip.decompress((dataset / "_shards" / f"{name}.jsonl.gz").read_bytes())
+    return [json.loads(line) for line in data.decode().splitlines()]
+
+
+def write_ledger(dataset: Path, name: str, lines: Sequence[Any]) -> None:
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (dataset / "_shards" / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode(), 1, mtime=0))
+
+
+class Forgery:
+    """A dataset's shards, taken apart to be changed; `seal` puts them together again.
+
+    Attributes:
+      shards: (split, number) -> records with their ledgers' entries.
+      others: (split, number) -> entries without a record.
+    """
+
+    def __init__(self, dataset: Path) -> None:
+        self._dataset = dataset
+        self._made = Dataset.from_json(read_document(dataset), "it")
+        self.shards: dict[tuple[str, int], list[tuple[bytes, Entry]]] = {}
+        self.others: dict[tuple[str, int], list[Entry]] = {}
+        for split, number, count, shard in self._made.placed_shards():
+            place = split, number, count
+            _, lines = load_ledger((dataset / ledger_file(*place)).read_bytes())
+            entries = list(lines)
+            written = [entry for entry in entries if entry.outcome == Outcome.WRITTEN]
+            self.others[split, number] = [entry for entry in entries if entry.outcome != Outcome.WRITTEN]
+            self.shards[split, number] = list(zip(read_shard(dataset / shard.file), written, strict=True))
+
+    def edit(self, place: tuple[str, int], number: int, edit: Callable[[Features], object]) -> None:
+        """Changes one record's features."""
+        data, entry = self.shards[place][number]
+        features = parse_example(data)
+        edit(features)
+        self.shards[place][number] = encode_example(features), entry
+
+    def relabel(self, place: tuple[str, int], number: int, **values: Any) -> None:
+        """Changes what the ledger says of one record."""
+        data, entry = self.shards[place][number]
+        self.shards[place][number] = data, entry._replace(**values)
+
+    def seal(self) -> None:
+        """Writes shards and ledgers, and brings all that stands beside them in line."""
+        seed = self._made.plan.settings["seed"]
+        for split, number, count, shard in self._made.placed_shards():
+            offset, data = 0, bytearray()
+            others = sorted(self.others[split, number], key=lambda entry: shard_order(seed, entry.key))
+            entries: list[Entry] = []
+            for record, entry in self.shards[split, number]:
+                while others and shard_order(seed, others[0].key) < shard_order(seed, entry.key):
+                    entries.append(others.pop(0))
+                length = len(record) + FRAME_BYTES
+                entries.append(entry._replace(offset=offset, length=length))
+                data += frame(record)
+                offset += length
+            entries += others
+            (self._dataset / shard.file).write_bytes(data)
+            (self._dataset / index_file(split, number, count)).write_bytes(dump_index(entries))
+            path = self._dataset / ledger_file(split, number, count)
+            path.write_bytes(dump_ledger(load_ledger(path.read_bytes())[0], entries))
+        settle(self._dataset)
+
+
+def settle(dataset: Path) -> None:
+    """Brings the heads of all ledgers, the side files and `dataset.json` in line with shards and ledgers."""
+    made = Dataset.from_json(read_document(dataset), "it")
+    recipe = recipes_of(made.plan.settings, made.versions).shard
+    results, files = [], dict(made.files)
+    for split, number, count, shard in made.placed_shards():
+        place = ShardPlace(split, number, count)
+        path = dataset / ledger_file(*place)
+        if not (dataset / shard.file).exists() or not path.exists():
+            continue
+        header, *lines = read_ledger(dataset, path.name.removesuffix(".jsonl.gz"))
+        entries, data = list(map(Entry.from_json, lines)), (dataset / shard.file).read_bytes()
+        digest = PlanDigest(recipe)
+        for entry in entries:
+            digest.add_entry(entry)
+        result = replace(
+            result_of(place, entries),
+            file=shard.file,
+            plan_digest=digest.hexdigest(),
+            recipe=header["recipe"],
+            bytes=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+            crc32c=storage.crc32c_of(data),
+        )
+        results.append(write_shard_ledger(str(dataset), place, result, entries))
+        files |= results[-1].files
+    splits = {
+        split: tuple(result.as_shard() for result in results if result.split == split)
+        for split in made.splits
+    }
+    books = LedgerTotals()
+    classes: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
+    formats: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
+    for result in results:
+        books.add(result)
+        classes[result.split].update(result.class_counts)
+        formats[result.split].update(result.formats)
+    made = replace(
+        made, splits=splits, ledger=books.as_json(), class_counts=classes, formats=formats, files=files
+    )
+    lines_of_quarantine = json_lines(quarantine_lines(e for result in results for e in result.quarantine))
+    (dataset / "quarantine.jsonl").write_text(lines_of_quarantine)
+    write_document(dataset, made.as_json())
+    sign(dataset)
+
+
+def sign(dataset: Path) -> None:
+    """Makes the side files again, and brings digests and sums of `dataset.json` in line."""
+    document = read_document(dataset)
+    made, sidecars = with_sidecars(Dataset.from_json(document, "it"))
+    for name, content in sidecars.items():
+        (dataset / name).write_bytes(content)
+    document["sidecars"] = dict(made.sidecars)
+    for path in document["files"]:
+        if (dataset / path).exists():
+            document["files"][path] = hashlib.sha256((dataset / path).read_bytes()).hexdigest()
+    shards = [shard for split in document["splits"].values() for shard in split["shards"]]
+    for split in document["splits"].values():
+        for name in ("records", "bytes"):
+            split[name] = sum(shard[name] for shard in split["shards"])
+    digests = {shard["file"]: shard["sha256"] for shard in shards}
+    document["fingerprint"] = fingerprint(digests, document["labels"], document["features"])
+    write_document(dataset, with_digest(document))

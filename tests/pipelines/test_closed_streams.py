@@ -1,0 +1,171 @@
+"""What becomes of the output changes only what is shown: not the exit code, and not the work."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hostile import COMMAND, run_command, sentence_of
+from PIL import Image
+from versioned import V2, make_versions
+
+from shardwright.pipelines import cli
+from shardwright.pipelines.streams import forgiving_streams
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
+    for number in range(4):
+        path = folder / "in" / f"class{number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(path)
+    return folder / "in"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Path:
+    output = tmp_path_factory.mktemp("made") / "out"
+    assert cli.main(["convert", "--input", str(images), "--output", str(output)]) == 0
+    return output
+
+
+@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
+def test_commands_that_look_do_so_with_closed_streams(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: Path, closed: tuple[str, ...]
+) -> None:
+    make_versions(tmp_path, made)
+    for name in closed:
+        monkeypatch.setattr(sys, name, None)  # so Python starts with a descriptor that is closed
+    assert cli.main(["inspect", str(made)]) == 0
+    assert cli.main(["versions", str(tmp_path)]) == 0
+    assert cli.main(["layouts"]) == 0
+    assert cli.main(["layouts", "no_such_layout"]) == 2
+    assert cli.main(["no_such_command"]) == 2
+    assert cli.main([]) == 2
+
+
+def test_a_conversion_does_its_work_with_closed_streams(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, images: Path, made: Path
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert cli.main(["convert", "--input", str(images), "--output", str(tmp_path / "out")]) == 0
+    documents = [json.loads((path / "dataset.json").read_text()) for path in (made, tmp_path / "out")]
+    assert documents[0]["fingerprint"] == documents[1]["fingerprint"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
+def test_every_command_does_its_work_with_closed_streams(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, images: Path, made: Path, closed: tuple[str, ...]
+) -> None:
+    for name in closed:
+        monkeypatch.setattr(sys, name, None)
+    make_versions(tmp_path / "versions", made)
+    new = {name: str(tmp_path / name) for name in ("converted", "rebuilt", "saved", "job.yaml")}
+    source = ["--input", str(images)]
+    copy = tmp_path / "copy"
+    shutil.copytree(made, copy)
+    commands = {
+        "convert": [*source, "--output", new["converted"]],
+        "rebuild": [*source, "--output", new["rebuilt"]],
+        "plan": source,
+        "validate": [str(copy)],
+        "salvage": [str(copy), "--output", new["saved"]],
+        "inspect": [str(copy)],
+        "report": [str(copy)],
+        "diff": [str(copy), str(copy)],
+        "init": [*source, "--output", new["rebuilt"], "--file", new["job.yaml"]],
+        "versions": [str(tmp_path / "versions")],
+        "rollback": [str(tmp_path / "versions")],
+        "publish": [f"{tmp_path}/versions@{V2}", "--accept", "rolled_back"],
+        "layouts": [],
+    }
+    assert list(commands) == list(cli.COMMANDS)
+    codes = {name: cli.main([name, *argv]) for name, argv in commands.items()}
+    assert {name: code for name, code in codes.items() if code} == {}
+    for path in (f"{new['converted']}/dataset.json", f"{new['rebuilt']}/latest.json", new["job.yaml"]):
+        assert os.path.exists(path)
+    assert json.loads((tmp_path / "saved" / "dataset.json").read_text())["ledger"]["written"] == 4
+
+
+def test_descriptors_that_are_closed_get_nobody_elses_bytes(tmp_path: Path) -> None:
+    script = (
+        "import os\n"
+        "from shardwright.pipelines.streams import forgiving_streams\n"
+        "with forgiving_streams():\n"
+        f"    file = open({str(tmp_path / 'file')!r}, 'w')\n"
+        "    os.system('echo printed by a child; echo and this >&2')\n"
+        "    print('shown')\n"
+        "    file.write(str(file.fileno() > 2))\n"
+    )
+    line = f"'{sys.executable}' -c \"$SCRIPT\" <&- >&- 2>&-"
+    done = subprocess.run(["sh", "-c", line], env={**os.environ, "SCRIPT": script})
+    assert done.returncode == 0
+    assert (tmp_path / "file").read_text() == "True"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_full_disk_below_a_stream_is_told_on_the_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, stream: str
+) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, stream, full)
+        assert cli.main(["layouts"]) == 0
+        assert cli.main(["layouts", "no_such_layout"]) == 2
+    said = capsys.readouterr().err
+    assert ("the rest is not shown: no space left on device" in said) == (stream == "stdout")
+
+
+def test_a_fault_of_who_writes_is_not_taken_for_one_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    with forgiving_streams(), pytest.raises(UnicodeEncodeError):
+        print("\N{SNOWMAN}")
+
+
+def _allow(size: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def test_too_little_memory_to_start_is_a_failure_of_the_machine() -> None:
+    for size in (40_000_000, 120_000_000):
+        sentence = sentence_of(run_command("convert", preexec_fn=_allow(size)), 3)
+        assert sentence.startswith("There is not enough memory to start; allow more")
+
+
+def test_a_command_that_cannot_be_imported_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    for error, said in (
+        (MemoryError(), "not enough memory to start"),
+        (ImportError("libx.so: failed to map segment from shared object"), "not enough memory to start"),
+        (ImportError("no module of that name"), "(ImportError: no module of that name); install"),
+    ):
+
+        def fail(name: str, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(cli, "import_module", fail)
+        assert cli.main(["plan"]) == 3
+        assert said in capsys.readouterr().err
+
+
+def test_python_without_docstrings_is_a_wrong_command() -> None:
+    done = run_command("plan", "--input", "x", env={**os.environ, "PYTHONOPTIMIZE": "2"})
+    assert sentence_of(done, 2).startswith("Beam does not start without docstrings; run python without -OO")
+    assert run_command("layouts", env={**os.environ, "PYTHONOPTIMIZE": "2"}).code == 0
+
+
+def test_an_output_that_nobody_reads(made: Path) -> None:
+    line = f"'{COMMAND}' inspect '{made}' --json | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")

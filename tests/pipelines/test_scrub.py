@@ -1,0 +1,128 @@
+"""Damage on the disk is found by reading shards again, and repaired from the source."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from from_nothing import Rebuilt, begin, inodes, write_bmps
+from hostile import picture, run, sentence_of
+
+from shardwright.pipelines.validate import validate
+from shardwright.transforms.rebuild import scrub as scrubbing
+
+SETTINGS = {"shards": "3", "resize": "8", "image_format": "png"}
+Capture = pytest.CaptureFixture[str]
+
+
+def rot(path: Path, place: int = -40) -> None:
+    """Flips bits of a file where it lies, and leaves its size and times as they are."""
+    state = path.stat()
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x10
+    path.write_bytes(data)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def shards_of(rebuilt: Rebuilt) -> list[Path]:
+    return [rebuilt.latest / name for name in sorted(inodes(rebuilt.latest))]
+
+
+def metric(rebuilt: Rebuilt, name: str) -> list[str]:
+    lines = (rebuilt.output / "metrics.prom").read_text().splitlines()
+    return [line.rpartition(" ")[2] for line in lines if line.startswith(f"shardwright_rebuild_{name}")]
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with images and the first version made of them."""
+    root = tmp_path_factory.mktemp("first")
+    write_bmps(root / "in", 9)
+    begin(root, **SETTINGS)
+    return root
+
+
+@pytest.fixture
+def rebuilt(tmp_path: Path, first: Path) -> Rebuilt:
+    shutil.copytree(first, tmp_path, dirs_exist_ok=True)
+    return Rebuilt(tmp_path, input=str(tmp_path / "in"), **SETTINGS)
+
+
+def test_a_damaged_shard_is_found_and_rebuilt(rebuilt: Rebuilt) -> None:
+    first, sound = rebuilt.latest, shards_of(rebuilt)[1].read_bytes()
+    rot(shards_of(rebuilt)[1])
+    name = shards_of(rebuilt)[1].name
+    result = rebuilt.again(scrub=1, compared=False)
+    assert result.changed and (rebuilt.latest / name).read_bytes() == sound
+    assert result.outcome["work"]["reused_shards"] == 2 and result.outcome["work"]["copied"] == 0
+    size = sum(path.stat().st_size for path in shards_of(rebuilt))
+    assert result.outcome["scrub"] == {
+        "version": first.name, "shards": 3, "of_shards": 3, "bytes": size, "of_bytes": size,
+        "damaged": [name],
+    }  # fmt: skip
+    assert any("is damaged and rebuilt from the source" in reason for reason in result.outcome["reasons"])
+    assert any("SHARD_REPAIRED" in warning for warning in result.outcome["warnings"])
+    found = json.loads((rebuilt.latest / "findings.json").read_text())
+    assert found["counts"] == {"SHARD_REPAIRED": 1} and found["sound"]
+    assert found["findings"][0]["shard"] == name and first.name in found["findings"][0]["message"]
+    report = (rebuilt.latest / "report.html").read_text()
+    assert "SHARD_REPAIRED" in report and f"3 of 3 shards of {first.name} read again" in report
+    assert metric(rebuilt, "scrubbed_shards") == ["1", "2"] and metric(rebuilt, "scrubbed_bytes") == [
+        str(size)
+    ]
+    again = rebuilt.again(scrub=1, compared=False)
+    assert not again.changed and again.outcome["scrub"]["damaged"] == []
+    assert metric(rebuilt, "scrubbed_shards") == ["0", "3"]
+    assert validate(str(rebuilt.latest), mode="full").sound
+
+
+def test_all_shards_have_their_turn_while_nothing_changes(rebuilt: Rebuilt) -> None:
+    rot(shards_of(rebuilt)[2])
+    results = [rebuilt.again(compared=False) for _ in range(3)]
+    assert [result.changed for result in results] == [False, False, True]
+    assert [result.outcome["scrub"]["shards"] for result in results] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
+def test_nothing_is_copied_out_of_a_damaged_shard_that_changes(
+    rebuilt: Rebuilt, tmp_path: Path, compression: str
+) -> None:
+    (tmp_path / "in" / "a" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n")  # its line is not copied either
+    rebuilt.again(compared=False, shards="1", compression=compression)
+    rot(shards_of(rebuilt)[0], -5)
+    (tmp_path / "in" / "a" / "new.bmp").write_bytes(picture(50, "BMP", 8))
+    result = rebuilt.again(scrub=0)  # compared with a build from nothing
+    assert result.outcome["work"]["copied"] == 0 and result.outcome["work"]["converted"] == 10
+    assert result.outcome["scrub"]["shards"] == 0
+    assert json.loads((rebuilt.latest / "findings.json").read_text())["counts"] == {"SHARD_REPAIRED": 1}
+
+
+def test_a_disk_that_cannot_read_a_shard_has_damaged_it(
+    rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, sha256_of = shards_of(rebuilt)[0].name, scrubbing.storage.sha256_of
+
+    def failing(file: Any) -> str:
+        if str(file.name).endswith(broken):
+            raise OSError(5, "Input/output error")
+        return sha256_of(file)
+
+    monkeypatch.setattr(scrubbing.storage, "sha256_of", failing)
+    result = rebuilt.again(scrub=1, compared=False)
+    assert result.outcome["scrub"]["damaged"] == [broken] and result.outcome["work"]["reused_shards"] == 2
+
+
+def test_the_command_line(capfd: Capture, rebuilt: Rebuilt) -> None:
+    settings = [f"--{name}={value}" for name, value in rebuilt.settings.items()]
+    command = ["rebuild", f"--output={rebuilt.output}", *settings]
+    done = run(capfd, *command, "--scrub", "1/2")
+    assert done.code == 0 and f"2 of 3 shards of {rebuilt.latest.name} read again" in done.out
+    assert "none is damaged" in done.out and "scrubbed: 2 of 3 shards" in done.err
+    assert "read again" not in run(capfd, *command, "--scrub=0").out
+    for wrong in ("2", "-1", "half", "1/0", "nan"):
+        said = sentence_of(run(capfd, *command, f"--scrub={wrong}"), 2)
+        assert said.endswith(f"--scrub {wrong}: write a share from 0 to 1, such as 0.1 or 1/30.")

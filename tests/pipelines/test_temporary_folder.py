@@ -1,0 +1,144 @@
+"""Temporary files of a command go with it; those of killed commands go with the next one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hostile import COMMAND, make_tree
+
+from shardwright.pipelines.run import exit_code_of
+from shardwright.pipelines.temporary_folder import own_temporary_folder
+from shardwright.pipelines.validate import validate
+from shardwright.transforms import storage
+from shardwright.transforms.result_files import answer_path, remove_unfinished
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_temporary_files_of_a_command_go_with_it(base: Path) -> None:
+    seen: list[str] = []
+
+    def command() -> int:
+        seen.append(tempfile.mkdtemp(prefix="beam-pipeline-temp"))
+        script = "from shardwright.transforms import storage; print(storage.temporary_path('gs://b/o', 'x'))"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        seen.append(done.stdout.strip())
+        Path(seen[1]).write_bytes(b"half a shard of a worker process")
+        return 0
+
+    assert exit_code_of(command, lambda: False) == 0
+    (folder,) = {str(Path(path).parent) for path in seen}
+    assert Path(folder).parent == base and Path(folder).name.startswith("shardwright-run-")
+    assert tempfile.gettempdir() == str(base) and storage.SCRATCH_VARIABLE not in os.environ
+    assert not list(base.iterdir())
+
+
+def test_folders_of_killed_commands_are_removed_and_those_of_living_ones_stay(base: Path) -> None:
+    script = (
+        "import sys, tempfile, time\n"
+        "from shardwright.pipelines.temporary_folder import own_temporary_folder\n"
+        "with own_temporary_folder():\n"
+        "    print(tempfile.mkdtemp(prefix='beam-pipeline-temp'), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(base)}
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment
+    ) as other:
+        assert other.stdout is not None
+        left = Path(other.stdout.readline().strip())
+        (base / "shardwright-run-of-nobody").mkdir()
+        (base / "shardwright-run-link").symlink_to(base.parent)
+        (base / "beam-pipeline-tempsomebody").mkdir()
+        with own_temporary_folder():
+            assert left.is_dir()
+            assert not (base / "shardwright-run-of-nobody").exists()
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    assert left.is_dir()
+    with own_temporary_folder():
+        assert not left.parent.exists()
+    assert {path.name for path in base.iterdir()} == {"shardwright-run-link", "beam-pipeline-tempsomebody"}
+    assert base.parent.is_dir()
+
+
+def test_a_place_without_locks_or_permission_ends_no_command(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(9, "Bad file descriptor")  # as NFS does
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with own_temporary_folder():
+        assert tempfile.gettempdir() == str(base)
+    assert not list(base.iterdir())
+    shutil.rmtree(base)
+    assert exit_code_of(lambda: 0, lambda: False) == 0
+
+
+def test_other_threads_keep_the_folder_of_the_process(base: Path) -> None:
+    seen: list[str] = []
+
+    def enter() -> None:
+        with own_temporary_folder():
+            seen.append(tempfile.gettempdir())
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [str(base)]
+
+
+def test_what_killed_commands_left_beside_results_is_removed(tmp_path: Path) -> None:
+    result = str(tmp_path / "findings.json")
+    answers = [Path(answer_path(result)) for _ in range(2)]
+    gone = [Path(storage.unfinished(result)), answers[0]]
+    stay = [answers[1], Path(storage.unfinished(str(tmp_path / "mine.json"))), tmp_path / "findings.json.tmp"]
+    for path in (*gone, *stay):
+        path.write_bytes(b"{")
+    old = time.time() - 7200
+    os.utime(answers[0], (old, old))
+    remove_unfinished([result, "", "gs://bucket/findings.json", str(tmp_path / "nowhere" / "x")])
+    assert sorted(tmp_path.iterdir()) == sorted(stay)
+
+
+def test_a_validation_removes_what_a_killed_one_left(dataset: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    for name in ("findings.json", "report.html"):
+        Path(storage.unfinished(str(copy / name))).write_bytes(b"half of it")
+    assert validate(copy, mode="fast").passed
+    assert not list(copy.rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_a_conversion_that_was_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
+    base = tmp_path / "tmp"
+    base.mkdir()
+    make_tree(tmp_path / "in")
+    environment = {**os.environ, "TMPDIR": str(base)}
+    command = [str(COMMAND), "convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+        while not (tmp_path / "out").exists():
+            time.sleep(0.01)
+        process.kill()
+    assert list(base.iterdir())
+    subprocess.run([*command, "--overwrite"], env=environment, check=True, capture_output=True)
+    assert not list(base.iterdir())
+    assert not list((tmp_path / "out").rglob("*.tmp"))

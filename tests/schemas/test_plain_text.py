@@ -1,0 +1,57 @@
+"""Names that would steer a terminal are shown as text."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from shardwright.pipelines.tables import console, print_table
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.labels import labels_txt
+from shardwright.schemas.plain_text import escape_controls
+from shardwright.schemas.thresholds import Thresholds, parse_thresholds
+
+
+def test_control_characters_are_written_as_python_does() -> None:
+    assert escape_controls("caf\u00e9 \U0001f600 \u200d") == "caf\u00e9 \U0001f600 \u200d"
+    assert (
+        escape_controls("a\x1b[31m\n\t\x00\x7f\x9b\u2028\u202e")
+        == "a\\x1b[31m\\n\\t\\x00\\x7f\\x9b\\u2028\\u202e"
+    )
+    assert escape_controls("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
+
+
+def test_tables_texts_and_labels_show_names_as_text() -> None:
+    out = io.StringIO()
+    print_table(console(out), ("class\x1b[1m".replace("\x1b[1m", ""), "n"), [["red\x1b[31m", 3]])
+    console(out).print("two\nlines of \x1b]0;title\x07")
+    assert "red\\x1b[31m" in out.getvalue() and "two\nlines of \\x1b]0;title\\x07" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+    assert labels_txt({0: "a\nb", 1: "c\x1b[31md", 2: "e\tf"}) == "0:a\\nb\n1:c\\x1b[31md\n2:e\tf\n"
+
+
+@pytest.mark.parametrize("file", ["train\x00-00000-of-00001.tfrecord", "train\x1b[31m.tfrecord"])
+def test_a_shard_has_no_name_with_control_characters(file: str) -> None:
+    document = {"format_version": 1, "splits": {"train": {"shards": [{"file": file}]}}}
+    with pytest.raises(
+        UsageError, match=r"^x/dataset\.json lists a shard 'train.x.*, a name that no shard has"
+    ):
+        Dataset.from_json(document, "x/dataset.json")
+
+
+@pytest.mark.parametrize(
+    "name", ["max_count_drop", "max_removed_fraction", "max_bad_fraction", "max_class_l_infinity"]
+)
+def test_a_limit_that_can_never_refuse_is_wrong(name: str) -> None:
+    with pytest.raises(
+        UsageError, match=rf"line 1, .*{name}: a limit of 5 is more than all .* 0\.05 for 5%\.$"
+    ):
+        parse_thresholds(f"{name}: 5\n", "limits.yaml")
+    assert parse_thresholds(f"{name}: 1\n", "limits.yaml") != Thresholds()
+
+
+@pytest.mark.parametrize("name", ["max_count_jump", "max_added_fraction"])
+def test_what_may_grow_to_more_than_twice_may_have_a_larger_limit(name: str) -> None:
+    assert parse_thresholds(f"{name}: 5\n", "limits.yaml") == Thresholds(**{name: 5.0})

@@ -1,0 +1,53 @@
+"""What a dataset states about itself is made again by validation: other texts need another version."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard, has_own_digest, with_digest
+from shardwright.schemas.layouts import CLASSIFICATION, DETECTION
+from shardwright.schemas.plan import Plan
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.sidecars import with_sidecars
+from shardwright.transforms.shards.shard_plan import recipes_of
+
+#: Of `STATEMENTS_VERSION`. If this test fails, raise that version and put the new digest here.
+KNOWN = {1: "92e493716a94d6368ae9a921169cb5fadd4cb082efe46566b81203acb22197bf"}
+
+
+def made(layout: str) -> Dataset:
+    settings = replace(ConvertSettings(), layout=layout, resize="32x32", image_format="jpeg").identity()
+    features = {"classification": CLASSIFICATION, "detection": DETECTION}[layout]
+    return Dataset(
+        name="pets",
+        layout=layout,
+        features=features.features,
+        plan=Plan(("cat", "dog"), {"train": 1}, {"train": 10}, settings),
+        versions={"shardwright": "0.1.0", "pillow": "12.0.0"},
+        splits={"train": (Shard("train-00000-of-00001.tfrecord", 2, 10, "a" * 64),)},
+        ledger={},
+        class_counts={"train": {"cat": 1, "dog": 1}},
+        first_label=features.first_label,
+        formats={"train": {"jpg": 2}},
+        statements_version=STATEMENTS_VERSION,
+    )
+
+
+def test_other_statements_have_another_version() -> None:
+    digest = hashlib.sha256()
+    for layout in ("classification", "detection"):
+        dataset, contents = with_sidecars(made(layout))
+        recipes = recipes_of(dataset.plan.settings, dataset.versions)
+        for text in (*sorted(dataset.sidecars.values()), *recipes):
+            digest.update(text.encode())
+        assert sorted(contents) == sorted(dataset.sidecars)
+    assert digest.hexdigest() == KNOWN[STATEMENTS_VERSION]
+
+
+def test_a_document_knows_its_own_digest() -> None:
+    document = made("classification").as_json()
+    assert list(document)[-1] == "digest" and has_own_digest(document)
+    assert not has_own_digest({**document, "name": "dogs"})
+    assert has_own_digest({"name": "of an older version"})
+    assert with_digest(with_digest(document)) == document

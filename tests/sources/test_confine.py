@@ -1,0 +1,128 @@
+"""`--confine`: whatever names an image, nothing outside of the input is read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from shardwright.pipelines import cli
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.sources.confinement import Confinement
+from shardwright.transforms.sources.input_probe import look_at
+from shardwright.transforms.sources.inputs import recognise
+from shardwright.transforms.sources.label_rules import make_label_rules
+from shardwright.transforms.sources.source import Context, Input
+from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.transforms import list_part, split_input
+
+
+def _listed(path: Path, **values: Any) -> dict[str, str]:
+    """Returns the path of each image and why it is left out, for what a conversion lists."""
+    settings = ConvertSettings(input=(str(path),), **values)
+    settings.check()
+    item = recognise(Input(str(path), ""), look_at(str(path)), settings)
+    context, rules = Context(settings, Spool("unused")), make_label_rules(settings, (), 0)
+    return {
+        os.path.basename(found.uri): found.reason
+        for part in split_input(item, context)
+        for found in list_part(part, context, rules)
+        if isinstance(found, ImageRef)
+    }
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An input folder, with images inside and beside it and links that lead in and out."""
+    for path in ("in/inner.png", "in/images/deep.png", "out/secret.png", "in-beside/near.png"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (len(path), 0, 0)).save(tmp_path / path)
+    (tmp_path / "in" / "link_out.png").symlink_to("../out/secret.png")
+    (tmp_path / "in" / "link_in.png").symlink_to("images/deep.png")
+    (tmp_path / "in" / "folder_out").symlink_to("../out")
+    return tmp_path / "in"
+
+
+INSIDE = ("inner.png", "images/deep.png", "./images/../inner.png", "link_in.png")
+OUTSIDE = (
+    "../out/secret.png", "images/../../in-beside/near.png", "link_out.png", "folder_out/secret.png",
+    "{base}/out/secret.png",
+)  # fmt: skip
+
+
+def _manifest(place: Path, paths: tuple[str, ...]) -> Path:
+    lines = [path.format(base=place.parent) for path in paths]
+    (place / "rows.csv").write_text("path,label\n" + "".join(f"{path},a\n" for path in lines))
+    return place / "rows.csv"
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_paths_of_a_manifest_stay_in_its_folder(place: Path, path: str) -> None:
+    rows = _manifest(place, (path, "inner.png"))
+    name = path.rpartition("/")[2]
+    assert _listed(rows) == {name: "", "inner.png": ""}
+    assert _listed(rows, confine=True) == {name: "UNREADABLE", "inner.png": ""}
+
+
+@pytest.mark.parametrize("path", INSIDE)
+def test_paths_inside_are_read(place: Path, path: str) -> None:
+    assert set(_listed(_manifest(place, (path,)), confine=True).values()) == {""}
+
+
+def test_what_the_command_names_itself_is_allowed(place: Path) -> None:
+    rows = _manifest(place, ("secret.png", "../in-beside/near.png"))
+    root = str(place.parent / "out")
+    assert _listed(rows, confine=True, image_root=root) == {"secret.png": "", "near.png": "UNREADABLE"}
+
+
+def test_other_annotation_files_are_kept_inside_too(place: Path) -> None:
+    images = [{"id": 1, "file_name": "inner.png", "width": 8, "height": 8}]
+    images += [{"id": 2, "file_name": "link_out.png", "width": 8, "height": 8}]
+    coco = place / "boxes.json"
+    coco.write_text(json.dumps({"images": images, "annotations": [], "categories": [{"id": 1, "name": "a"}]}))
+    reasons = {"inner.png": "", "link_out.png": "UNREADABLE"}
+    assert _listed(coco, confine=True, layout="detection", source="coco") == reasons
+
+
+def test_yolo_leads_nowhere_else(place: Path) -> None:
+    (place / "data.yaml").write_text("train: ../out\nval: images\nnames: [a]\n")
+    found = _listed(place / "data.yaml", confine=True, layout="detection")
+    assert found["secret.png"] == "UNREADABLE" and found["deep.png"] == ""
+
+
+def test_links_in_class_folders_stay_inside(place: Path) -> None:
+    (place / "images" / "out.png").symlink_to("../../out/secret.png")
+    assert _listed(place, confine=True, folders="classes")["out.png"] == "UNREADABLE"
+
+
+def test_masks_and_buckets(place: Path) -> None:
+    context = Context(ConvertSettings(confine=True), Spool(str(place / "_work")))
+    local = Confinement(Input(str(place), ""), context)
+    for mask, reason in ((str(place / "mask.png"), ""), (str(place.parent / "out" / "m.png"), "UNREADABLE")):
+        said = Annotations(semantic_mask=mask).encode()
+        ref = ImageRef(key="k", uri=str(place / "inner.png"), annotations=said)
+        assert local.check(ref).reason == reason
+    assert not local.holds("gs://bucket/x.png") and not local.holds("a\0b")
+    remote = Confinement(Input("gs://bucket/rows.csv", "", is_file=True), context)
+    assert remote.holds("gs://bucket/deep/x.png")
+    for path in ("gs://bucket-2/x.png", "s3://bucket/x.png", "/etc/passwd", "rows.csv"):
+        assert not remote.holds(path)
+
+
+def test_a_conversion_and_a_job_file(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = _manifest(place, ("inner.png", "link_out.png"))
+    job = tmp_path / "job.yaml"
+    job.write_text(f"input: {rows}\noutput: {tmp_path}/made\nconfine: true\nmax_bad_fraction: 1\n")
+    assert cli.main(["convert", "--job", str(job)]) == 0
+    (entry,) = map(json.loads, (tmp_path / "made" / "quarantine.jsonl").read_text().splitlines())
+    assert entry["reason"] == "UNREADABLE" and "--confine" in entry["message"]
+    assert entry["message"].startswith(f"it lies outside of {place}")
+    assert json.loads((tmp_path / "made" / "run.json").read_text())["listing"] == {"confine": "true"}
+    assert cli.main(["validate", str(tmp_path / "made"), "--against", str(rows)]) == 0
+    capsys.readouterr()

@@ -1,0 +1,136 @@
+"""A storage that says what a test has it say, to the clients of both Google's and Amazon's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+_HOLD_STEP = 0.02
+
+
+class Said(NamedTuple):
+    """An answer.
+
+    Attributes:
+      body: its bytes.
+      status: of HTTP.
+      pause: seconds between its bytes, one at a time; 0 sends them at once.
+      head: seconds before anything is sent.
+      headers: more of them.
+    """
+
+    body: bytes = b""
+    status: int = 200
+    pause: float = 0.0
+    head: float = 0.0
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Asked(NamedTuple):
+    """A request: its method, path, query, and how many came before it."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    number: int
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether it asks for a listing, of either storage."""
+        return self.method == "GET" and ("list-type" in self.query or self.path.endswith("/o"))
+
+    @property
+    def token(self) -> str:
+        """The page that it asks for; empty for the first."""
+        return self.query.get("pageToken") or self.query.get("continuation-token") or ""
+
+
+class Scripted:
+    """The storage; `script` answers, `asked` holds the requests."""
+
+    def __init__(self, script: Callable[[Asked], Said]) -> None:
+        self.script, self.asked = script, list[Asked]()
+        self.stopped = threading.Event()
+        self._lock = threading.Lock()
+
+    def answer(self, method: str, target: str) -> Said:
+        """Returns what the script says to a request."""
+        parts = urlsplit(target)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        with self._lock:
+            asked = Asked(method, parts.path, query, len(self.asked))
+            self.asked.append(asked)
+        return self.script(asked)
+
+
+@contextlib.contextmanager
+def scripted(script: Callable[[Asked], Said]) -> Iterator[tuple[str, Scripted]]:
+    """Serves a script on a free port; yields its address and what it was asked."""
+    storage = Scripted(script)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"storage": storage}))
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", storage
+    finally:
+        storage.stopped.set()
+        server.shutdown()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    storage: Scripted
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing."""
+
+    def _serve(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        said = self.storage.answer(self.command, self.path)
+        self.storage.stopped.wait(said.head)
+        with contextlib.suppress(OSError):
+            self.send_response_only(said.status)
+            for name, value in (("Content-Length", str(len(said.body))), *said.headers):
+                self.send_header(name, value)
+            self.end_headers()
+            self._send_body(said)
+            return
+        self.close_connection = True
+
+    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815
+
+    def _send_body(self, said: Said) -> None:
+        if not said.pause:
+            self.wfile.write(said.body)
+            return
+        for byte in said.body:
+            self.wfile.write(bytes((byte,)))
+            time.sleep(said.pause)
+            if self.storage.stopped.is_set():
+                return
+
+
+def google_page(*names: str, token: str = "") -> bytes:
+    """Returns a page of a listing as Google writes it."""
+    items = [{"name": name, "size": "1", "generation": "1", "crc32c": "AAAAAA=="} for name in names]
+    return json.dumps({"items": items, **({"nextPageToken": token} if token else {})}).encode()
+
+
+def amazon_page(*names: str, token: str = "") -> bytes:
+    """Returns a page of a listing as Amazon writes it."""
+    items = "".join(
+        f"<Contents><Key>{name}</Key><Size>1</Size><ETag>&quot;e&quot;</ETag></Contents>" for name in names
+    )
+    more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult '
+        'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
+        f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>{more}{items}</ListBucketResult>"
+    ).encode()

@@ -1,0 +1,281 @@
+"""Storages that die, dawdle, repeat themselves or talk nonsense: every operation ends, in plain words."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+
+from shardwright.pipelines.convert import _refusal_of
+from shardwright.pipelines.progress import progress_text
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.commit import ConversionSpec
+from shardwright.transforms.storage import deadlines, gcs, s3
+from storage.scripted import Asked, Said, Scripted, amazon_page, google_page, scripted
+
+HTML = Said(b"<!doctype html><html><body>Please log in<br></body></html>")
+#: Well-formed XML, in which boto3 finds nothing that it looks for.
+PAGE = Said(b"<html><body>Please log in</body></html>")
+
+
+class Store(NamedTuple):
+    """One of the storages: its paths' scheme, its pages, and what serves a script as that storage."""
+
+    scheme: str
+    page: Callable[..., bytes]
+    serve: Callable[[Callable[[Asked], Said]], AbstractContextManager[Scripted]]
+
+
+@pytest.fixture(params=["gs", "s3"])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Each storage, with little patience."""
+    module = {"gs": gcs, "s3": s3}[request.param]
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.4)
+    monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.4)
+    monkeypatch.setattr(module, "_RETRY_FIRST", 0.01)
+    monkeypatch.setattr(module, "_RETRY_MOST", 0.1)
+    monkeypatch.setattr(s3, "_ATTEMPTS_IN_CLIENT", 1)
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+    class Serving:
+        def __init__(self, script: Callable[[Asked], Said]) -> None:
+            self._served = scripted(script)
+
+        def __enter__(self) -> Scripted:
+            url, made = self._served.__enter__()
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+            monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+            monkeypatch.setattr(s3, "_made", (None, None))
+            return made
+
+        def __exit__(self, *args: object) -> None:
+            self._served.__exit__(None, None, None)
+
+    page = google_page if request.param == "gs" else amazon_page
+    return Store(request.param, page, Serving)
+
+
+def paths_below(store: Store) -> list[str]:
+    """Lists the bucket `b`."""
+    return [item.path.rpartition("/")[2] for item in storage.list_objects(f"{store.scheme}://b")]
+
+
+def ends(act: Callable[[], object]) -> str:
+    """Returns the sentence that an operation ends with."""
+    with pytest.raises(EngineError) as raised:
+        act()
+    return raised.value.message
+
+
+@pytest.mark.parametrize("bad", ["html", "page", "half", "list", "text"])
+def test_an_answer_that_is_no_listing_is_asked_for_again(store: Store, bad: str) -> None:
+    good = store.page("a", "b")
+    said = {"html": HTML, "page": PAGE, "half": Said(good[:-9]), "list": Said(b"[]"), "text": Said(b'"a"')}[
+        bad
+    ]
+    with store.serve(lambda asked: said if asked.number < 2 else Said(good)) as served:
+        assert paths_below(store) == ["a", "b"]
+        assert len(served.asked) == 3
+    with store.serve(lambda asked: said):
+        message = ends(lambda: paths_below(store))
+    what = "the answer is cut off or is none of Google Cloud Storage"
+    if store.scheme == "s3":  # boto3 takes whatever it cannot read for the status 500
+        what = "the answer is cut off or is none of S3" if bad == "page" else "S3 answers with 500"
+    assert message.startswith(f"Cannot list {store.scheme}://b: {what}")
+    assert "again and again" in message and "Error" not in message
+
+
+def test_a_page_token_that_never_changes(store: Store) -> None:
+    with store.serve(lambda asked: Said(store.page("a", "b", token="more"))) as served:
+        assert "the storage sends the same page again and again" in ends(lambda: paths_below(store))
+    assert len(served.asked) == 2
+
+
+def test_pages_that_bring_nothing_new(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardwright.transforms.storage.listings.MOST_EMPTY_PAGES", 5)
+    with store.serve(lambda asked: Said(store.page("a", token=f"token{asked.number}"))) as served:
+        assert "the storage sends the same page again and again" in ends(lambda: paths_below(store))
+    assert len(served.asked) == 6
+
+
+def test_an_object_that_is_listed_twice_counts_once(store: Store) -> None:
+    pages = {"": ("a", "b", "b", "c"), "2": ("c", "d"), "3": (), "4": ("a", "e", "aa", "aa", "d", "f")}
+    following = {"": "2", "2": "3", "3": "4", "4": ""}
+
+    def script(asked: Asked) -> Said:
+        return Said(store.page(*pages[asked.token], token=following[asked.token]))
+
+    with store.serve(script):
+        assert paths_below(store) == ["a", "b", "c", "d", "e", "aa", "f"]
+
+
+@pytest.mark.parametrize("said", [Said(status=503), Said(head=30.0)], ids=["busy", "silent"])
+def test_every_operation_keeps_to_its_deadline(store: Store, said: Said) -> None:
+    bucket, path = f"{store.scheme}://b", f"{store.scheme}://b/a"
+    operations: list[Callable[[], object]] = [
+        lambda: storage.read_bytes(path),
+        lambda: storage.read_range(path, 5, 10, 100, "1"),
+        lambda: storage.stat(path),
+        lambda: storage.write_bytes(path, b"x" * 100_000),
+        lambda: list(storage.list_objects(bucket)),
+        lambda: storage.remove(path),
+        lambda: storage.copy_files(bucket, f"{store.scheme}://c", ["a"]),
+    ]
+    with store.serve(lambda _: said) as served, ThreadPoolExecutor(len(operations)) as executor:
+        for message in executor.map(ends, operations):
+            assert message.startswith("Cannot ") and "--resume" in message
+            assert "again and again" in message
+    # No attempt waits for the whole of `STALL_SECONDS`: the test would take minutes.
+    assert len(served.asked) > len(operations) if said.status == 503 else served.asked
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["read_bytes", "open_local"])
+def test_an_object_that_arrives_in_a_trickle(
+    store: Store, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "STALL_SECONDS", 0.2)
+    headers = (("ETag", '"e"'), ("Last-Modified", "Sat, 21 Nov 2026 10:00:00 GMT"))
+
+    def read() -> None:
+        if whole:
+            storage.read_bytes(f"{store.scheme}://b/a")
+        else:
+            with storage.open_local(f"{store.scheme}://b/a"):
+                pass
+
+    def script(asked: Asked) -> Said:
+        is_bytes = asked.method == "GET"
+        return Said(b"x" * 100_000, 200, 0.02 if is_bytes else 0, 0, headers)
+
+    with store.serve(script):
+        message = ends(read)
+    assert message.startswith(
+        f"Cannot read {store.scheme}://b/a: its bytes come or go at less than 4,000 a sec"
+    )
+
+
+def test_a_slow_line_is_no_fault(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object takes longer than the patience, at a rate above the least one."""
+    monkeypatch.setattr(deadlines, "BYTES_PER_SECOND", 5)
+    body = b"x" * 30
+    with store.serve(lambda _: Said(body, pause=0.02, headers=(("ETag", '"e"'),))) as served:
+        assert gcs_or_s3_read(store) == body
+    assert len(served.asked) == 1
+
+
+def gcs_or_s3_read(store: Store) -> bytes:
+    """Reads an object without comparing a checksum, which the scripted one does not have."""
+    return storage.read_version(f"{store.scheme}://b/a", "1")
+
+
+def test_a_dead_storage_may_come_back(store: Store) -> None:
+    contact = {"gs": gcs, "s3": s3}[store.scheme]._contact
+    with store.serve(lambda asked: Said(status=503)) as served:
+        with pytest.raises(EngineError, match="answers with 503 again and again"):
+            storage.stat(f"{store.scheme}://b/a")
+        assert contact.is_dead()
+        served.script = lambda asked: Said(b"x", headers=(("ETag", '"e"'),))
+        assert gcs_or_s3_read(store) == b"x" and not contact.is_dead()
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        """Returns its time."""
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of all deadlines."""
+    made = Clock()
+    monkeypatch.setattr(deadlines, "time", made)
+    return made
+
+
+def test_one_end_for_all_that_waits_for_a_dead_storage(clock: Clock) -> None:
+    contact = deadlines.Contact(lambda answered: 180.0 if answered else 20.0)
+    contact.answered()
+    early = deadlines.Operation(contact, "gs://b/early")
+    clock.now += 100
+    assert early.may_retry(TimeoutError())
+    late = deadlines.Operation(contact, "gs://b/late")
+    clock.now += 79
+    assert early.may_retry(TimeoutError()) and late.may_retry(TimeoutError())
+    assert late.seconds_left() == deadlines.Operation(contact, "gs://b/last").seconds_left() == 1
+    clock.now += 1
+    assert not early.may_retry(TimeoutError()) and not late.may_retry(TimeoutError())
+    assert deadlines.Operation(contact, "gs://b/later").seconds_left() == deadlines.LAST_TRY_SECONDS
+    contact.alive()
+    assert late.may_retry(TimeoutError()) and not early.may_retry(TimeoutError())
+    assert deadlines.Operation(contact, "gs://b/later").seconds_left() == 180
+
+
+def test_the_time_in_which_bytes_flow_does_not_count_up_to_what_the_size_allows(clock: Clock) -> None:
+    contact = deadlines.Contact(lambda _: 180.0)
+    made = deadlines.Operation(contact, "gs://b/a", size=1000 * deadlines.BYTES_PER_SECOND)
+    for left in (180, 180, -320):
+        clock.now += 500
+        made.flowed(500)
+        assert made.seconds_left() == left
+
+
+def test_waiting_is_shown(store: Store) -> None:
+    thread = threading.Thread(target=ends, args=(lambda: storage.stat(f"{store.scheme}://b/a"),))
+    with store.serve(lambda asked: Said(head=30.0)):
+        thread.start()
+        while (wait := deadlines.longest_wait()) is None:
+            time.sleep(0.01)
+        assert wait[0] == f"{store.scheme}://b/a"
+        thread.join()
+    assert deadlines.longest_wait() is None
+
+
+def test_the_line_that_says_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    contact = deadlines.Contact(lambda _: 180.0)
+    made = deadlines.Operation(contact, "gs://b/photos/a.jpg")
+    with deadlines.within(made):
+        assert "waiting" not in progress_text(0.0)
+        made.quiet_since -= 45
+        assert progress_text(0.0).endswith("waiting for gs://b/photos/a.jpg since 45 s")
+    assert "waiting" not in progress_text(0.0)
+
+
+def test_a_few_seconds_only() -> None:
+    contact = deadlines.Contact(lambda _: 180.0)
+    with deadlines.at_most(7), deadlines.at_most(10):
+        assert deadlines.Operation(contact, "gs://b/a").seconds_left() <= 7
+    assert 100 < deadlines.Operation(contact, "gs://b/a").seconds_left() <= 180
+
+
+def test_a_run_that_failed_asks_its_storage_for_a_few_seconds_only(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RETRY_SECONDS", "FIRST_RETRY_SECONDS"):
+        monkeypatch.setattr({"gs": gcs, "s3": s3}[store.scheme], name, 180.0)
+    output = f"{store.scheme}://b/out"
+    seconds = []
+
+    def script(asked: Asked) -> Said:
+        seconds.extend(made.seconds_left() for made in list(deadlines._operations.values()))
+        return Said(status=404)
+
+    job = ConversionSpec(output, output, ConvertSettings(), {}, {}, 0.0)
+    with store.serve(script):
+        assert _refusal_of(job) is None
+    assert seconds and max(seconds) <= storage.LAST_TRY_SECONDS

@@ -1,0 +1,93 @@
+"""A worker takes its share of the machine, and a container's limit counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from shardwright.transforms.concurrency import pool, workers
+
+
+@pytest.fixture(autouse=True)
+def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({}, 4),
+        ({"cpu.max": "max 100000\n"}, 4),
+        ({"cpu.max": "200000 100000\n"}, 2),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "10000 100000\n"}, 1),
+        ({"cpu.max": "900000 100000\n"}, 4),
+        ({"cpu.max": "nonsense"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+    ],
+)
+def test_a_container_s_limit_counts(tmp_path: Path, files: dict[str, str], cpus: int) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert workers.usable_cpus(tmp_path) == cpus
+
+
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [
+        ([], 4),
+        (["--direct_running_mode=multi_processing", "--direct_num_workers=2"], 3),
+        (["--direct_running_mode=multi_processing", "--direct_num_workers=0"], 2),
+        (["--direct_num_workers=8"], 4),
+        (["--runner=FlinkRunner", "--sdk_worker_parallelism=2"], 3),
+        (["--runner=FlinkRunner", "--sdk_worker_parallelism=0"], 2),
+        (["--runner=DataflowRunner"], 2),
+        (["--runner=DataflowRunner", "--experiments=no_use_multiple_sdk_containers"], 4),
+    ],
+)
+def test_the_processes_of_a_machine_share_its_processors(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], threads: int
+) -> None:
+    monkeypatch.setattr(workers, "usable_cpus", lambda: 4)
+    monkeypatch.setattr(FileSystems, "_pipeline_options", PipelineOptions(options))
+    assert workers.worker_threads() == threads
+
+
+@pytest.mark.parametrize(
+    ("files", "memory"),
+    [
+        ({}, 8_000_000_000),
+        ({"memory.max": "max\n"}, 8_000_000_000),
+        ({"memory.max": "2000000000\n"}, 2_000_000_000),
+        ({"memory.max": "9000000000\n"}, 8_000_000_000),
+        ({"memory.max": "nonsense"}, 8_000_000_000),
+        ({"memory/memory.limit_in_bytes": "3000000000\n"}, 3_000_000_000),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8_000_000_000),
+    ],
+)
+def test_a_container_s_limit_of_memory_counts(tmp_path: Path, files: dict[str, str], memory: int) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:        7812500 kB\nMemFree:         100 kB\n")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert workers.usable_memory(tmp_path, tmp_path / "meminfo") == memory
+    assert workers.usable_memory(tmp_path / "none", tmp_path / "none") == 4 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "processes", "megabytes"),
+    [(16, 4, 256), (4, 4, 125), (2, 4, 64), (1, 4, 64), (2, 1, 250), (64, 1, 256)],
+)
+def test_the_processes_of_a_machine_share_its_memory(
+    monkeypatch: pytest.MonkeyPatch, gigabytes: int, processes: int, megabytes: int
+) -> None:
+    monkeypatch.setattr(pool, "usable_memory", lambda: gigabytes * 10**9)
+    monkeypatch.setattr(pool, "worker_processes", lambda: processes)
+    budget = pool.working_budget.__wrapped__()
+    assert budget._limit == megabytes * 10**6
+    assert bool(budget._lock_file) == (processes > 1)

@@ -1,0 +1,142 @@
+"""What decoding will hold is counted before it begins; what takes far too much is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import oversized
+import pictures
+import pytest
+from PIL import Image
+
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images import color, png
+from shardwright.transforms.images.bounds import jpeg_frame
+from shardwright.transforms.images.convert import convert_image
+from shardwright.transforms.images.decode import decoder_bytes, open_image, reduce_jpeg
+from shardwright.transforms.images.memory import check_memory
+
+SIDE = 64
+PIXELS = SIDE * SIDE
+RGB = Image.fromarray(pictures.rgb_pixels(SIDE, SIDE))
+
+
+def _needed(data: bytes, factor: int = 1) -> int:
+    opened = open_image(data, "a", 10**6)
+    reduce_jpeg(opened, factor)
+    return decoder_bytes(opened)
+
+
+@pytest.mark.parametrize(
+    "subsampling, coefficients", [(0, 2 * 3 * PIXELS), (1, 2 * 2 * PIXELS), (2, 2 * PIXELS * 3 // 2)]
+)
+def test_coefficients_count_at_full_size(subsampling: int, coefficients: int) -> None:
+    data = pictures.file_of(RGB, "JPEG", progressive=True, subsampling=subsampling)
+    assert _needed(data) == 4 * PIXELS + coefficients
+    assert _needed(data, 8) == 4 * PIXELS // 64 + coefficients
+    plain = pictures.file_of(RGB, "JPEG", subsampling=subsampling)
+    assert _needed(plain, 8) == 4 * PIXELS // 64
+    frame = jpeg_frame(plain)
+    assert frame is not None and (frame.width, frame.height, frame.several_scans) == (SIDE, SIDE, False)
+
+
+def test_tiles_and_canvases_count() -> None:
+    tiles = _needed(oversized.tiff_of_tiles(SIDE, SIDE, (160, 160)))
+    assert tiles >= 4 * PIXELS + 3 * PIXELS + 3 * 160 * 160
+    assert _needed(oversized.webp_canvas(SIDE, SIDE)) == 20 * PIXELS
+    assert _needed(pictures.file_of(RGB, "WEBP")) == 4 * PIXELS
+    assert _needed(pictures.file_of(RGB, "WEBP", lossless=True)) == 8 * PIXELS
+    assert _needed(pictures.file_of(RGB, "PNG")) == 4 * PIXELS
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda side: oversized.webp_canvas(side, side),
+        lambda side: oversized.tiff_of_tiles(side, side, (4 * side, side)),
+        oversized.progressive_jpeg,
+    ],
+    ids=["canvas", "tile", "coefficients"],
+)
+def test_what_takes_far_more_than_its_pixels_is_refused(make: Callable[[int], bytes]) -> None:
+    side = 2500
+    settings = ConvertSettings(input=("in",), output="out", image_format="png", max_pixels=side * side)
+    with pytest.raises(ImageFault) as fault:
+        convert_image(make(side), "a", settings)
+    assert fault.value.reason == "TOO_MUCH_MEMORY" and "--max_pixels" in fault.value.message
+    assert convert_image(make(64), "a", settings).width == 64  # far too little to be worth a refusal
+
+
+def test_a_large_file_may_take_more() -> None:
+    """A photograph of 50 megapixels is no bomb, though its decoder keeps several pictures."""
+    limit, picture = 89_478_485, 50_000_000
+    avif, animated = 14 * picture, 20 * picture
+    for file_bytes in (1_000, 2_000_000):
+        with pytest.raises(ImageFault, match="raise --max_pixels"):
+            check_memory(avif, limit, file_bytes)
+    check_memory(avif, limit, 4_000_000)
+    check_memory(animated, limit, 10_000_000)
+    with pytest.raises(ImageFault):
+        check_memory(21 * limit, limit, 10**9)
+
+
+@pytest.mark.parametrize("resize", ["", "16", "600x400"])
+def test_the_result_is_reserved_with_what_decoding_takes(resize: str) -> None:
+    data = pictures.file_of(RGB, "JPEG", progressive=True, subsampling=0)
+    reserved: list[int] = []
+
+    @contextlib.contextmanager
+    def reserve(size: int) -> Iterator[None]:
+        reserved.append(size)
+        yield
+
+    settings = ConvertSettings(input=("in",), output="out", resize=resize, image_format="png")
+    convert_image(data, "a", settings, reserve)
+    width, height = settings.target or (SIDE, SIDE)
+    factor = 1 if resize != "16" else 2
+    assert reserved == [6 * PIXELS + 4 * PIXELS // factor**2 + 12 * width * height]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+@pytest.mark.parametrize("lossless", [True, False])
+def test_still_webps_decode_to_pillows_pixels(mode: str, lossless: bool) -> None:
+    image = RGB.convert(mode)
+    if mode == "RGBA":
+        image.putalpha(Image.fromarray(pictures.alpha_pixels(SIDE, SIDE)))
+    data = pictures.file_of(image, "WEBP", lossless=lossless)
+    expected = Image.open(io.BytesIO(data))
+    found = pictures.opened(data)
+    assert found.mode == expected.mode
+    assert np.array_equal(np.asarray(found), np.asarray(expected))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "I;16", "CMYK"])
+@pytest.mark.parametrize("wanted", ["rgb", "gray", "keep"])
+def test_colors_in_strips_are_those_of_the_whole(
+    mode: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grey16 = Image.fromarray(pictures.grey16_pixels(SIDE, SIDE))
+    image = grey16 if mode == "I;16" else RGB.convert(mode)
+    if mode in ("RGBA", "LA"):
+        image.putalpha(Image.fromarray(pictures.alpha_pixels(SIDE, SIDE)))
+    if mode == "P":
+        image.info["transparency"] = 3
+    whole = color.to_color(image, wanted, pictures.BACKGROUND)
+    monkeypatch.setattr(color, "_STRIP_PIXELS", 7 * SIDE)
+    strips = color.to_color(image, wanted, pictures.BACKGROUND)
+    assert strips.mode == whole.mode and strips.info == whole.info
+    assert np.array_equal(np.asarray(strips), np.asarray(whole))
+
+
+def test_large_pngs_are_checked_without_keeping_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pictures.file_of(RGB, "PNG")
+    monkeypatch.setattr(png, "_MOST_AT_ONCE", 10)
+    pictures.opened(data)
+    wrong = bytearray(data)
+    wrong[24 - 1 - 3] += 1  # a row more than there are pixels for: the header's checksum is not compared
+    with pytest.raises(ImageFault):
+        pictures.opened(bytes(wrong))

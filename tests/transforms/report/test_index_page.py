@@ -1,0 +1,333 @@
+"""The page of all versions: what it says of each, that no name breaks it and that no link is dead."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardwright.schemas.codes import Severity
+from shardwright.schemas.version import (
+    GateRefusal,
+    Pointer,
+    VersionRecord,
+    VersionState,
+    next_version,
+)
+from shardwright.transforms.report.index_page import (
+    MAX_VERSIONS,
+    IndexData,
+    gather_index,
+    render_index,
+    shown_versions,
+    write_index,
+)
+from shardwright.transforms.report.version_view import accept_command, place_of
+
+sys.path.insert(0, str(ROOT / "tests" / "transforms" / "report"))
+from report_samples import HOSTILE
+
+_NOW = 1_795_226_400.0  # 2026-11-21 02:00 UTC
+_VOID = frozenset({"meta", "link", "br", "img", "input"})
+
+
+class Read(HTMLParser):
+    """Reads a page; fails on what is not closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] not in (["style"], ["script"]):
+            self.text += data
+
+    def of(self, name: str) -> list[str]:
+        return [value for _, attribute, value in self.attributes if attribute == name]
+
+    @property
+    def links(self) -> list[str]:
+        return [link for link in self.of("href") if not link.startswith("#")]
+
+
+def records_of(count: int, **fields: Any) -> dict[str, VersionRecord | None]:
+    """So many published versions, a day after another."""
+    found: dict[str, VersionRecord | None] = {}
+    previous = ""
+    for number in range(count):
+        version = next_version(_NOW + 86_400 * number, found)
+        found[version] = VersionRecord(
+            **{
+                "version": version, "state": VersionState.PUBLISHED, "created": _NOW, "finished": _NOW,
+                "previous": previous, "fingerprint": f"{number:064x}", "records": 1_000 + number,
+                "total_bytes": 10**9, "changes": {"added": 12, "removed": 3, "unchanged": 900},
+                "work": {"shards": 8, "reused_shards": 6, "copied": 230, "converted": 12, "quarantined": 1},
+                **fields,
+            }
+        )  # fmt: skip
+        previous = version
+    return found
+
+
+def refusal(name: str, message: str = "too much", gate: str = "drift", error: bool = True) -> GateRefusal:
+    return GateRefusal(gate, name, Severity.ERROR if error else Severity.WARNING, message)
+
+
+def index_of(records: dict[str, VersionRecord | None], latest: str = "", **fields: Any) -> IndexData:
+    files = dict.fromkeys(records, ("report.html", "diff.json", "dataset.json"))
+    pointer = Pointer(latest, "f" * 64, _NOW) if latest else None
+    return IndexData(
+        **{"output": "data/pets", "records": records, "files": files, "pointer": pointer, **fields}
+    )
+
+
+def row_of(page: str, version: str) -> str:
+    """The text of a version's row."""
+    found = re.search(rf'<tbody [^>]*id="v-{version}".*?</tbody>', page, re.DOTALL)
+    assert found
+    return " ".join(Read(found[0]).text.split())
+
+
+def test_versions_stand_newest_first_with_what_became_of_them() -> None:
+    records = records_of(5)
+    _, second, third, fourth, fifth = records
+    assert all(record is not None for record in records.values())
+    records[third] = replace(records[third], state=VersionState.WITHDRAWN)  # type: ignore[type-var]
+    records[fourth] = replace(records[fourth], pinned=True)  # type: ignore[type-var]
+    records[fifth] = replace(  # type: ignore[type-var]
+        records[fifth],
+        state=VersionState.REFUSED,
+        refusals=(refusal("SPLIT_LEAKAGE", gate="findings", error=False), refusal("max_count_drop")),
+    )
+    page = render_index(index_of(records, fourth))
+    assert re.findall(r'id="v-(\w+)"', page) == sorted(records, reverse=True)
+    assert "the first version" not in row_of(page, second)
+    row = row_of(page, fourth)
+    for words in ("✓ published", "latest", "pinned", "1,003", "1.0 GB", "+12 added", "−3 removed",
+                  "6 of 8 shards taken over", "230 records copied", "12 images converted", "1 quarantined",
+                  "report diff dataset.json", "2026-11-24 02:00 UTC", f"{3:064x}"[:12]):  # fmt: skip
+        assert words in row
+    assert "withdrawn" in row_of(page, third) and "latest" not in row_of(page, third)
+    row = row_of(page, fifth)
+    assert "✗ refused" in row and row.index("max_count_drop") < row.index("SPLIT_LEAKAGE")
+    command = f"shardwright publish data/pets@{fifth} --accept max_count_drop"
+    assert command in row and page.count(command) == 2  # at the top of the page, too
+    text = Read(page).text
+    assert "The newest version was refused" in text and "1 error and 1 warning" in text
+    assert f"Readers get {fourth}" in text
+    assert f"shardwright rollback data/pets {second}" in text  # not to what was withdrawn
+
+
+def test_a_first_version_that_changed_nothing_says_so() -> None:
+    first, second = records_of(2, changes={}, work={})
+    page = render_index(index_of(records_of(2, changes={}, work={}), second))
+    assert "the first version" in row_of(page, first) and "no image" in row_of(page, second)
+
+
+@pytest.mark.parametrize("field", ["output", "gate", "name", "message", "fingerprint", "previous"])
+def test_names_are_text_wherever_they_stand(field: str) -> None:
+    for name in HOSTILE:
+        parts = {"gate": "drift", "name": "a", "message": "b", field: name}
+        said = (GateRefusal(parts["gate"], parts["name"], Severity.ERROR, parts["message"]),)
+        made = {key: name for key in ("fingerprint", "previous") if key == field}
+        records = records_of(2, state=VersionState.REFUSED, refusals=said, accepted=(name,), **made)
+        outer = {field: name} if field == "output" else {}
+        page = render_index(index_of(records, **outer))
+        read = Read(page)
+        assert page.count("<script") == 1 and page.count("<style") == 1
+        assert not any(attribute.startswith("on") for attribute in [name for _, name, _ in read.attributes])
+        assert "\u202e" not in page and "\x00" not in page
+        assert all(re.fullmatch(r"versions/\w+/[\w.]+", link) for link in read.links)
+        page.encode()
+        if field in ("message", "name") and name.isprintable() and len(name) < 60:
+            assert name in read.text
+
+
+def test_the_page_asks_for_nothing_and_runs_its_own_script_alone() -> None:
+    page = render_index(index_of(records_of(3)))
+    assert "default-src 'none'" in page.replace("&#39;", "'")
+    assert not Read(page).of("src") and "@import" not in page and "url(" not in page.replace("url(#", "")
+    assert "http://" not in page and "https://" not in page
+
+
+def test_many_versions_are_a_page_that_opens() -> None:
+    records = records_of(1_000)
+    old = sorted(records)[0]
+    page = render_index(index_of(records, old))
+    assert len(page.encode()) < 1_000_000
+    assert re.findall(r'id="v-(\w+)"', page) == [*sorted(records, reverse=True)[: MAX_VERSIONS - 1], old]
+    text = Read(page).text
+    assert "300 of 1,000 versions" in " ".join(text.split())
+    assert "From 1,000 to 1,999 records in 1,000 versions." in text
+
+
+def test_many_long_refusals_are_a_page_that_opens() -> None:
+    said = tuple(refusal(f"max_rise.CLASS_{number}", "<&>\u202e" * 100) for number in range(50))
+    records = records_of(1_000, state=VersionState.REFUSED, refusals=said)
+    page = render_index(index_of(records))
+    assert len(page.encode()) < 5_000_000
+    text = Read(page).text
+    assert "fewer versions and refusals" in text and "more in version.json" in text
+    assert "--accept drift" in text  # fifty names are no command
+
+
+def test_nothing_at_all_is_a_page() -> None:
+    text = Read(render_index(index_of({}))).text
+    assert "There are no versions here" in text and "Nothing is published" in text
+
+
+def test_documents_that_say_nonsense_are_a_page(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    good = next(iter(records_of(1).values()))
+    assert good is not None
+    nonsense: dict[str, dict[str, Any]] = {
+        "20260101T000000Z": {"records": "many", "total_bytes": None, "work": [1], "changes": "x"},
+        "20260102T000000Z": {"records": 10**400, "total_bytes": -5, "created": 1e308, "accepted": [1, None]},
+        "20260103T000000Z": {"fingerprint": 7, "previous": {}, "changes": {"added": "1", "moved": [2]}},
+        "20260104T000000Z": {"refusals": [{"gate": 1, "name": [], "severity": "error", "message": None}]},
+        "99999999T999999Z": {},
+        "00010101T000000Z": {"version": "../../../etc"},
+    }
+    for version, values in nonsense.items():
+        (output / "versions" / version).mkdir(parents=True)
+        document = {**json.loads(good.dumps()), "version": version, **values}
+        (output / "versions" / version / "version.json").write_text(json.dumps(document))
+    (output / "versions" / "20260105T000000Z").mkdir()
+    (output / "versions" / "20260106T000000Z").mkdir()
+    (output / "versions" / "20260106T000000Z" / "version.json").write_bytes(b"\xff{[")
+    (output / "versions" / "no version").mkdir()
+    (output / "latest.json").write_text('{"format_version": 1, "version": "x"}')
+    write_index(str(output))
+    page = (output / "index.html").read_text()
+    assert set(re.findall(r'id="v-(\w+)"', page)) == {*nonsense, "20260105T000000Z", "20260106T000000Z"}
+    assert "Readers get nothing" in page and "rollback" in page
+    assert "building" in row_of(page, "20260105T000000Z")
+    assert "cannot be read" in row_of(page, "20260106T000000Z")
+    assert "etc" not in Read(page).text
+
+
+def test_only_what_is_there_is_linked_to(tmp_path: Path) -> None:
+    records = records_of(3)
+    _, second, third = records
+    for version, record in records.items():
+        assert record is not None
+        directory = tmp_path / "versions" / version
+        directory.mkdir(parents=True)
+        (directory / "version.json").write_text(record.dumps())
+        (directory / "dataset.json").write_text("{}")
+    (tmp_path / "versions" / second / "report.html").write_text("")
+    (tmp_path / "versions" / second / "pinned.json").write_text("{}")
+    (tmp_path / "latest.json").write_text(Pointer(second, "f" * 64, _NOW).dumps())
+    write_index(str(tmp_path), _NOW)
+    page = (tmp_path / "index.html").read_text()
+    links = Read(page).links
+    assert len(links) == 4 and all((tmp_path / link).is_file() for link in links)
+    assert "pinned" in row_of(page, second) and "pinned" not in row_of(page, third)
+    assert "drawn 2026-11-21 02:00 UTC" in page
+    write_index(str(tmp_path), _NOW)
+    assert (tmp_path / "index.html").read_text() == page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "latest.json", "versions"]
+
+
+def test_a_pointer_to_what_has_gone_is_told(tmp_path: Path) -> None:
+    (tmp_path / "latest.json").write_text(Pointer("20260101T000000Z", "f" * 64, _NOW).dumps())
+    data = gather_index(str(tmp_path), _NOW)
+    text = Read(render_index(data)).text
+    assert "Readers get nothing" in text and "20260101T000000Z, which is not here" in text
+    assert f"shardwright rollback {tmp_path}" in text
+
+
+def test_the_chart_leaves_out_what_never_counted() -> None:
+    records = records_of(4)
+    last = sorted(records)[-1]
+    records[last] = replace(records[last], state=VersionState.REFUSED, records=1)  # type: ignore[type-var]
+    text = Read(render_index(index_of(records))).text
+    assert "From 1,000 to 1,002 records in 3 versions." in text
+    assert "Records over time" not in Read(render_index(index_of(records_of(1)))).text
+
+
+def test_the_latest_has_a_row_wherever_it_stands() -> None:
+    names = {f"2026010{number}T000000Z": None for number in range(1, 9)}
+    pointer = Pointer("20260103T000000Z", "", 0)
+    assert shown_versions(names, pointer, 2) == ["20260108T000000Z", "20260103T000000Z"]
+    assert shown_versions(names, pointer, 7) == sorted(names, reverse=True)[:7]
+    assert shown_versions(names, Pointer("20250101T000000Z", "", 0), 1) == ["20260108T000000Z"]
+
+
+@pytest.mark.parametrize(
+    ("names", "accepted", "command"),
+    [
+        (["max_count_drop"], (), "shardwright publish 'a b@V' --accept max_count_drop"),
+        (["one", "one", "two"], (), "shardwright publish 'a b@V' --accept one,two"),
+        (["one", "two"], ("two",), "shardwright publish 'a b@V' --accept one"),
+        (["one", "two"], ("drift",), "shardwright publish 'a b@V'"),
+        (["$(rm -rf /)"], (), "shardwright publish 'a b@V' --accept drift"),
+        (list("abcdef"), (), "shardwright publish 'a b@V' --accept drift"),
+    ],
+)
+def test_the_command_accepts_what_refuses_and_no_more(
+    names: list[str], accepted: tuple[str, ...], command: str
+) -> None:
+    said = (*(refusal(name) for name in names), refusal("warned", error=False))
+    record = VersionRecord("V", VersionState.REFUSED, 0, refusals=said, accepted=accepted)
+    assert accept_command("a b@V", record) == command
+
+
+@pytest.mark.parametrize(
+    ("directory", "place"),
+    [
+        ("/a/pets/versions/20261121T020000Z/", ("/a/pets@20261121T020000Z", "20261121T020000Z")),
+        ("gs://b/pets/versions/20261121T020000Z", ("gs://b/pets@20261121T020000Z", "20261121T020000Z")),
+        ("/a/pets", ("/a/pets", "")),
+        ("/a/versions/1", ("/a/versions/1", "")),
+        ("/a/pets/20261121T020000Z", ("/a/pets/20261121T020000Z", "")),
+    ],
+)
+def test_a_directory_is_told_from_a_versions(directory: str, place: tuple[str, str]) -> None:
+    assert place_of(directory) == place
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.dictionaries(
+        st.sampled_from(["created", "previous", "fingerprint", "records", "total_bytes", "work", "changes"]),
+        _JSON,
+    ),
+    st.sampled_from(list(VersionState)),
+    _JSON,
+)
+def test_whatever_a_document_says_is_a_page(fields: dict[str, Any], state: VersionState, said: Any) -> None:
+    records = records_of(2, state=state, **fields, refusals=(GateRefusal(said, said, Severity.ERROR, said),))
+    Read(render_index(index_of(records, next(iter(records)))))

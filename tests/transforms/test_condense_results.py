@@ -1,0 +1,87 @@
+"""Results of shards without what repeats in each add up to the same, in whatever order they meet."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+from shardwright.schemas.ledger import Entry, LedgerTotals, ShardResult
+from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.transforms.commit import _source_sizes
+from shardwright.transforms.condense_results import CondenseResults
+
+CLASSES = [f"class {number:04d}" for number in range(1000)]
+
+
+def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
+    """Returns what a shard with all classes in it reports."""
+    rng = random.Random(seed)
+    entries = [
+        Entry(key=str(i), outcome="written", source_width=rng.randrange(9), source_height=3, source_bytes=i)
+        for i in range(5)
+    ]
+    return ShardResult(
+        file=f"{split}-{shard:05d}-of-{count:05d}.tfrecord", split=split, shard=shard, num_shards=count,
+        plan_digest="d" * 64, records=1000, bytes=10**8, sha256="s" * 64,
+        counts={"written": 1000, "quarantined": 1}, reasons={"quarantined": {"CORRUPT": 1}},
+        class_counts={name: rng.randrange(5) for name in CLASSES}, formats={"jpg": 990, "png": 10},
+        boxes={"written": 3}, bad_boxes=("a",), sources=SourceSizes.of_entries(entries).state(),
+        quarantine=(Entry(key="bad", outcome="quarantined", reason="CORRUPT"),), started=1.0, finished=2.0,
+    )  # fmt: skip
+
+
+def sums(results: list[ShardResult]) -> object:
+    """Returns all that a commit adds up of results."""
+    books, classes, formats = LedgerTotals(), dict[tuple[str, str], int](), dict[tuple[str, str], int]()
+    for item in results:
+        books.add(item)
+        for name, count in item.class_counts.items():
+            classes[item.split, name] = classes.get((item.split, name), 0) + count
+        for name, count in item.formats.items():
+            formats[item.split, name] = formats.get((item.split, name), 0) + count
+    return books.as_json(), classes, formats, _source_sizes(results).as_json()
+
+
+def test_condensed_results_add_up_to_the_same() -> None:
+    results = [result(split, i, 40, i) for split in ("train", "test") for i in range(40)]
+    rng, combine = random.Random(1), CondenseResults()
+    rng.shuffle(results)
+    parts = []
+    for start in range(0, len(results), 7):
+        part = combine.create_accumulator()
+        for item in results[start : start + 7]:
+            part = combine.add_input(part, item)
+        parts.append(pickle.loads(pickle.dumps(part)))
+    rng.shuffle(parts)
+    condensed = combine.extract_output(combine.merge_accumulators([combine.create_accumulator(), *parts]))
+    assert sums(condensed) == sums(results)
+    rest = ("counts", "reasons", "quarantine", "boxes", "bad_boxes", "started", "finished", "records")
+    by_file = {item.file: item for item in results}
+    for item in condensed:
+        other = by_file.pop(item.file)
+        assert item.as_shard() == other.as_shard()
+        assert all(getattr(item, name) == getattr(other, name) for name in rest)
+    assert not by_file
+
+
+def test_a_result_takes_no_room_for_each_class() -> None:
+    combine = CondenseResults()
+    sizes = []
+    for count in (10, 110):
+        part = combine.create_accumulator()
+        for shard in range(count):
+            part = combine.add_input(part, result("train", shard, count, shard))
+        sizes.append(len(pickle.dumps(combine.extract_output(part))))
+    assert (sizes[1] - sizes[0]) / 100 < 1200 < len(pickle.dumps(result("train", 0, 1, 0))) / 10
+
+
+def test_a_damaged_header_of_an_earlier_build_adds_nothing() -> None:
+    combine = CondenseResults()
+    sound = result("train", 0, 2, 0)
+    broken = ShardResult(**{**vars(sound), "shard": 1, "sources": {"width": "nonsense"}})
+    part = combine.add_input(combine.add_input(combine.create_accumulator(), broken), sound)
+    assert _source_sizes(combine.extract_output(part)).as_json() == _source_sizes([sound]).as_json()
+
+
+def test_nothing_is_nothing() -> None:
+    assert CondenseResults().extract_output(CondenseResults().create_accumulator()) == []

@@ -1,0 +1,294 @@
+"""Duplicates among made-up pictures: which pairs are found, once each, whatever the order and the buckets."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+import tracemalloc
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.transforms.validation import duplicates, near_duplicates
+from shardwright.transforms.validation.duplicate_candidates import (
+    pictures_by_place,
+    pictures_that_share,
+    prints_of,
+    shared_prints,
+)
+from shardwright.transforms.validation.duplicates import (
+    link_pictures,
+    name_duplicates,
+    pack,
+)
+from shardwright.transforms.validation.near_duplicates import alike, bands_of
+
+SOURCE = random.Random(7)
+
+
+def looks(
+    digest: bytes | None = None, hash_: bytes | None = None, patch: bytes | None = None
+) -> ImageQuality:
+    """Looks of a picture like no other, but for what is given."""
+    return ImageQuality(
+        (),
+        (),
+        1,
+        digest or SOURCE.randbytes(16),
+        hash_ or SOURCE.randbytes(32),
+        patch or SOURCE.randbytes(288),
+    )
+
+
+def near(base: ImageQuality, bits: int = 1) -> ImageQuality:
+    """Looks of nearly the same picture."""
+    changed = int.from_bytes(base.hash, "big")
+    for bit in SOURCE.sample(range(256), bits):
+        changed ^= 1 << bit
+    return base._replace(digest=SOURCE.randbytes(16), hash=changed.to_bytes(32, "big"))
+
+
+def picture(
+    number: int, of: ImageQuality, split: str = "train", labels: Sequence[str] = (), source: str | None = None
+) -> Picture:
+    file, key = f"{split}-0", f"key {number}"
+    return Picture(
+        file, number, number * 100, key, split, tuple(labels), 1, "jpg", 1, 1, 3, source=source, looks=of
+    )
+
+
+def find(pictures: Sequence[Picture], buckets: int = 16, seed: int = 0) -> list[Finding]:
+    """What the pipeline does, with each file's pictures bucketed apart and everything else in any order."""
+    order = random.Random(seed)
+    shards = defaultdict(list)
+    for one in pictures:
+        shards[one.file].append(one)
+    prints, places, shared, grouped = (defaultdict(list) for _ in range(4))
+    for shard in order.sample(list(shards.values()), len(shards)):
+        for stage, packs in (
+            (prints, prints_of(shard, buckets)),
+            (places, pictures_by_place(shard, buckets)),
+        ):
+            for bucket, pack_ in packs:
+                stage[bucket].append(pack_)
+    for item in prints.items():
+        for bucket, pack_ in shared_prints(item, buckets):
+            shared[bucket].append(pack_)
+    for bucket, packs in places.items():
+        for meeting, rows in pictures_that_share(packs, shared[bucket], buckets):
+            grouped[meeting].append(rows)
+    linked = defaultdict(list)
+    for item in grouped.items():
+        for number, links in link_pictures(item, buckets):
+            linked[number].append(links)
+    items = [(number, order.sample(packs, len(packs))) for number, packs in linked.items()]
+    return sorted((finding for item in items for finding in name_duplicates(item)), key=Finding.order)
+
+
+def said(findings: list[Finding]) -> list[tuple[str, int | None, int | None]]:
+    return [(one.code.value, one.record, one.other.record if one.other else None) for one in findings]
+
+
+def test_pictures_like_no_other_are_not_found() -> None:
+    assert find([picture(number, looks()) for number in range(200)]) == []
+
+
+def test_equal_pixels_equal_sources_and_near_looks() -> None:
+    first = looks()
+    pictures = [
+        picture(0, first),
+        picture(1, looks(digest=first.digest)),
+        picture(2, near(first)),
+        picture(3, looks(), source="ab"),
+        picture(4, looks(), source="ab"),
+        picture(5, looks()),
+    ]
+    found = find(pictures)
+    assert said(found) == [("EXACT_DUPLICATE", 1, 0), ("NEAR_DUPLICATE", 2, 0), ("EXACT_DUPLICATE", 4, 3)]
+    assert [one.message for one in found] == [
+        "same pixels as record 0 of train-0",
+        "it looks like record 0 of train-0 (1 of 256 bits differ)",
+        "same source bytes as record 3 of train-0",
+    ]
+    assert found[0].other == ("train-0", 0, 0, "key 0") and found[0].key == "key 1"
+
+
+@pytest.mark.parametrize("kind", ["pixels", "looks"])
+def test_the_gravest_codes_name_a_pair(kind: str) -> None:
+    first = looks()
+    other = looks(digest=first.digest) if kind == "pixels" else near(first)
+    plain = "EXACT_DUPLICATE" if kind == "pixels" else "NEAR_DUPLICATE"
+    cases = [
+        ("train", ["a"], ["a"], [plain]),
+        ("train", ["a", "b"], ["b", "a"], [plain]),
+        ("train", ["a"], [], [plain]),
+        ("train", ["a"], ["it's"], ["LABEL_CONFLICT"]),
+        ("train", ["a"], ["a", "b"], ["LABEL_CONFLICT"]),
+        ("zoo", ["a"], ["a"], ["SPLIT_LEAKAGE"]),
+        ("zoo", ["a"], ["it's"], ["LABEL_CONFLICT", "SPLIT_LEAKAGE"]),
+    ]
+    for split, labels, others, codes in cases:
+        found = find([picture(0, first, "train", labels), picture(1, other, split, others)])
+        assert [(one.code, one.record) for one in found] == [(code, 1) for code in codes]
+        assert all(("in split 'train'" in one.message) == (split == "zoo") for one in found)
+        assert all(("of class 'a', not \"it's\"" in one.message) == (others == ["it's"]) for one in found)
+
+
+def test_a_group_of_n_gives_all_but_its_first() -> None:
+    first = looks()
+    for others in (
+        [looks(digest=first.digest) for _ in range(9)],
+        [near(first) for _ in range(9)],
+        [first] * 9,
+        [near(first)] * 9,
+    ):
+        found = find([picture(number, one) for number, one in enumerate([first, *others])])
+        assert [one.record for one in found] == list(range(1, 10))
+        assert {one.other.record for one in found if one.other} <= {0, 1}
+
+
+def test_order_and_buckets_do_not_matter() -> None:
+    bases = [looks() for _ in range(30)]
+    pictures = []
+    for number in range(300):
+        base = SOURCE.choice(bases)
+        like = SOURCE.choice([base, near(base, 2), near(base, 9), looks()])
+        split, label = SOURCE.choice(["train", "test", "dev"]), SOURCE.choice("ab")
+        pictures.append(picture(number, like, split, label, SOURCE.choice([None, "s1", "s2"])))
+    first = find(pictures)
+    assert len(first) > 200 and len({(one.shard, one.record, one.code) for one in first}) == len(first)
+    for seed, buckets in ((1, 16), (2, 1), (3, 4096)):
+        assert find(pictures, buckets, seed) == first
+
+
+def test_near_pictures_further_apart_are_other_pictures() -> None:
+    first = looks()
+    assert find([picture(0, first), picture(1, near(first, 60))]) == []
+    assert find([picture(0, first), picture(1, near(first)._replace(patch=looks().patch))]) == []
+
+
+def flat(level: int, mark: int = 0) -> ImageQuality:
+    """Looks of a blank page, or of one with a mark."""
+    patch = np.full(288, level, np.uint8)
+    patch[17] -= mark
+    return looks(hash_=bytes(32), patch=patch.tobytes())
+
+
+def test_smooth_pictures_are_compared_too() -> None:
+    pages = [flat(200), flat(100), flat(201), flat(200, mark=60), flat(99)]
+    found = find([picture(number, one) for number, one in enumerate(pages)])
+    assert said(found) == [("NEAR_DUPLICATE", 2, 0), ("NEAR_DUPLICATE", 4, 1)]
+
+
+def test_smooth_pictures_of_other_brightness_do_not_meet_in_one_bucket() -> None:
+    levels = range(0, 256, 5)
+    bands = bands_of([bytes(32)] * len(levels), [bytes([level]) * 288 for level in levels])
+    for band in zip(*bands):
+        assert len(set(band)) >= 3
+    for near_by in itertools.pairwise(bands):  # however near, two have a band in common
+        assert any(left == right for left, right in zip(*near_by))
+
+
+def test_pictures_nobody_looked_at_are_left_out() -> None:
+    assert find([picture(number, looks())._replace(looks=None) for number in range(3)]) == []
+
+
+def no_rank(firsts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    return np.zeros_like(firsts)
+
+
+def test_every_picture_is_found_with_the_first_like_it() -> None:
+    first = looks()
+    group = [first, near(first), looks(), near(first, 3)]
+    hashes, patches = [one.hash for one in group], [one.patch for one in group]
+    assert [pair[:2] for pair in alike(hashes, patches, no_rank)] == [(0, 1), (0, 3)]
+    rank = lambda firsts, seconds: np.where(firsts == 1, 0, 1)  # noqa: E731
+    assert [pair[:2] for pair in alike(hashes, patches, rank)] == [(0, 1), (1, 3)]
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pairs are compared each time."""
+    counts: list[int] = []
+    plain = near_duplicates.bits_apart
+
+    def counting(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        counts.append(len(left))
+        return plain(left, right)
+
+    monkeypatch.setattr(near_duplicates, "bits_apart", counting)
+    return counts
+
+
+def test_many_alike_are_compared_in_linear_time(compared: list[int]) -> None:
+    first = looks()
+    for count in (250, 1000):
+        compared.clear()
+        group = [first, *(near(first, 2) for _ in range(count - 1))]
+        pairs = list(alike([one.hash for one in group], [one.patch for one in group], no_rank))
+        assert all(a < b for a, b, _ in pairs) and len(pairs) < 2 * count
+        assert len({second for _, second, _ in pairs}) > 0.99 * count - 5
+        assert sum(compared) < 130 * count
+
+
+def test_many_white_pages_are_compared_in_linear_time(compared: list[int]) -> None:
+    order = np.random.default_rng(1)
+    for count in (250, 1000):
+        compared.clear()
+        pages = order.integers(249, 252, (count, 288), np.uint8)
+        crowd = [picture(n, looks(hash_=bytes(32), patch=page.tobytes())) for n, page in enumerate(pages)]
+        assert len(find(crowd)) > 0.99 * count - 5
+        assert sum(compared) < near_duplicates.BANDS * 130 * count
+
+
+def test_equal_prints_are_not_compared(compared: list[int]) -> None:
+    page = flat(250)
+    crowd = [picture(n, page._replace(digest=SOURCE.randbytes(16))) for n in range(3000)]
+    found = find(crowd)
+    assert len(found) == 2999 and {one.other.record for one in found if one.other} == {0}
+    assert sum(compared) == 0
+
+
+class Stream:
+    """Packs as an engine hands them out: made anew each time they are gone through."""
+
+    def __init__(self, count: int, digest: bytes) -> None:
+        self.count, self.digest = count, digest
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number in reversed(range(self.count)):
+            row = ("train-0", number, number, f"key {number}", "train", (), self.digest)
+            yield pack([(self.digest, row)])
+
+
+@pytest.mark.parametrize("kind", ["pixels", "source", "band0"])
+def test_memory_does_not_grow_with_equal_pictures(kind: str) -> None:
+    digest = SOURCE.randbytes(16)
+    peaks, links = [], []
+    for count in (5_000, 15_000):
+        tracemalloc.start()
+        try:
+            packs = link_pictures(((kind, 0), Stream(count, digest)), 4)
+            links.append(sum(len(pickle.loads(links)) for _, links in packs))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert links == ([0, 0] if kind == "band0" else [4_999, 14_999])
+    assert peaks[1] < 1.2 * peaks[0] + 100_000
+
+
+def test_a_worker_keeps_some_of_a_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "_MOST_IN_BAND", 10)
+    first = looks()
+    crowd = [picture(number, near(first, 1)) for number in range(100)]
+    found = find(crowd)
+    assert found == find(crowd, seed=5) and 9 <= len(found) <= 99
+
+
+def test_bands_of_nothing() -> None:
+    assert bands_of([], []) == []

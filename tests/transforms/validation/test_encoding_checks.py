@@ -1,0 +1,244 @@
+"""What a validation finds in records of bare pixels, base64, tensors and features that may be absent."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from shardwright.schemas.columns import encode_extra
+from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.layouts import Fill, Layout, layout_by_name
+from shardwright.schemas.layouts.layout_file import parse_layout_file
+from shardwright.schemas.tensor_proto import serialize_tensor
+from shardwright.transforms.images.convert import ConvertedImage, Frame
+from shardwright.transforms.images.geometry import plan_geometry
+from shardwright.transforms.records.build import build_features, label_ids
+from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation.record import check_record
+
+LABELS = ("cat", "dog", "owl")
+HEIGHT, WIDTH = 3, 5
+PIXELS = bytes(range(HEIGHT * WIDTH * 3))
+TENSORS = """
+pixels: true
+features:
+  picture: {fill: encoded, tensor: true}
+  id: {fill: label, tensor: true}
+  size: {fill: shape, tensor: true}
+  name: {fill: label_text, base64: true}
+  tags: {column: tags, type: string, shape: [null], base64: true}
+  numbers: {column: numbers, type: int32, shape: [2, 2], tensor: true}
+  price: {column: price, type: float, optional: true}
+"""
+MAYBE = """
+extends: tutorial
+features:
+  label: {fill: label, optional: true}
+  name: {fill: label_text, optional: true}
+  boxes: {fill: boxes, tensor: true, optional: true}
+"""
+BOXES = """
+extends: minimal
+needs: objects
+drop: [label]
+features:
+  boxes: {fill: boxes}
+  ids: {fill: object_label}
+  masks: {fill: object_mask, base64: true}
+  size: {fill: shape}
+"""
+
+
+def layout_of(said: str) -> Layout:
+    return parse_layout_file(said, "mine.yaml") if "\n" in said else layout_by_name(said)
+
+
+def jpeg() -> bytes:
+    out = io.BytesIO()
+    Image.frombytes("RGB", (WIDTH, HEIGHT), PIXELS).save(out, "JPEG")
+    return out.getvalue()
+
+
+def png(width: int = WIDTH, height: int = HEIGHT) -> bytes:
+    out = io.BytesIO()
+    Image.new("L", (width, height)).save(out, "PNG")
+    return out.getvalue()
+
+
+def found_in(
+    said: str, change: Mapping[str, Feature | None], label: str = "dog", pixels: Any = None,
+    annotated: Mapping[Fill, Any] | None = None, **contract: Any,
+) -> list[str]:  # fmt: skip
+    """Writes a record of a layout, changes features of it (None leaves one out), and checks it."""
+    layout = layout_of(said)
+    extra = encode_extra({"tags": ["a", "ü"], "numbers": [1, 2, 3, 4]})
+    ref = ImageRef(key="dog/a.jpg", uri="a.jpg", label=label, split="train", extra=extra)
+    image = ConvertedImage(
+        encoded=PIXELS if layout.pixels else jpeg(),
+        format="raw" if layout.pixels else "jpg",
+        height=HEIGHT, width=WIDTH, channels=3, kept=False, animated=False,
+        frame=Frame((WIDTH, HEIGHT), 1, plan_geometry(WIDTH, HEIGHT, None, "stretch")),
+        decode_seconds=0.0,
+    )  # fmt: skip
+    ids = label_ids(LABELS, layout.first_label)
+    features: dict[str, Any] = {**build_features(ref, image, "0" * 64, layout, ids, annotated), **change}
+    data = encode_example({name: value for name, value in features.items() if value is not None})
+    if layout.pixels and pixels is None:
+        pixels = (HEIGHT, WIDTH, 3) if said == "raw" else (None, None, 3)
+    promised = RecordSchema(layout.features, LABELS, layout.first_label, pixels=pixels, **contract)
+    return [f"{code.value}: {message}" for code, message in check_record(data, promised, True).problems]
+
+
+def texts(*values: bytes) -> Feature:
+    return Feature(FeatureType.BYTES, values)
+
+
+def numbers(*values: int) -> Feature:
+    return Feature(FeatureType.INT64, values)
+
+
+def tensor(values: Any, dtype: str, *shape: int) -> Feature:
+    return texts(serialize_tensor(values, dtype, shape))
+
+
+@pytest.mark.parametrize("said", ["raw", "raw_with_shape", "tfrecorder", "tfds", "imagenet", TENSORS, MAYBE])
+def test_what_is_written_is_sound(said: str) -> None:
+    assert found_in(said, {}) == []
+    assert found_in(said, {}, label="", unlabelled=True) == []
+
+
+def test_what_a_reader_of_pixels_of_one_size_is_promised_is_sound() -> None:
+    for said in ("raw", "raw_with_shape", "tfrecorder", TENSORS):
+        assert found_in(said, {}, pixels=(HEIGHT, WIDTH, 3)) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "change", "finding"),
+    [
+        ("tfrecorder", {"image": texts(b"no base64!")}, "UNDECODABLE: feature 'image' is no URL-safe base64"),
+        (
+            "tfrecorder",
+            {"image": texts(base64.b64encode(b"\xff\xff\xff"))},
+            "UNDECODABLE: feature 'image' is no",
+        ),
+        ("tfrecorder", {"image": texts(PIXELS)}, "UNDECODABLE: feature 'image' is no"),
+        (
+            "tfrecorder",
+            {"image": texts(base64.urlsafe_b64encode(PIXELS[3:]))},
+            "SIZE_MISMATCH: 42 raw bytes are not 3 x 5 x 3",
+        ),
+        ("tfrecorder", {"image_height": numbers(5)}, "SIZE_MISMATCH: 45 raw bytes are not 5 x 5 x 3"),
+        ("tfrecorder", {"image_channels": numbers(1)}, "SIZE_MISMATCH: its channels is 3 and 1"),
+        ("tfrecorder", {"label": numbers(3)}, "LABEL_RANGE: label 3 is not between 0 and 2"),
+        ("raw", {"image": texts(PIXELS + b"x")}, "SIZE_MISMATCH: 46 raw bytes are not 3 x 5 x 3"),
+        ("raw", {"image": texts(b"")}, "SIZE_MISMATCH: 0 raw bytes are not"),
+        ("raw", {"image": texts(jpeg())}, "SIZE_MISMATCH: "),
+        ("raw_with_shape", {"shape": numbers(4, 5, 3)}, "SIZE_MISMATCH: 45 raw bytes are not 4 x 5 x 3"),
+        ("raw_with_shape", {"shape": numbers(3, 15, 1)}, "SIZE_MISMATCH: its channels is 3 and 1"),
+        ("raw_with_shape", {"shape": numbers(3, 5)}, "WRONG_SHAPE: feature 'shape' has 2 values, not 3"),
+        (
+            "raw_with_shape",
+            {"shape": texts(b"3", b"5", b"3")},
+            "WRONG_TYPE: feature 'shape' is bytes, not int64",
+        ),
+        ("raw_with_shape", {"shape": None}, "MISSING_FEATURE: feature 'shape' is missing"),
+        ("raw_with_shape", {"data": texts(PIXELS[1:])}, "SIZE_MISMATCH: 44 raw bytes are not 3 x 5 x 3"),
+        ("raw_with_shape", {"name": texts(b"cow")}, "LABEL_TEXT: class 'cow' is not among the class names"),
+        ("raw_with_shape", {"name": texts(b"")}, "LABEL_TEXT: class '' is not among the class names"),
+        (
+            "imagenet",
+            {"image/class/synset": texts(b"cat")},
+            "LABEL_TEXT: label 2 is 'dog' but the record says 'cat'",
+        ),
+        (TENSORS, {"picture": texts(PIXELS)}, "UNDECODABLE: feature 'picture' is no serialized tensor"),
+        (TENSORS, {"picture": texts(b"")}, "UNDECODABLE: feature 'picture' is no serialized tensor"),
+        (
+            TENSORS,
+            {"picture": tensor([1.0] * 45, "float32", 3, 5, 3)},
+            "WRONG_TYPE: the tensor in 'picture' is float32, not uint8",
+        ),
+        (
+            TENSORS,
+            {"picture": tensor(PIXELS, "uint8", 45)},
+            r"WRONG_SHAPE: the tensor in 'picture' has shape (45,), not ('any'",
+        ),
+        (TENSORS, {"picture": tensor(PIXELS, "uint8", 5, 3, 3)}, "SIZE_MISMATCH: its height is "),
+        (TENSORS, {"picture": tensor(PIXELS, "uint8", 3, 3, 5)}, "SIZE_MISMATCH: its "),
+        (TENSORS, {"size": tensor([5, 3, 3], "int64", 3)}, "SIZE_MISMATCH: its height is "),
+        (
+            TENSORS,
+            {"size": tensor([3, 5, 3], "int32", 3)},
+            "WRONG_TYPE: the tensor in 'size' is int32, not int64",
+        ),
+        (
+            TENSORS,
+            {"size": tensor([3, 5], "int64", 2)},
+            "WRONG_SHAPE: the tensor in 'size' has shape (2,), not (3,)",
+        ),
+        (TENSORS, {"size": texts(b"a", b"b", b"c")}, "WRONG_SHAPE: feature 'size' has 3 values, not 1"),
+        (TENSORS, {"size": numbers(3)}, "WRONG_TYPE: feature 'size' is int64, not bytes"),
+        (TENSORS, {"id": tensor([3], "int64")}, "LABEL_RANGE: label 3 is not between 0 and 2"),
+        (TENSORS, {"id": tensor([0], "int64")}, "LABEL_TEXT: label 0 is 'cat' but the record says 'dog'"),
+        (TENSORS, {"name": texts(b"dog")}, "UNDECODABLE: feature 'name' is no URL-safe base64"),
+        (TENSORS, {"tags": texts(b"YQ==", b"!")}, "UNDECODABLE: feature 'tags' is no URL-safe base64"),
+        (
+            TENSORS,
+            {"numbers": tensor([1, 2, 3, 4], "int32", 4)},
+            "WRONG_SHAPE: the tensor in 'numbers' has shape (4,), not (2, 2)",
+        ),
+        (TENSORS, {"price": texts(b"1")}, "WRONG_TYPE: feature 'price' is bytes, not float"),
+        (MAYBE, {"name": texts(b"cat"), "label": None}, ""),
+        (
+            MAYBE,
+            {"name": texts(b"cow"), "label": None},
+            "LABEL_TEXT: class 'cow' is not among the class names",
+        ),
+        (MAYBE, {"depth": None}, "MISSING_FEATURE: feature 'depth' is missing"),
+        (MAYBE, {"boxes": texts(b"\x08")}, "UNDECODABLE: feature 'boxes' is no serialized tensor"),
+        (MAYBE, {"boxes": tensor([0.5, 0.0, 0.25, 1.0], "float32", 1, 4)}, "BOX_ORDER: object 0"),
+        ("tutorial", {"height": numbers(4)}, "SIZE_MISMATCH: the image's height is 3 but the record says 4"),
+    ],
+)
+def test_each_defect_has_its_code(said: str, change: Mapping[str, Feature | None], finding: str) -> None:
+    found = found_in(said, change)
+    if not finding:
+        assert found == []
+    else:
+        assert len(found) == 1 and found[0].startswith(finding), found
+
+
+BOX_VALUES: Mapping[Fill, Any] = {
+    Fill.BOXES: [0.0, 0.0, 0.5, 1.0, 0.25, 0.5, 1.0, 1.0],
+    Fill.OBJECT_LABEL: [0, 2],
+    Fill.OBJECT_MASK: [png(), png()],
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "finding"),
+    [
+        (BOX_VALUES, ""),
+        (dict.fromkeys(BOX_VALUES, ()), ""),
+        (
+            {**BOX_VALUES, Fill.BOXES: [0.0, 0.0, 0.5]},
+            "LENGTH_MISMATCH: the 3 numbers of its boxes are no fours",
+        ),
+        ({**BOX_VALUES, Fill.BOXES: ()}, "LENGTH_MISMATCH: its objects' features have unequal numbers"),
+        ({**BOX_VALUES, Fill.BOXES: [0, 0, 0.5, 1, 0.25, 0.5, 1.5, 1]}, "BOX_RANGE: object 1"),
+        ({**BOX_VALUES, Fill.OBJECT_LABEL: [0, 3]}, "LABEL_RANGE: object 1"),
+        ({**BOX_VALUES, Fill.OBJECT_MASK: [png(), png(3, 5)]}, "MASK_MISMATCH: the mask of object 1"),
+        ({**BOX_VALUES, Fill.OBJECT_MASK: [png(), b"x"]}, "UNDECODABLE: the mask of object 1"),
+    ],
+)
+def test_objects_in_one_list_and_masks_in_base64(values: Mapping[Fill, Any], finding: str) -> None:
+    found = found_in(BOXES, {}, label="", annotated=values)
+    if not finding:
+        assert found == []
+    else:
+        assert len(found) == 1 and found[0].startswith(finding), found

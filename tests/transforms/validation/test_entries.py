@@ -1,0 +1,111 @@
+"""Records taken apart fast, and files hashed while they are read, give what the plain ways give."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
+from shardwright.schemas.layouts.layout_file import parse_layout_file
+from shardwright.schemas.tensor_proto import serialize_tensor
+from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation.example_reader import EntryReader
+from shardwright.transforms.validation.hashing import HashedFile
+from shardwright.transforms.validation.record import RecordChecker
+
+TENSORS = """
+features:
+  image: {fill: encoded}
+  shape: {fill: shape, tensor: true}
+  label: {fill: label}
+"""
+VALUES = {
+    FeatureType.BYTES: st.binary(max_size=300),
+    FeatureType.INT64: st.integers(-(2**63), 2**63 - 1),
+    FeatureType.FLOAT: st.floats(width=32, allow_nan=False),
+}
+FEATURES = st.one_of(
+    st.lists(values, max_size=3).map(lambda found, type_=type_: Feature(type_, found))
+    for type_, values in VALUES.items()
+)
+RECORDS = st.dictionaries(st.sampled_from(["image", "label", "name", "é" * 70, ""]), FEATURES)
+
+
+def plain(features: dict[str, Feature]) -> dict[str, Any]:
+    """Features as what can be compared: pictures as bytes, floats as text, since no NaN equals another."""
+    return {
+        name: (type_, [repr(bytes(value) if isinstance(value, memoryview) else value) for value in values])
+        for name, (type_, values) in features.items()
+    }
+
+
+@given(st.lists(RECORDS.map(encode_example), max_size=5), st.data())
+def test_records_are_parsed_as_ever(records: list[bytes], data: st.DataObject) -> None:
+    reader = EntryReader(["label", "name"], "image")
+    for record in records:
+        assert plain(reader.read(record).features) == plain(parse_example(record))
+        place = data.draw(st.integers(0, len(record)))
+        broken = record[:place] + data.draw(st.binary(max_size=2)) + record[place + 1 :]
+        try:
+            expected = plain(parse_example(broken))
+        except ValueError:
+            with pytest.raises(ValueError):
+                reader.read(broken)
+        else:
+            assert plain(reader.read(broken).features) == expected
+
+
+def test_equal_signatures_mean_that_what_repeats_is_equal() -> None:
+    reader = EntryReader(["label"], "image")
+
+    def signature(label: list[int], image: bytes, **more: Feature) -> Any:
+        picture = Feature(FeatureType.BYTES, [image])
+        features = {"label": Feature(FeatureType.INT64, label), "image": picture, **more}
+        return reader.read(encode_example(features)).signature
+
+    assert signature([1], b"a") == signature([1], b"b") != signature([2], b"a")
+    assert signature([1], b"a", other=Feature(FeatureType.BYTES, [b""])) != signature([1], b"a")
+    assert signature([7] * 200, b"a") != signature([8] * 200, b"a")
+
+
+def test_what_one_record_says_is_not_held_against_the_next() -> None:
+    layout = parse_layout_file(TENSORS, "tensors.yaml")
+    checker = RecordChecker(RecordSchema(layout.features, ("a", "b")), decode=True)
+    for side, label in ((3, 0), (5, 1), (4, 0)):
+        out = io.BytesIO()
+        Image.new("RGB", (side, side)).save(out, "PNG")
+        features = {
+            "image": Feature(FeatureType.BYTES, [out.getvalue()]),
+            "shape": Feature(FeatureType.BYTES, [serialize_tensor([side, side, 3], "int64", (3,))]),
+            "label": Feature(FeatureType.INT64, [label]),
+        }
+        checked = checker.check(encode_example(features))
+        assert (checked.problems, checked.classes) == ((), ("ab"[label],))
+
+
+@pytest.mark.parametrize("aside", [True, False])
+@given(steps=st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3000)), max_size=8))
+def test_a_file_is_hashed_whatever_is_read_of_it(
+    tmp_path_factory: pytest.TempPathFactory, aside: bool, steps: list[tuple[int, int]]
+) -> None:
+    path: Path = tmp_path_factory.getbasetemp() / "hashed"
+    if not path.exists():
+        path.write_bytes(os.urandom(5000))
+    data = path.read_bytes()
+    with path.open("rb") as opened:
+        file = HashedFile(opened, aside)
+        for offset, size in steps:
+            file.seek(offset)
+            assert file.read(size) == data[offset : offset + size]
+        crc32c = base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
+        assert file.checksums() == (hashlib.sha256(data).hexdigest(), crc32c)

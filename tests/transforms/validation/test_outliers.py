@@ -1,0 +1,67 @@
+"""Odd sizes and grey pictures among others, against numpy's percentiles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.transforms.validation.outliers import CountSizes, SizeRow, Sizes, find_outliers
+
+
+def rows(sizes: list[tuple[int, int]], grey: int = 0) -> list[SizeRow]:
+    return [SizeRow(i, i * 10, f"k{i}", *size, grey=i < grey) for i, size in enumerate(sizes)]
+
+
+def odd(sizes: list[tuple[int, int]]) -> set[int | None]:
+    """The numbers of the pictures with odd sizes."""
+    items = rows(sizes)
+    found = find_outliers(("s", items), Sizes().add(items))
+    return {finding.record for finding in found if finding.code is FindingCode.ODD_SIZE}
+
+
+@given(st.lists(st.tuples(st.integers(1, 100), st.integers(1, 100)), min_size=1, max_size=40))
+def test_odd_sizes_are_those_of_the_definition(sizes: list[tuple[int, int]]) -> None:
+    sides = np.array([math.sqrt(width * height) for width, height in sizes])
+    first, third = np.percentile(sides, [25, 75])
+    margin = 3 * (third - first)
+    certain = set(np.nonzero((sides < first - margin - 1e-6) | (sides > third + margin + 1e-6))[0])
+    near = set(np.nonzero((sides < first - margin + 1e-6) | (sides > third + margin - 1e-6))[0])
+    assert certain <= odd(sizes) <= near
+
+
+def test_among_equal_sizes_every_other_is_odd() -> None:
+    assert odd([(224, 224)] * 9 + [(225, 224)]) == {9}
+    assert odd([(4000, 3000)] * 9 + [(4010, 3000)]) == {9}
+    assert odd([(224, 224)] * 9) == set()
+
+
+def test_huge_sizes_are_counted_within_bounds() -> None:
+    sizes = Sizes().add(rows([(20_000 + i, 20_000) for i in range(2000)]))
+    assert sizes.areas.total() == 2000 and len(sizes.areas) < 1500
+
+
+def test_grey_is_odd_unless_most_are() -> None:
+    for grey, found in ((0, 0), (1, 1), (5, 5), (6, 0), (10, 0)):
+        items = rows([(10, 10)] * 10, grey)
+        assert len(list(find_outliers(("s", items), Sizes().add(items)))) == found
+
+
+def test_nothing_is_odd_about_nothing() -> None:
+    assert list(find_outliers(("s", []), Sizes())) == []
+
+
+def test_counts_merge_in_any_order() -> None:
+    parts = [("s", rows([(i + 1, 7)] * (i + 1), grey=1)) for i in range(6)]
+    combine = CountSizes()
+    together = combine.create_accumulator()
+    for part in parts:
+        together = combine.add_input(together, part)
+    apart = combine.merge_accumulators(
+        combine.add_input(combine.create_accumulator(), part) for part in reversed(parts)
+    )
+    assert combine.extract_output(together) == combine.extract_output(apart)
+    assert together.areas.total() == 21 and together.grey == 6

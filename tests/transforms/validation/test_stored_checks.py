@@ -1,0 +1,252 @@
+"""What was found in a shard, stored beside it: told exactly, and only on the terms on which it was found."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.pipelines.datasets import Target, contract_of
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.fills import Fill
+from shardwright.transforms import storage
+from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation import shard as shard_module
+from shardwright.transforms.validation import stored_checks
+from shardwright.transforms.validation.record import RecordChecker
+from shardwright.transforms.validation.shard import Depth, ShardTask, check_shard, shard_task
+from shardwright.transforms.validation.stored_checks import (
+    ShardSummary,
+    sound_records,
+    store_check,
+    stored_check,
+    sum_up,
+)
+
+DEEP = (Depth.EXAMPLES, Depth.PIXELS, Depth.LOOKS)
+
+
+@pytest.fixture
+def folder(sound_dataset: Path, tmp_path: Path) -> Path:
+    """A copy of a sound dataset."""
+    return shutil.copytree(sound_dataset, tmp_path / "version")
+
+
+def _tasks(folder: Path) -> list[ShardTask]:
+    dataset = Dataset.from_bytes((folder / "dataset.json").read_bytes(), "dataset.json")
+    return [shard_task(str(folder), *placed) for placed in dataset.placed_shards()]
+
+
+def _contract(folder: Path) -> RecordSchema:
+    return contract_of(Target("", str(folder), None))
+
+
+def _check(task: ShardTask, contract: RecordSchema, depth: Depth) -> ShardSummary:
+    return sum_up(check_shard(task, contract, depth, sound={}), depth)
+
+
+def _told(checked: ShardSummary | None) -> dict[str, Any] | None:
+    """Returns all that is known of a shard but the digests of its records, which nobody asks for twice."""
+    if checked is None:
+        return None
+    value = {field.name: getattr(checked, field.name) for field in dataclasses.fields(checked)}
+    del value["digests"]
+    value["statistics"] = None if checked.statistics is None else checked.statistics.state()
+    return value
+
+
+def _break_one(folder: Path, task: ShardTask) -> ShardTask:
+    """Writes a shard's middle record anew with a picture that is none, and says so in all checksums."""
+    from shardwright.schemas.dataset import Shard
+    from shardwright.transforms.records.framing import masked_crc32c
+
+    path = Path(task.path)
+    data = bytearray(path.read_bytes())
+    start = data.index(b"\xff\xd8\xff", len(data) // 2)
+    begin, records = 0, []
+    while begin < len(data):
+        length = int.from_bytes(data[begin : begin + 8], "little")
+        records.append((begin, length))
+        begin += length + 16
+    begin, length = next(item for item in reversed(records) if item[0] < start)
+    data[start : start + 3] = b"abc"
+    crc = masked_crc32c(bytes(data[begin + 12 : begin + 12 + length]))
+    data[begin + 12 + length : begin + 16 + length] = crc.to_bytes(4, "little")
+    path.unlink()
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        sha256 = storage.sha256_of(file)
+    assert task.expected is not None
+    return task._replace(expected=Shard(task.file, task.expected.records, len(data), sha256))
+
+
+@pytest.mark.parametrize("depth", DEEP)
+def test_what_was_found_is_told_exactly(folder: Path, depth: Depth) -> None:
+    contract = _contract(folder)
+    tasks = _tasks(folder)
+    tasks[0] = _break_one(folder, tasks[0])
+    for task in tasks:
+        found = _check(task, contract, depth)
+        assert found.rows
+        assert bool(found.pictures) == (depth is Depth.LOOKS)
+        store_check(task, contract, depth, found)
+        os.unlink(task.path)  # nobody needs the shard itself
+        assert _told(stored_check(task, contract, depth)) == _told(found)
+    wrong = stored_check(tasks[0], contract, depth)
+    assert wrong is not None and wrong.sound == (wrong.findings.counts == {})
+    if depth >= Depth.PIXELS:
+        assert wrong.findings.counts[FindingCode.UNDECODABLE] == 1
+    assert len(wrong.rows) == wrong.records
+
+
+def test_it_holds_less_deep_where_nothing_is_wrong(folder: Path) -> None:
+    contract, (broken, *tasks) = _contract(folder), _tasks(folder)
+    for task in tasks:
+        found = _check(task, contract, Depth.PIXELS)
+        store_check(task, contract, Depth.LOOKS, _check(task, contract, Depth.LOOKS))
+        assert _told(stored_check(task, contract, Depth.PIXELS)) == _told(found)
+        store_check(task, contract, Depth.PIXELS, found)
+        assert stored_check(task, contract, Depth.LOOKS) is None
+    broken = _break_one(folder, broken)
+    store_check(broken, contract, Depth.LOOKS, _check(broken, contract, Depth.LOOKS))
+    assert stored_check(broken, contract, Depth.LOOKS) is not None
+    assert stored_check(broken, contract, Depth.PIXELS) is None
+
+
+def _other_ledger(folder: Path, task: ShardTask) -> ShardTask:
+    Path(task.ledger_path).write_bytes(Path(task.ledger_path).read_bytes() + b"\0")
+    return task
+
+
+def _other_index(folder: Path, task: ShardTask) -> ShardTask:
+    Path(task.index_path).unlink()
+    return task
+
+
+def _other_shard(folder: Path, task: ShardTask) -> ShardTask:
+    assert task.expected is not None
+    return task._replace(expected=dataclasses.replace(task.expected, sha256="0" * 64))
+
+
+def _damaged(folder: Path, task: ShardTask) -> ShardTask:
+    path = folder / "_checks" / f"{task.file}.json.gz"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    return task
+
+
+def _no_json(folder: Path, task: ShardTask) -> ShardTask:
+    (folder / "_checks" / f"{task.file}.json.gz").write_bytes(b"[]")
+    return task
+
+
+@pytest.mark.parametrize(
+    "alter", [_other_ledger, _other_index, _other_shard, _damaged, _no_json, lambda _, task: task]
+)
+def test_of_other_files_it_says_nothing(folder: Path, alter: Callable[[Path, ShardTask], ShardTask]) -> None:
+    contract, task = _contract(folder), _tasks(folder)[0]
+    store_check(task, contract, Depth.PIXELS, _check(task, contract, Depth.PIXELS))
+    altered = alter(folder, task)
+    known = stored_check(altered, contract, Depth.PIXELS)
+    assert (known is not None) == (alter.__name__ == "<lambda>")
+
+
+def test_other_software_looks_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contract, task = _contract(folder), _tasks(folder)[0]
+    store_check(task, contract, Depth.PIXELS, _check(task, contract, Depth.PIXELS))
+    here = stored_checks._software()
+    monkeypatch.setattr(stored_checks, "_software", lambda: {**here, "pillow": "0"})
+    assert stored_check(task, contract, Depth.PIXELS) is None
+    later = task._replace(earlier=(str(folder / "_checks" / f"{task.file}.json.gz"),))
+    assert sound_records(later, contract, Depth.PIXELS) == {}
+
+
+def test_new_classes_change_nothing_that_was_sound(folder: Path) -> None:
+    contract, (broken, task, *_) = _contract(folder), _tasks(folder)
+    names = contract.labels or ()
+    broken = _break_one(folder, broken)
+    for item in (broken, task):
+        store_check(item, contract, Depth.LOOKS, _check(item, contract, Depth.LOOKS))
+    more = contract._replace(labels=(*names, "a new one"))
+    assert _told(stored_check(task, more, Depth.LOOKS)) == _told(_check(task, more, Depth.LOOKS))
+    assert stored_check(broken, more, Depth.LOOKS) is None
+    spec = next(spec for spec in contract.features if spec.fill is Fill.KEY)
+    others = [
+        contract._replace(labels=names[:-1]),
+        contract._replace(labels=(*names[:-1], "another")),
+        contract._replace(labels=tuple(reversed(names))),
+        contract._replace(labels=None),
+        contract._replace(labels=()),
+        contract._replace(texts=("called",) * len(names)),
+        contract._replace(first_label=contract.first_label + 1),
+        contract._replace(unlabelled=not contract.unlabelled),
+        contract._replace(features=tuple(item for item in contract.features if item is not spec)),
+        contract._replace(pixels=(8, 8, 3)),
+    ]
+    for other in others:
+        assert stored_check(task, other, Depth.LOOKS) is None, other
+    assert stored_check(task._replace(split="another"), contract, Depth.LOOKS) is None
+
+
+def test_what_was_read_from_other_bytes_is_not_stored(folder: Path) -> None:
+    contract, (task, gone, *_) = _contract(folder), _tasks(folder)
+    with open(task.path, "ab") as file:
+        file.write(b"more")
+    os.unlink(gone.path)
+    for item in (task, gone):
+        found = _check(item, contract, Depth.PIXELS)
+        assert not found.sound
+        store_check(item, contract, Depth.PIXELS, found)
+    assert not (folder / "_checks").exists()
+
+
+@pytest.mark.parametrize("depth", DEEP)
+def test_records_that_were_sound_are_not_decoded_again(
+    folder: Path, depth: Depth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same records in another order, one of them broken and one altered: as if all were decoded."""
+    contract, task = _contract(folder), _tasks(folder)[0]
+    store_check(task, contract, depth, _check(task, contract, depth))
+    decoded = []
+    check = RecordChecker.check
+
+    def counted(self: RecordChecker, data: bytes) -> Any:
+        decoded.append(self._decode)
+        return check(self, data)
+
+    monkeypatch.setattr(RecordChecker, "check", counted)
+    later = task._replace(earlier=(str(folder / "_checks" / f"{task.file}.json.gz"),))
+    broken = _break_one(folder, later)
+    sound = sound_records(later, contract, depth)
+    whole = check_shard(broken, contract, depth, sound={})
+    decoded.clear()
+    quick = check_shard(broken, contract, depth, sound=sound)
+    assert len(decoded) == whole.records > 3
+    assert sum(decoded) == (depth >= Depth.PIXELS)  # the broken one
+    assert quick.findings == whole.findings
+    assert _told(sum_up(quick, depth)) == _told(sum_up(whole, depth))
+    assert quick.digests == whole.digests
+    if depth >= Depth.PIXELS:  # what was found wrong is looked at each time
+        store_check(broken, contract, depth, sum_up(whole, depth))
+        assert len(sound_records(later, contract, depth)) == whole.records - 1
+    assert shard_module.record_digest(b"") not in sound
+
+
+def test_it_is_plain_json_without_dates(folder: Path) -> None:
+    contract, task = _contract(folder), _tasks(folder)[0]
+    path = folder / "_checks" / f"{task.file}.json.gz"
+    found = _check(task, contract, Depth.LOOKS)
+    store_check(task, contract, Depth.LOOKS, found)
+    first = path.read_bytes()
+    store_check(task, contract, Depth.LOOKS, found)
+    assert path.read_bytes() == first
+    import gzip
+
+    assert json.loads(gzip.decompress(first))["sha256"] == (task.expected and task.expected.sha256)

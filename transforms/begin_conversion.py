@@ -1,0 +1,135 @@
+"""The first steps of a conversion: it takes the lease, and removes an old commit before the first write."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Optional
+
+import apache_beam as beam
+
+from shardwright.schemas.dataset import COMMIT_FILES
+from shardwright.schemas.ledger import ledger_header
+from shardwright.schemas.plan import Forecast, ledger_file
+from shardwright.transforms import storage
+from shardwright.transforms.commit import ConversionSpec, outcome_of
+from shardwright.transforms.images.decode import limit_pixels
+from shardwright.transforms.lease import HeldLease
+from shardwright.transforms.plan.planned_shard import PlannedShard
+from shardwright.transforms.shards.shard_plan import plan_shard
+
+_HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
+
+
+def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease | None:
+    """Takes the lease, which the launcher may have already, and makes the directory that is written to.
+
+    An engine may run it again, also when the run has ended and given the lease back.
+
+    Raises:
+      EngineError: if another run has the lease, or the storage failed.
+    """
+    if outcome_of(replace(job, hold=hold)) is None:
+        if hold is not None:
+            hold.acquire()
+        with storage.faults("write to", job.directory):
+            storage.make_dirs(job.directory)
+    return hold
+
+
+def own_holder(hold: HeldLease | None) -> HeldLease | None:
+    """Returns a lease for this launch of a job that may be launched several times."""
+    return hold and replace(hold, lease=replace(hold.lease, holder=uuid.uuid4().hex))
+
+
+def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) -> HeldLease | None:
+    """Removes the `dataset.json` of what is about to be written over, once and for all shards.
+
+    Raises:
+      EngineError: if the lease was lost, or the storage failed.
+    """
+    if changed and outcome_of(replace(job, hold=hold)) is None:
+        held = hold.held() if hold is not None else contextlib.nullcontext()
+        with storage.faults("write to", job.directory), held:
+            for file in COMMIT_FILES:
+                storage.remove(storage.join(job.directory, file))
+    return hold
+
+
+class BeginConversion(beam.PTransform):
+    """Takes the lease. `Pipeline -> PCollection[HeldLease or None]`, of one element that the rest waits for.
+
+    Args:
+      job: what to make, and where.
+    """
+
+    def __init__(self, job: ConversionSpec) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        """Applies the transform."""
+        hold = pipeline | "Begin" >> beam.Create([self._job.hold], reshuffle=False)  # HeldLease or None
+        if self._job.described:
+            hold = (
+                hold
+                | "NameHolder" >> beam.Map(own_holder).with_output_types(_HOLD)  # HeldLease or None
+                | "KeepHolder" >> beam.Reshuffle()  # HeldLease or None; the same when a step is run again
+            )
+        return hold | "TakeLease" >> beam.Map(begin_conversion, self._job).with_output_types(
+            _HOLD
+        )  # HeldLease or None
+
+
+class _FindChanged(beam.DoFn):
+    """Yields whether a shard is planned otherwise than its ledger says."""
+
+    def __init__(self, job: ConversionSpec) -> None:
+        self._job = job
+
+    def setup(self) -> None:
+        limit_pixels(self._job.settings.max_pixels)
+
+    def process(self, planned: PlannedShard, forecast: Forecast) -> Iterator[bool]:
+        path = storage.join(self._job.directory, ledger_file(*planned[:3]))
+        try:
+            header = ledger_header(storage.read_bytes(path))
+        except (OSError, ValueError):
+            yield True
+            return
+        plan = plan_shard(planned, forecast, self._job.settings, self._job.versions)
+        yield header.plan_digest != plan.digest
+
+
+class RemoveCommit(beam.PTransform):
+    """Removes an old `dataset.json` if any shard changes. `PCollection[HeldLease or None] -> the same`.
+
+    A shard that is made again as it was, because its file is damaged, has the bytes that `dataset.json` says.
+
+    Args:
+      job: what to make, and where.
+      planned: all planned shards, of PlannedShard.
+      forecast: side input.
+    """
+
+    def __init__(
+        self, job: ConversionSpec, planned: beam.PCollection, forecast: beam.pvalue.AsSingleton
+    ) -> None:
+        super().__init__()
+        self._job = job
+        self._planned = planned
+        self._forecast = forecast
+
+    def expand(self, hold: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        changed = (
+            self._planned
+            | "FindChanged"
+            >> beam.ParDo(_FindChanged(self._job), self._forecast).with_output_types(bool)  # bool
+            | "AnyChanged" >> beam.CombineGlobally(any).with_output_types(bool)
+        )  # bool
+        return hold | "RemoveDatasetJson" >> beam.Map(
+            remove_commit, beam.pvalue.AsSingleton(changed), self._job
+        ).with_output_types(_HOLD)  # HeldLease or None

@@ -1,0 +1,1 @@
+"""Threads, bytes in flight and progress of a process."""

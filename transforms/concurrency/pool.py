@@ -1,0 +1,215 @@
+"""A bounded thread pool that keeps the order, and a budget of bytes in flight."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import queue
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import TypeVar
+
+from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.concurrency.workers import (
+    return_large_blocks,
+    usable_memory,
+    worker_processes,
+    worker_threads,
+)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Small items that travel together to a thread.
+CHUNK_ITEMS = 16
+#: Items of a stream that are handed over together.
+_STREAM_CHUNK = 1000
+#: Connections, and so requests in flight, of a process.
+CONNECTIONS = 64
+#: Objects of a network storage that are under way or wait for the decoder.
+READS_AHEAD = 4 * CONNECTIONS
+#: Bytes of decoded pictures that the threads of a process may hold together, if the machine has enough.
+WORKING_BYTES = 256 * 10**6
+#: All worker processes together: one over this of the machine's memory. The least for a process is enough for
+#: pictures of 12 megapixels.
+_MEMORY_SHARE, _LEAST_WORKING_BYTES = 8, 64 * 10**6
+_LARGE_PICTURE = "shardwright-large-picture.lock"
+#: Bytes of items and results in flight in a worker.
+IN_FLIGHT_BYTES = 64 * 10**6
+
+
+@lru_cache(1)
+def converting_executor() -> ThreadPoolExecutor:
+    """Returns the threads of this process that decode and encode, however many shards share them."""
+    return ThreadPoolExecutor(worker_threads(), thread_name_prefix="shardwright")
+
+
+@lru_cache(1)
+def reading_executor() -> ThreadPoolExecutor:
+    """Returns the threads of this process that wait for a network: as many as it has connections."""
+    return ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="shardwright-read")
+
+
+class ByteBudget:
+    """Limits the bytes that threads hold at once; one that asks for more than all waits to be alone.
+
+    Args:
+      limit: of the bytes.
+      lock_file: that the processes of a machine share, so that one that asks for more than all is alone among
+        them too; empty where there is one process.
+    """
+
+    def __init__(self, limit: int, lock_file: str = "") -> None:
+        self._limit, self._lock_file = limit, lock_file
+        self._used = 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def reserve(self, size: int) -> Iterator[None]:
+        """Waits until `size` bytes are free, and holds them for the block."""
+        is_too_large, size = size > self._limit, min(size, self._limit)
+        with UNDERWAY.waiting(), self._changed:
+            self._changed.wait_for(lambda: self._used + size <= self._limit)
+            self._used += size
+        alone = contextlib.ExitStack()
+        try:
+            if is_too_large and self._lock_file:
+                with UNDERWAY.waiting():
+                    alone.enter_context(_locked(self._lock_file))
+            yield
+        finally:
+            alone.close()
+            with self._changed:
+                self._used -= size
+                self._changed.notify_all()
+
+
+@lru_cache(1)
+def working_budget() -> ByteBudget:
+    """Returns the bound of the decoded pictures that this process holds at once.
+
+    All worker processes of a machine together hold a share of its memory, and one picture that is larger.
+    """
+    return_large_blocks()
+    processes = worker_processes()
+    share = usable_memory() // _MEMORY_SHARE // processes
+    lock_file = os.path.join(tempfile.gettempdir(), _LARGE_PICTURE) if processes > 1 else ""
+    return ByteBudget(min(WORKING_BYTES, max(share, _LEAST_WORKING_BYTES)), lock_file)
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Holds a lock that one process at a time can have; the system takes it from one that dies."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError:  # another user's file, or no place for one: go on without
+        yield
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def map_ordered(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    executor: ThreadPoolExecutor,
+    *,
+    weigh: Callable[[Item], int],
+    max_items: int,
+    max_weight: int = IN_FLIGHT_BYTES,
+    chunk_items: int = CHUNK_ITEMS,
+) -> Iterator[Result]:
+    """Maps in parallel and yields the results in the order of the items.
+
+    At most about `max_items` items of together `max_weight` are under way or waiting to be taken;
+    a single heavier one goes alone. Small items travel in chunks of `chunk_items`, since a future
+    costs as much as a small task; what waits for a network should not. The first exception of
+    `function` is raised in the place of its item's chunk, and what has not begun by then never does.
+    """
+    waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
+    count = weight = 0
+    try:
+        for chunk, cost in _chunks(items, weigh, chunk_items, max_weight // 64):
+            while waiting and (count + len(chunk) > max_items or weight + cost > max_weight):
+                future, size, spent = waiting.popleft()
+                yield from future.result()
+                count -= size
+                weight -= spent
+            waiting.append((executor.submit(_apply, function, chunk), len(chunk), cost))
+            count += len(chunk)
+            weight += cost
+        while waiting:
+            yield from waiting.popleft()[0].result()
+    finally:
+        for future, _, _ in waiting:
+            future.cancel()
+
+
+def _apply(function: Callable[[Item], Result], chunk: list[Item]) -> list[Result]:
+    return [function(item) for item in chunk]
+
+
+def _chunks(
+    items: Iterable[Item], weigh: Callable[[Item], int], max_items: int, max_weight: int
+) -> Iterator[tuple[list[Item], int]]:
+    """Yields items in lists of at most `max_items` and `max_weight`, or single heavier ones."""
+    chunk: list[Item] = []
+    weight = 0
+    for item in items:
+        cost = weigh(item)
+        if chunk and (len(chunk) >= max_items or weight + cost > max_weight):
+            yield chunk, weight
+            chunk, weight = [], 0
+        chunk.append(item)
+        weight += cost
+    if chunk:
+        yield chunk, weight
+
+
+def merge_streams(streams: Sequence[Iterable[Item]], threads: int) -> Iterator[Item]:
+    """Yields the items of all streams as they come, each stream drawn by one of the threads.
+
+    The first exception of a stream is raised here; the other streams end then.
+    """
+    arrived: queue.Queue[list[Item] | Exception | None] = queue.Queue(maxsize=2 * threads)
+    given_up = threading.Event()
+
+    def hand_over(value: list[Item] | Exception | None) -> None:
+        while not given_up.is_set():
+            with contextlib.suppress(queue.Full):
+                return arrived.put(value, timeout=0.1)
+
+    def draw(stream: Iterable[Item]) -> None:
+        try:
+            for chunk, _ in _chunks(stream, lambda _: 0, _STREAM_CHUNK, 0):
+                hand_over(chunk)
+                if given_up.is_set():
+                    return
+            hand_over(None)
+        except Exception as error:
+            hand_over(error)
+
+    with ThreadPoolExecutor(threads) as executor:
+        try:
+            for stream in streams:
+                executor.submit(draw, stream)
+            left = len(streams)
+            while left:
+                chunk = arrived.get()
+                if isinstance(chunk, Exception):
+                    raise chunk
+                if chunk is None:
+                    left -= 1
+                else:
+                    yield from chunk
+        finally:
+            given_up.set()
+            executor.shutdown(wait=False, cancel_futures=True)

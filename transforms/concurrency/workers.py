@@ -1,0 +1,111 @@
+"""What a worker process may use of its machine: processors, and so threads."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+#: Number of the parameter of mallopt(3), and bytes of a block that is given back at once.
+_M_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 1 << 22
+_CGROUP = Path("/sys/fs/cgroup")
+_MEMINFO = Path("/proc/meminfo")
+#: Bytes of memory of a machine that does not tell.
+_ASSUMED_MEMORY = 4 * 10**9
+
+
+def job_options() -> Any:
+    """Returns Beam's options of the job that this process works for, None where Beam is not in use.
+
+    The SDK's worker hands them to its file systems, as a pipeline's constructor does at the launcher.
+    """
+    module = sys.modules.get("apache_beam.io.filesystems")
+    return module.FileSystems._pipeline_options if module else None
+
+
+def usable_cpus(cgroup: Path = _CGROUP) -> int:
+    """Returns the processors that this process may use, a container's limit included.
+
+    Source: the kernel's cgroup v2 documentation (`cpu.max`) and v1 scheduler documentation
+    (`cpu.cfs_quota_us`).
+    """
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for quota_file, period_file in (("cpu.max", ""), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            words = (cgroup / quota_file).read_text().split()
+            if period_file:
+                words += (cgroup / period_file).read_text().split()
+            quota, period = int(words[0]), int(words[1])
+        except (OSError, ValueError, IndexError):
+            continue  # no such limit, or `max`
+        if quota > 0:
+            cpus = min(cpus, max(1, -(-quota // period)))
+    return cpus
+
+
+def return_large_blocks() -> None:
+    """Has the C library give the memory of large pictures back to the system as soon as they are freed.
+
+    glibc raises by itself the size from which it does so, up to 32 MB, and Pillow keeps pictures in blocks of
+    16 MB: after a few of them, freed ones stay in the process between others. Other C libraries are left
+    alone.
+    Source: mallopt(3).
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
+def worker_threads() -> int:
+    """Returns the threads that decode and encode in this process: its share of the processors.
+
+    Where a machine runs several workers each gets one thread more than its share, for while one
+    holds the interpreter's lock or waits for a disk, another can compute.
+    """
+    cpus, processes = usable_cpus(), worker_processes()
+    return cpus if processes == 1 else -(-cpus // processes) + 1
+
+
+def worker_processes() -> int:
+    """Returns how many worker processes share this machine, one for each processor at most."""
+    return min(usable_cpus(), _processes_here(job_options()))
+
+
+def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
+    """Returns the bytes of memory that this machine has, or a container's limit if that is less.
+
+    Source: proc(5) (`/proc/meminfo`), the kernel's cgroup v2 documentation (`memory.max`) and v1 memory
+    documentation (`memory.limit_in_bytes`).
+    """
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
+        line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
+        found.append(int(line.split()[1]) * 1024)
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # no such limit, or `max`
+            found.append(int((cgroup / name).read_text()))
+    return min(found, default=_ASSUMED_MEMORY)
+
+
+def _processes_here(options: Any) -> int:
+    """Returns how many worker processes share this machine, as far as the options say."""
+    if options is None:
+        return 1
+    from apache_beam.options.pipeline_options import (
+        DebugOptions,
+        DirectOptions,
+        PortableOptions,
+        StandardOptions,
+    )
+
+    runner = (options.view_as(StandardOptions).runner or "").lower()
+    if "dataflow" in runner:  # an SDK process for every vCPU, unless told otherwise
+        single = options.view_as(DebugOptions).lookup_experiment("no_use_multiple_sdk_containers")
+        return 1 if single else sys.maxsize
+    direct = options.view_as(DirectOptions)
+    if direct.direct_running_mode == "multi_processing":
+        return direct.direct_num_workers or sys.maxsize
+    count = int(options.view_as(PortableOptions).sdk_worker_parallelism or 1)  # a text, if given
+    return count or sys.maxsize  # 0: the engine decides

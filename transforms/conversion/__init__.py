@@ -1,0 +1,1 @@
+"""Converts images to records: one, or many in order."""

@@ -1,0 +1,360 @@
+"""Converts the images of one shard, in order, with bounded memory. Needs no Beam."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.layouts import Layout
+from shardwright.schemas.ledger import Entry
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.concurrency.pool import (
+    IN_FLIGHT_BYTES,
+    READS_AHEAD,
+    WORKING_BYTES,
+    ByteBudget,
+    map_ordered,
+    reading_executor,
+)
+from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.conversion.reusable import ReusableRecord
+from shardwright.transforms.images.annotate import annotate, read_mask
+from shardwright.transforms.images.boxes import upright_size
+from shardwright.transforms.images.convert import convert_image
+from shardwright.transforms.images.decode import no_image
+from shardwright.transforms.images.read import check_sha256, read_image
+from shardwright.transforms.records.build import build_example, check_labels
+from shardwright.transforms.storage import changed, is_remote
+
+#: Finished images that may wait for a slow one before them, per thread.
+_WAITING_PER_THREAD = 32
+#: Bytes of a bare pixel, as base64 at most, and of the pixels that come of a byte of a photograph.
+_PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
+#: What is reserved for a source whose size is unknown.
+_UNKNOWN_SIZE = 10**6
+
+
+@dataclass(frozen=True)
+class ShardRecipe:
+    """What every shard of a dataset is converted with.
+
+    Attributes:
+      settings: checked settings.
+      layout: the record layout.
+      ids: class name -> id.
+      texts: class name -> what the class is called, where its name is a synset id.
+    """
+
+    settings: ConvertSettings
+    layout: Layout
+    ids: Mapping[str, int]
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What became of one image.
+
+    Attributes:
+      entry: its ledger entry; where its record stands is not known yet.
+      example: its serialised Example; empty when it was left out or copied.
+      source_bytes: bytes read.
+      decode_seconds: that decoding its pixels took; None when it was left out or copied.
+      frame: its record as an earlier build framed it; empty when it was not copied.
+      on_background: whether a part of the picture shows the background colour.
+    """
+
+    entry: Entry
+    example: bytes = b""
+    source_bytes: int = 0
+    decode_seconds: float | None = None
+    frame: bytes = b""
+    on_background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadImage:
+    """An image's bytes on their way from the storage to the decoder.
+
+    Attributes:
+      ref: where they come from.
+      data: the bytes; empty without any.
+      sha256: their hex digest.
+      fault: why there are none, if so.
+      mask: of its mask's file, where it has one.
+      mask_sha256: their hex digest.
+      done: what an earlier build made of them, if that still holds.
+    """
+
+    ref: ImageRef
+    data: bytes = b""
+    sha256: str = ""
+    fault: ImageFault | None = None
+    mask: bytes | None = None
+    mask_sha256: str = ""
+    done: Converted | None = None
+
+
+def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = None) -> ReadImage:
+    """Reads one image's bytes, if nothing speaks against it and they are needed.
+
+    Args:
+      ref: where they are.
+      recipe: what the shard is converted with.
+      known: what an earlier build made of the image.
+
+    Raises:
+      EngineError: if the storage or the machine failed, or the source changed.
+    """
+    if not ref.is_candidate:
+        return ReadImage(ref)
+    try:
+        with UNDERWAY.working_on(ref.location, "read"):
+            data = read_image(ref, recipe.settings.max_source_bytes)
+    except ImageFault as fault:
+        if ref.annotations and isinstance(fault.__cause__, FileNotFoundError):
+            fault = ImageFault(QuarantineReason.BAD_ANNOTATION, fault.stage, "its image is missing")
+        return ReadImage(ref, sha256=ref.sha256, fault=fault)
+    sha256 = hashlib.sha256(data).hexdigest()
+    try:
+        check_sha256(ref, sha256)
+    except ImageFault as fault:
+        if recipe.settings.dedupe == "exact":  # all that differ at once are quarantined by then
+            raise changed(ref.uri) from fault
+        return ReadImage(ref, sha256=sha256, fault=fault)
+    try:
+        mask = read_mask(ref, recipe.settings)
+    except ImageFault as fault:
+        fault = ImageFault(fault.reason, Stage.READ, fault.message)
+        return ReadImage(ref, sha256=sha256, fault=fault)
+    read = ReadImage(ref, data, sha256, None, mask, "" if mask is None else hashlib.sha256(mask).hexdigest())
+    if known is not None and known.entry.outcome == Outcome.WRITTEN and has_bytes_of(read, known.entry):
+        done = _as_before(ref, known, len(data))
+        if done is not None:
+            return ReadImage(ref, done=done)
+    return read
+
+
+def has_bytes_of(read: ReadImage, entry: Entry) -> bool:
+    """Whether an image's bytes, and those of its mask, are those that a ledger tells of."""
+    return (read.sha256, read.mask_sha256) == (entry.sha256, entry.mask_sha256)
+
+
+def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> Converted | None:
+    """Returns what an earlier build made of an image; None if its record is damaged."""
+    entry = known.entry if known.unchanged else known.entry._replace(fingerprint=ref.fingerprint)
+    if entry.outcome != Outcome.WRITTEN:
+        return Converted(entry._replace(uri=ref.location if entry.uri else ""))
+    frame = known.read()
+    return None if frame is None else Converted(entry, source_bytes=source_bytes, frame=frame)
+
+
+def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:
+    """Converts one image.
+
+    Raises:
+      EngineError: if the machine failed.
+    """
+    ref = read.ref
+    if read.done is not None:
+        return read.done
+    if not ref.is_candidate:
+        return Converted(_decided_entry(ref))
+    try:
+        if read.fault:
+            raise read.fault
+        check_labels(ref, recipe.layout, recipe.ids)
+        reserve = budget.reserve if budget else None
+        try:
+            with UNDERWAY.working_on(ref.location, "decode"):
+                image = convert_image(read.data, ref.key, recipe.settings, reserve)
+            with UNDERWAY.working_on(ref.location, "annotate"):
+                annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
+        except NotACandidate:
+            # Its source calls it an image: a row of a manifest, an annotation, a record.
+            raise no_image(read.data) from None
+        except MemoryError:
+            raise _memory_fault(ref, budget) from None
+        example = build_example(
+            ref, image, read.sha256, recipe.layout, recipe.ids, annotated.values, recipe.texts
+        )
+    except ImageFault as fault:
+        entry = Entry(
+            key=ref.key,
+            outcome=Outcome.QUARANTINED,
+            fingerprint=ref.fingerprint,
+            sha256=read.sha256,
+            label=ref.label,
+            reason=fault.reason,
+            stage=fault.stage,
+            message=fault.message,
+            uri=ref.location,
+            mask_sha256=read.mask_sha256,
+        )
+        return Converted(entry, source_bytes=len(read.data))
+    width, height = upright_size(image.frame)
+    entry = Entry(
+        key=ref.key,
+        outcome=Outcome.WRITTEN,
+        fingerprint=ref.fingerprint,
+        sha256=read.sha256,
+        label=ref.label if annotated.label is None else annotated.label,
+        stored="kept" if image.kept else "encoded",
+        format=image.format,
+        animated=image.animated,
+        boxes=annotated.counts,
+        message=annotated.message,
+        mask_sha256=read.mask_sha256,
+        source_width=width,
+        source_height=height,
+        source_bytes=len(read.data),
+        decoder_warning=image.warning,
+        damaged=image.damaged,
+        file_name=ref.file_name,
+    )
+    return Converted(entry, example, len(read.data), image.decode_seconds, on_background=image.on_background)
+
+
+def convert_ref(ref: ImageRef, recipe: ShardRecipe, budget: ByteBudget | None = None) -> Converted:
+    """Reads and converts one image.
+
+    Raises:
+      EngineError: if the storage or the machine failed, or the source changed.
+    """
+    return convert_read(read_ref(ref, recipe), recipe, budget)
+
+
+def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
+    return Entry(key=ref.key, outcome=outcome, fingerprint=ref.fingerprint, reason=reason)
+
+
+def _decided_entry(ref: ImageRef) -> Entry:
+    """Returns the entry of a file whose outcome was known before it was read."""
+    if ref.outcome != Outcome.QUARANTINED:
+        return _left_out(ref, ref.outcome, ref.reason)
+    return Entry(
+        key=ref.key,
+        outcome=ref.outcome,
+        fingerprint=ref.fingerprint,
+        label=ref.label,
+        reason=ref.reason,
+        stage=Stage.LIST,
+        message=ref.message,
+        uri=ref.location,
+    )
+
+
+def _memory_fault(ref: ImageRef, budget: ByteBudget | None) -> Exception:
+    """Tells a file that asks for absurd memory from a machine that has none left.
+
+    Any accepted picture fits into the working memory of a process; if that much can be had now,
+    the decoder asked for more than the picture's size accounts for.
+    """
+    try:
+        bytearray(WORKING_BYTES)
+    except MemoryError:
+        return EngineError(
+            f"The machine ran out of memory at {printable(ref.uri)}; lower --max_pixels or use a "
+            "larger machine, then run again with --resume."
+        )
+    return ImageFault(
+        QuarantineReason.CORRUPT, Stage.DECODE, "it asks the decoder for more memory than its size"
+    )
+
+
+def convert_refs(
+    refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
+    budget: ByteBudget, known: Mapping[str, ReusableRecord] | None = None,
+) -> Iterator[Converted]:  # fmt: skip
+    """Yields each reference converted, in order, worked on by the executor's threads.
+
+    What did not change is copied here, while the threads convert what comes after it: handing over
+    costs more than copying. What lies on this machine is read by the thread that decodes it; what a
+    network brings is read ahead, many at once, by threads that do nothing else.
+
+    Args:
+      refs: the shard's references.
+      recipe: what it is converted with.
+      executor: of the threads.
+      threads: how many they are.
+      budget: of the pixels that they may hold.
+      known: by key, what an earlier build made of images.
+    """
+    known = known or {}
+    unchanged = {key: item for key, item in known.items() if item.unchanged}
+    others = [ref for ref in refs if ref.key not in unchanged] if unchanged else refs
+    converted = _convert_all(others, recipe, executor, threads, budget, known)
+    for ref in refs:
+        if ref.key not in unchanged:
+            yield next(converted)
+            continue
+        done = _as_before(ref, unchanged[ref.key]) or convert_ref(ref, recipe, budget)
+        _note(done, ref)
+        yield done
+
+
+def _note(done: Converted, ref: ImageRef) -> None:
+    PROGRESS.add(images=ref.is_candidate, bad=done.entry.outcome == Outcome.QUARANTINED)
+
+
+def _convert_all(
+    refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
+    budget: ByteBudget, known: Mapping[str, ReusableRecord],
+) -> Iterator[Converted]:  # fmt: skip
+    """Yields each reference converted, in order, or copied if its bytes turn out to be the same."""
+
+    def convert(read: ReadImage) -> Converted:
+        done = convert_read(read, recipe, budget)
+        _note(done, read.ref)
+        return done
+
+    waiting = threads * _WAITING_PER_THREAD
+    stored = _stored_bytes(recipe.settings)
+    if not any(is_remote(ref.uri) for ref in refs):
+        return map_ordered(
+            lambda ref: convert(read_ref(ref, recipe, known.get(ref.key))),
+            refs,
+            executor,
+            weigh=lambda ref: max(_weigh(ref), stored(_weigh(ref))),
+            max_items=waiting,
+        )
+    arriving = map_ordered(
+        lambda ref: read_ref(ref, recipe, known.get(ref.key)),
+        refs,
+        reading_executor(),
+        weigh=_weigh,
+        max_items=READS_AHEAD,
+        max_weight=IN_FLIGHT_BYTES // 2,  # the other half waits for the decoder
+        chunk_items=1,
+    )
+    return map_ordered(
+        convert,
+        arriving,
+        executor,
+        weigh=lambda read: max(len(read.data) + len(read.mask or b""), stored(len(read.data))),
+        max_items=waiting,
+        max_weight=IN_FLIGHT_BYTES // 2,
+    )
+
+
+def _stored_bytes(settings: ConvertSettings) -> Callable[[int], int]:
+    """Returns about how many bytes a finished image takes, by those of its source.
+
+    What waits for its turn to be written is mostly smaller than what it came from; bare pixels are not.
+    """
+    if settings.stored_format != "raw":
+        return lambda size: 0
+    if settings.target:
+        width, height = settings.target
+        return lambda size: width * height * _PIXEL_BYTES
+    return lambda size: size * _PIXELS_OF_A_BYTE
+
+
+def _weigh(ref: ImageRef) -> int:
+    return ref.size if ref.size >= 0 else _UNKNOWN_SIZE

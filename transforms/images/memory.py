@@ -1,0 +1,100 @@
+"""How much memory a decoder holds for an image, told from its header, before it is decoded.
+
+The numbers are upper bounds of what the decoders allocate, as measured: libjpeg keeps all coefficients of a
+picture with several scans at its full size, whatever the size of the result; Pillow's WebP decoder keeps two
+canvases; a TIFF's tile may be larger than its picture.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from PIL import Image
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.bounds import jpeg_frame
+
+#: Bytes that a decoder may hold for each pixel that `--max_pixels` allows. A picture takes 4, a progressive
+#: JPEG 3 (with chroma subsampling) or 6 (without) for its coefficients.
+MOST_BYTES_PER_PIXEL = 5
+#: The same for a large file. A file of some bytes that asks for gigabytes is no picture; a file of which each
+#: byte stands for a few hundred bytes of memory may be a photograph of 50 megapixels.
+MOST_BYTES_PER_PIXEL_OF_LARGE_FILES = 20
+_BYTES_PER_BYTE_OF_FILE = 256
+#: Bytes of a pixel in Pillow's memory, whatever the mode (one for gray is not worth a difference).
+_PIXEL_BYTES = 4
+_COEFFICIENT_BYTES = 2
+#: Bytes per pixel of Pillow's decoder of animated WebP: two canvases, a copy, the image, its colors; of
+#: AVIF: planes of up to 16 bits, the image as the decoder gives it, and Pillow's.
+_ANIMATED_WEBP_BYTES, _AVIF_BYTES = 20, 14
+
+
+def decoder_bytes(image: Image.Image, kind: str, data: bytes, animated: bool) -> int:
+    """Returns how many bytes decoding an image takes at most, the decoded picture included.
+
+    Args:
+      image: Pillow's, not loaded; of the size to which it will be decoded.
+      kind: its format.
+      data: the whole file.
+      animated: whether it has more than one frame.
+    """
+    pixels = image.width * image.height
+    decoded = pixels * _PIXEL_BYTES
+    if kind == "jpeg":
+        return decoded + _coefficient_bytes(data)
+    if kind == "webp":
+        if animated:
+            return pixels * _ANIMATED_WEBP_BYTES
+        return 2 * decoded if b"VP8L" in data else decoded  # the lossless decoder keeps a picture of its own
+    if kind == "avif":
+        return pixels * _AVIF_BYTES
+    if kind == "tiff":
+        return decoded + _tiff_bytes(image)
+    return decoded
+
+
+def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:
+    """Checks that a decoder does not need far more memory than the pixels that are allowed.
+
+    Args:
+      needed: bytes, of `decoder_bytes`.
+      max_pixels: the largest picture that is taken.
+      file_bytes: size of the file.
+
+    Raises:
+      ImageFault: if it does.
+    """
+    of_file = min(file_bytes * _BYTES_PER_BYTE_OF_FILE, max_pixels * MOST_BYTES_PER_PIXEL_OF_LARGE_FILES)
+    most = max(max_pixels * MOST_BYTES_PER_PIXEL, of_file)
+    if needed > max(most, 1 << 24):
+        raise ImageFault(
+            QuarantineReason.TOO_MUCH_MEMORY,
+            Stage.DECODE,
+            f"decoding takes {needed // 10**6} MB, more than the {most // 10**6} MB that a file of its size "
+            f"may take with --max_pixels {max_pixels}; raise --max_pixels to take it",
+        )
+
+
+def _coefficient_bytes(data: bytes) -> int:
+    """Returns what libjpeg keeps of a picture with several scans; 0 where there is one."""
+    frame = jpeg_frame(data)
+    if frame is None or not frame.several_scans:
+        return 0
+    most_across, most_down = max(h for h, _ in frame.sampling), max(v for _, v in frame.sampling)
+    share = sum(Fraction(h * v, most_across * most_down) for h, v in frame.sampling)
+    return int(frame.width * frame.height * share * _COEFFICIENT_BYTES)
+
+
+def _tiff_bytes(image: Image.Image) -> int:
+    """Returns what `tiff` holds besides Pillow's picture: all rows, and a strip or tile."""
+    tags = image.tag_v2  # type: ignore[attr-defined]
+
+    def number(tag: int, default: int) -> int:
+        value = tags.get(tag, default)
+        return int(max(value) if isinstance(value, tuple) else value)
+
+    bits = number(258, 1) * number(277, 1)
+    rows = image.width * image.height * bits // 8
+    tile = number(322, image.width) * number(323, min(number(278, image.height), image.height)) * bits // 8
+    return rows + 2 * tile

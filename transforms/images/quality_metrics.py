@@ -1,0 +1,297 @@
+"""What the pixels of a picture are like: sums for statistics, prints for duplicates, and what is odd.
+
+What is odd is defined as by cleanvision 0.3.7 (issue_managers/image_property.py there), with its thresholds,
+so that its users find the same pictures; how it is reckoned is not: pictures of any size are looked at in
+strips, and percentiles are those of some thousands of their pixels. Transparency is left out of these
+measures, as there, and laid on a background for the prints. Grey is a picture with equal channels, whatever
+its mode, which is what cleanvision goes by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageFilter
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.pictures import ImageQuality
+from shardwright.schemas.units import beside_limit
+from shardwright.transforms.images.perceptual_hash import hash_and_patch
+from shardwright.transforms.images.resize import resize
+
+Array = npt.NDArray[Any]
+
+#: What `ImageQuality.scores` holds, in this order. `brightness` is the mean, 0 to 1; `brightness_5` and
+#: `brightness_99` are percentiles of the pixels'; `information` is the entropy, 1 from ten bits on;
+#: `sharpness` is 0 to 1; `aspect_ratio` is the shorter side by the longer.
+SCORES = ("brightness", "brightness_5", "brightness_99", "information", "sharpness", "aspect_ratio")
+
+_DARK = 0.32
+_LIGHT = 0.05
+_BLURRY = 0.29
+_LOW_INFORMATION = 0.3
+_ODD_ASPECT_RATIO = 0.35
+_PERCENTILES = (5, 99)
+#: Bits of entropy that count as full information, and how fast sharpness approaches 1.
+_FULL_BITS = 10.0
+_SHARPNESS_RATE = 0.01
+#: A spread of grey values below it says nothing for sharpness.
+_SPREAD_COUNTS = 0.18
+_BLUR_SIDE = 64
+#: A picture that has no darker value of any channel is blank to the eye.
+_NEARLY_WHITE = 240
+
+#: Weights of red, green and blue in perceived brightness (Finley, "HSP Color Model", 2006), squares summed.
+_WEIGHTS = (0.241, 0.691, 0.068)
+#: Percentiles are of at least so many pixels, where there are as many.
+_SAMPLES = 8_192
+#: Brightness, squared, is told apart in so many levels: 0.0002 near the threshold of dark pictures.
+_LEVELS = 1 << 13
+#: A picture of more pixels is looked at in strips of about as many.
+_STRIP_PIXELS = 1 << 20
+#: A large picture of another mode than RGB or L is first brought to sides of 512 to 1,023 pixels.
+_REDUCED_SIDE = 512
+
+#: Values of a channel and their squares, by which its histogram gives the sums of both.
+_POWERS = np.stack([np.arange(256), np.arange(256) ** 2], axis=1).astype(np.float64)
+_GREYS = np.arange(256, dtype=np.uint8)[:, None].repeat(3, axis=1)
+#: What the square of a channel's value adds to a pixel's perceived brightness, squared, in levels.
+_SHARES = (np.array(_WEIGHTS) * (_LEVELS - 1) / 255**2).astype(np.float32)
+
+
+def looks_of(image: Image.Image) -> ImageQuality:
+    """Returns what a decoded picture is like.
+
+    Args:
+      image: of any mode and size. Memory is taken for some of its pixels only.
+    """
+    width, height = image.size
+    if not width or not height:
+        return ImageQuality((), (), 0, bytes(16), bytes(32), b"")
+    rows = max(1, _STRIP_PIXELS // width)
+    across, down = (max(1, side // _REDUCED_SIDE) for side in image.size)
+    rows = max(down, rows - rows % down)
+    step = _step(width, height)
+    counts: Array | None = None
+    bright = np.zeros(_LEVELS, np.int64)
+    checksum = 0
+    grey = True
+    thumb: Image.Image | None = None
+    for top, strip in _strips(image, rows):
+        data = strip.tobytes()
+        checksum = zlib.crc32(data, checksum)
+        plain = _eight_bits(strip)
+        found = np.array(plain.histogram(), np.float64)
+        counts = found if counts is None else counts + found
+        bands = len(found) // 256
+        if bands >= 3:
+            pixels = np.frombuffer(data if plain is strip else plain.tobytes(), np.uint8).reshape(-1, bands)
+            grey = grey and _is_grey(found, pixels)
+            bright += np.bincount(_brightness(pixels[-top * width % step :: step]), minlength=_LEVELS)
+        if image.mode in ("L", "RGB"):
+            continue  # shrunk as a whole below
+        if rows >= height:
+            thumb = plain
+        else:
+            if thumb is None:
+                thumb = Image.new(plain.mode, (-(-width // across), -(-height // down)))
+            thumb.paste(plain.reduce((across, down)), (0, top // down))
+    assert counts is not None
+    channels = counts.reshape(-1, 256)
+    if len(channels) < 3:
+        bright = np.bincount(_brightness(_GREYS), channels[0], _LEVELS).astype(np.int64)
+    thumb = _shrink(image if thumb is None else thumb)
+    sums, squares = (channels @ _POWERS).T
+    scores = (
+        _mean_brightness(sums / (width * height)),
+        *_percentiles(bright),
+        min(1.0, _entropy(counts) / _FULL_BITS),
+        _sharpness(thumb.convert("L")),
+        min(width, height) / max(width, height),
+    )
+    return ImageQuality(
+        tuple(map(int, sums)),
+        tuple(map(int, squares)),
+        width * height,
+        _digest(image, checksum, counts, thumb),
+        *hash_and_patch(_on_white(thumb)),
+        issues=tuple(_issues(scores, grey)),
+        scores=scores,
+    )
+
+
+def _issues(scores: tuple[float, ...], grey: bool) -> Iterator[str]:
+    """Yields the codes of what is odd about a picture."""
+    _, dimmest, brightest, information, sharpness, aspect_ratio = scores
+    if brightest < _DARK:
+        yield FindingCode.DARK.value
+    if 1 - dimmest < _LIGHT:
+        yield FindingCode.LIGHT.value
+    if sharpness < _BLURRY:
+        yield FindingCode.BLURRY.value
+    if information < _LOW_INFORMATION:
+        yield FindingCode.LOW_INFORMATION.value
+    if aspect_ratio < _ODD_ASPECT_RATIO:
+        yield FindingCode.ODD_ASPECT_RATIO.value
+    if grey:
+        yield FindingCode.GRAYSCALE.value
+
+
+def describe_issue(code: str, scores: tuple[float, ...]) -> str:
+    """Returns one sentence that says what is odd about a picture.
+
+    Args:
+      code: one of `ImageQuality.issues`.
+      scores: `ImageQuality.scores`.
+    """
+    if code == FindingCode.GRAYSCALE:
+        return "it has no colours"
+    _, dimmest, brightest, information, sharpness, aspect_ratio = scores
+    match code:
+        case FindingCode.DARK:
+            value, limit = beside_limit(brightest, _DARK)
+            return f"99% of its pixels are darker than {value} of white (limit {limit})"
+        case FindingCode.LIGHT:
+            value, limit = beside_limit(dimmest, 1 - _LIGHT)
+            return f"95% of its pixels are brighter than {value} of white (limit {limit})"
+        case FindingCode.BLURRY:
+            value, limit = beside_limit(sharpness, _BLURRY)
+            return f"its sharpness is {value} of 1 (limit {limit})"
+        case FindingCode.LOW_INFORMATION:
+            value, limit = beside_limit(information, _LOW_INFORMATION, _FULL_BITS)
+            return f"its pixels have {value} bits of entropy (limit {limit})"
+        case _:
+            value, limit = beside_limit(aspect_ratio, _ODD_ASPECT_RATIO)
+            return f"its shorter side is {value} of the longer (limit {limit})"
+
+
+def _is_grey(counts: Array, pixels: Array) -> bool:
+    """Whether all pixels have equal red, green and blue."""
+    red, green, blue = counts.reshape(-1, 256)[:3]
+    if not (np.array_equal(red, green) and np.array_equal(green, blue)):
+        return False
+    return np.array_equal(pixels[:, 0], pixels[:, 1]) and np.array_equal(pixels[:, 1], pixels[:, 2])
+
+
+def _step(width: int, height: int) -> int:
+    """Returns every how manieth pixel is one of those that stand for all, in no column more than another."""
+    step = max(1, width * height // _SAMPLES)
+    while math.gcd(step, width) > 1:
+        step -= 1
+    return step
+
+
+def _brightness(pixels: Array) -> Array:
+    """Returns the perceived brightness of pixels, squared, in levels."""
+    values = pixels[:, :3].astype(np.float32)
+    values *= values
+    return (values @ _SHARES + np.float32(0.4)).astype(np.int64)  # rounds; half might make white too bright
+
+
+def _digest(image: Image.Image, checksum: int, counts: Array, thumb: Image.Image) -> bytes:
+    """Returns what is equal for equal pictures, and for no others.
+
+    A checksum, the histogram and a small copy together tell pictures apart about as well as a digest of all
+    pixels, which would take as long as all the rest.
+    """
+    digest = hashlib.sha256(f"{image.mode} {image.width} {image.height} {checksum} ".encode())
+    if "P" in image.mode:
+        digest.update(bytes(image.getpalette("RGBA") or ()))
+    digest.update(counts.tobytes())
+    digest.update(thumb.tobytes())
+    return digest.digest()[:16]
+
+
+def _strips(image: Image.Image, rows: int) -> Iterator[tuple[int, Image.Image]]:
+    if rows >= image.height:
+        yield 0, image
+        return
+    for top in range(0, image.height, rows):
+        yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Returns a picture as L, LA, RGB or RGBA."""
+    mode = image.mode
+    if mode in ("L", "RGB", "RGBA", "LA"):
+        return image
+    if mode in ("P", "PA"):
+        return image.convert("RGBA" if mode == "PA" or "transparency" in image.info else "RGB")
+    if mode in ("La", "RGBa"):
+        return image.convert(mode.upper())
+    if mode in ("I", "F") or mode.startswith("I;"):
+        values = np.asarray(image, np.float64)
+        scaled = np.nan_to_num(values) * (255 if mode == "F" else 255 / 65535)
+        return Image.fromarray(np.clip(np.rint(scaled), 0, 255).astype(np.uint8))
+    if mode == "1":
+        return image.convert("L")
+    try:
+        return image.convert("RGB")
+    except ValueError:  # LAB: its lightness
+        return image.getchannel(0)
+
+
+def _shrink(image: Image.Image) -> Image.Image:
+    """Returns a picture of 64 pixels at most a side."""
+    ratio = max(image.size) / _BLUR_SIDE
+    if ratio <= 1:
+        return image
+    size = max(int(image.width // ratio), 1), max(int(image.height // ratio), 1)
+    if image.mode in ("L", "RGB"):
+        return resize(image, size, "bicubic", (0, 0, *image.size))
+    return image.resize(size, Image.Resampling.BICUBIC)
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """Returns a picture without transparency, L or RGB; what cannot be seen on white is laid on black."""
+    if image.mode in ("L", "RGB"):
+        return image
+    opaque = image.convert("RGBA")
+    for background in ("white", "black"):
+        laid = Image.alpha_composite(Image.new("RGBA", image.size, background), opaque).convert("RGB")
+        if min(low for low, _ in laid.getextrema()) < _NEARLY_WHITE:  # type: ignore[misc]
+            break
+    return laid.convert("L") if image.mode == "LA" else laid
+
+
+def _mean_brightness(means: Array) -> float:
+    red, green, blue = means[:3] if len(means) >= 3 else means[:1].repeat(3)
+    weighted = _WEIGHTS[0] * red**2 + _WEIGHTS[1] * green**2 + _WEIGHTS[2] * blue**2
+    return math.sqrt(weighted) / 255
+
+
+def _percentiles(counts: Array) -> Iterator[float]:
+    """Yields percentiles of brightness, between two values in proportion (as `numpy.percentile`)."""
+    cumulated = np.cumsum(counts)
+    last = int(cumulated[-1]) - 1
+    for share in _PERCENTILES:
+        place = last * share / 100
+        below = int(place)
+        low, high = np.searchsorted(cumulated, (below, min(below + 1, last)), side="right").tolist()
+        left, right = (math.sqrt(level / (_LEVELS - 1)) for level in (low, high))
+        yield min(1.0, left + (right - left) * (place - below))
+
+
+def _entropy(counts: Array) -> float:
+    """Returns the entropy of a histogram, in bits."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def _sharpness(grey: Image.Image) -> float:
+    edges = np.asarray(grey.filter(ImageFilter.FIND_EDGES), np.float32).ravel()
+    sharp = 1 - math.exp(-_SHARPNESS_RATE * _deviation(edges))
+    spread = 1 - math.exp(-_SHARPNESS_RATE * _deviation(np.array(grey.histogram(), np.float32)))
+    return min(1.0, sharp + (spread if spread > _SPREAD_COUNTS else 0.0))
+
+
+def _deviation(values: Array) -> float:
+    """Returns the standard deviation of whole numbers below 4,097, of which there are 4,096 at most."""
+    mean = float(values.sum(dtype=np.float64)) / len(values)
+    return math.sqrt(max(0.0, float(values @ values) / len(values) - mean**2))

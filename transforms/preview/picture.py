@@ -1,0 +1,121 @@
+"""The picture that a record holds, drawn small, with what the record says of it drawn on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from PIL.Image import Image
+
+from shardwright.schemas.byte_range import ByteRange as Part
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.layouts import Encoding, Fill
+from shardwright.schemas.tensor_proto import parse_tensor
+from shardwright.transforms.images.contact_sheet import raw_thumbnail, thumbnail, with_boxes, with_masks
+from shardwright.transforms.images.parts import as_image_file
+from shardwright.transforms.preview.plain import is_bare_pixels, without_encodings
+from shardwright.transforms.records.encodings import plain_spec
+from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.sources.tfrecord.images import find_image
+from shardwright.transforms.sources.tfrecord.layouts import roles_of
+from shardwright.transforms.sources.tfrecord.record import SourceRecord
+
+
+def record_thumbnail(data: bytes, contract: RecordSchema) -> Image | None:
+    """Decodes a record's picture small and draws its boxes and masks on it; None if it has none.
+
+    Args:
+      data: of the record.
+      contract: what the records hold.
+
+    Raises:
+      ImageFault: if the picture or a mask cannot be decoded.
+    """
+    try:
+        stored = parse_example(data)
+    except ValueError:
+        return None
+    example = without_encodings(stored, contract)
+    encoded = single_value(example, contract, Fill.ENCODED)
+    found = _image_in(data) if contract.labels is None else None
+    if found is None and not isinstance(encoded, bytes):
+        return None
+    if found is not None or not isinstance(encoded, bytes):
+        image = thumbnail(found or b"")
+    elif is_bare_pixels(example, contract):
+        sides = _sides_in_tensor(stored, contract) or _sides(example, contract, len(encoded))
+        image = raw_thumbnail(encoded, *sides)
+    else:
+        image = thumbnail(encoded)
+    return _annotated(image, example, contract)
+
+
+def _image_in(data: bytes) -> bytes | None:
+    """Returns the image of a record of unknown origin as an image file; None if it cannot be found."""
+    try:
+        record = SourceRecord(data)
+        image = find_image(record, roles_of(tuple(record.features)), None)
+        stored = data[image.span.begin : image.span.end]
+        place = Part(
+            "", 0, len(stored), image.method,
+            shape=image.shape, planar=bool(image.planar), dtype=image.dtype,
+        )  # fmt: skip
+        return as_image_file(stored, place)
+    except (ValueError, ImageFault):
+        return None
+
+
+def _sides(example: Mapping[str, Feature], contract: RecordSchema, size: int) -> list[int]:
+    """Returns height, width and channels of bare pixels; 0 for what nothing says."""
+    found = [single_value(example, contract, fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)]
+    shape = values_filled_by(example, contract, Fill.SHAPE)
+    if len(shape) == len(found):
+        found = list(shape)
+    promised = contract.pixels or (None, None, None)
+    height, width, channels = (
+        side if isinstance(side, int) else promise or 0 for side, promise in zip(found, promised)
+    )
+    return [height, width, channels or size // max(height * width, 1)]
+
+
+def _sides_in_tensor(stored: Mapping[str, Feature], contract: RecordSchema) -> list[int]:
+    """Returns height, width and channels of pixels in a serialized tensor; none if there is none."""
+    spec = contract.spec(Fill.ENCODED)
+    if spec is None or spec.encoding is not Encoding.TENSOR or len(stored[spec.name].values) != 1:
+        return []
+    try:
+        value = stored[spec.name].values[0]
+        return list(parse_tensor(value).shape) if isinstance(value, bytes) else []
+    except (ValueError, TypeError):
+        return []
+
+
+def _annotated(image: Image, example: Mapping[str, Feature], contract: RecordSchema) -> Image:
+    """Draws on a thumbnail what its record says of it."""
+    wanted = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+    found = (single_value(example, contract, fill) for fill in wanted)
+    masks = [mask for mask in found if isinstance(mask, bytes) and mask]
+    if masks:
+        image = with_masks(image, masks)
+    fills = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
+    boxes: list[tuple[float, ...]] = list(zip(*(values_filled_by(example, contract, fill) for fill in fills)))
+    fours = values_filled_by(example, contract, Fill.BOXES)
+    for ymin, xmin, ymax, xmax in zip(*(iter(fours),) * 4) if not boxes else ():
+        boxes.append((xmin, ymin, xmax, ymax))
+    ids = values_filled_by(example, contract, Fill.OBJECT_LABEL) or range(1, len(boxes) + 1)
+    return with_boxes(image, boxes, ids) if boxes else image
+
+
+def values_filled_by(example: Mapping[str, Feature], contract: RecordSchema, fill: Fill) -> Sequence[Any]:
+    """Returns the values of the feature that is filled by `fill`; none if it is of another type."""
+    spec = contract.spec(fill)
+    feature = example.get(spec.name) if spec else None
+    return feature.values if spec and feature and feature.type is plain_spec(spec).type else ()
+
+
+def single_value(example: Mapping[str, Feature], contract: RecordSchema, fill: Fill) -> object:
+    """Returns the one value of the feature that is filled by `fill`; None if there is not one."""
+    spec = contract.spec(fill)
+    feature = example.get(spec.name) if spec else None
+    return feature.values[0] if feature and len(feature.values) == 1 else None

@@ -1,0 +1,29 @@
+"""A record's features without base64 and serialized tensors; needs neither NumPy nor Pillow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from shardwright.schemas.example import Feature
+from shardwright.schemas.layouts import Encoding, Fill
+from shardwright.transforms.records.encodings import WrongEncoding, plain_feature
+from shardwright.transforms.records.record_schema import RecordSchema
+
+
+def without_encodings(example: Mapping[str, Feature], contract: RecordSchema) -> dict[str, Feature]:
+    """Returns features with what their base64 or serialized tensors hold; those that are none as they are."""
+    plain = dict(example)
+    for spec in contract.features:
+        if spec.encoding is not Encoding.PLAIN and spec.name in example:
+            with contextlib.suppress(WrongEncoding):
+                plain[spec.name] = plain_feature(spec, example[spec.name])
+    return plain
+
+
+def is_bare_pixels(example: Mapping[str, Feature], contract: RecordSchema) -> bool:
+    """Whether a record's image is bare pixels, as its format says or all records promise."""
+    stored = contract.spec(Fill.FORMAT)
+    if stored is not None and stored.name in example:
+        return list(example[stored.name].values) == [b"raw"]
+    return contract.pixels is not None

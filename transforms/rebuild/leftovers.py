@@ -1,0 +1,85 @@
+"""What killed runs left beside the files of all versions, and cleanups that may fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from shardwright.schemas.dataset import WORK_DIR
+from shardwright.schemas.errors import ShardwrightError
+from shardwright.schemas.version import (
+    INDEX_HTML,
+    LATEST_JSON,
+    LEASE_JSON,
+    METRICS_PROM,
+    PINNED_JSON,
+    SCRUB_JSON,
+    VERSION_JSON,
+    VERSIONS_DIR,
+    version_path,
+)
+from shardwright.transforms import storage
+from shardwright.transforms.versions.listing import version_names
+
+#: Files that are written under another name first, directly in the output.
+_FILES = (LEASE_JSON, LATEST_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
+#: The same in the directory of a version.
+_FILES_OF_VERSION = (VERSION_JSON, PINNED_JSON)
+
+
+@contextlib.contextmanager
+def warned(warnings: list[str], what: str) -> Iterator[None]:
+    """Turns a fault of the storage in a block into a warning.
+
+    Args:
+      warnings: takes the warning.
+      what: did not succeed, as the beginning of a sentence.
+    """
+    try:
+        yield
+    except (OSError, ShardwrightError) as error:
+        reason = error.message if isinstance(error, ShardwrightError) else error.strerror or str(error)
+        warnings.append(f"{what}: {reason.rstrip('.')}; the next run tries again.")
+
+
+def remove_leftovers(output: str) -> int:
+    """Removes the unfinished files that killed runs left beside the files of all versions.
+
+    These are on a local disk only: an object appears whole or not at all. A file that another process is
+    writing at this moment may be among them; its writer then writes it once more (`storage.write_bytes`).
+
+    Args:
+      output: the directory that holds the versions.
+
+    Returns:
+      Number of files removed.
+
+    Raises:
+      OSError: if the storage failed.
+    """
+    if storage.is_remote(output):
+        return 0
+    folders = [
+        output,
+        storage.join(output, VERSIONS_DIR),
+        storage.join(output, WORK_DIR, "outcomes"),
+        *(version_path(output, version) for version in version_names(output)),
+    ]
+    paths = [storage.join(folder, name) for folder in folders for name in _names_in(folder)]
+    paths = [path for path in paths if _is_unfinished(path.rpartition("/")[2])]
+    for path in paths:
+        storage.remove(path)
+    return len(paths)
+
+
+def _is_unfinished(name: str) -> bool:
+    ours = tuple(f"{file}." for file in (*_FILES, *_FILES_OF_VERSION))
+    return storage.is_temporary(name) or (name.startswith(ours) and name.endswith(".tmp"))
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

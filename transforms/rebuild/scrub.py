@@ -1,0 +1,178 @@
+"""Reads a part of the latest version's shards again, so that damage on the disk is found and repaired."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.errors import ShardwrightError
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.scrub import ScrubState, choose_shards, scrub_text, state_after
+from shardwright.schemas.version import SCRUB_JSON, version_path
+from shardwright.transforms import storage
+from shardwright.transforms.lease import read_holder, renew
+from shardwright.transforms.rebuild.begin import PreviousState
+from shardwright.transforms.rebuild.events import stage
+from shardwright.transforms.rebuild.task import RebuildTask
+
+#: What a disk answers that cannot read a part of a file any more.
+_BROKEN = frozenset((errno.EIO, getattr(errno, "EBADMSG", errno.EIO), getattr(errno, "EUCLEAN", errno.EIO)))
+
+
+class ScrubbedShard(NamedTuple):
+    """A shard that was read again.
+
+    Attributes:
+      file: its name.
+      bytes: size of the file as `dataset.json` says it.
+      damage: what is wrong with it; empty if its bytes are those that were written.
+    """
+
+    file: str
+    bytes: int
+    damage: str = ""
+
+
+def shards_of(made: Dataset) -> list[Shard]:
+    """Returns all shards of a dataset in the order of its `dataset.json`."""
+    return [shard for shards in made.splits.values() for shard in shards]
+
+
+def scrub_shard(directory: str, file: str, sha256: str) -> str:
+    """Reads a shard and compares it with its sha256.
+
+    Args:
+      directory: of the version.
+      file: the shard.
+      sha256: hex digest that `dataset.json` stores.
+
+    Returns:
+      What is wrong with the shard; empty if its bytes are those that were written.
+
+    Raises:
+      EngineError: if the storage failed; a disk that cannot read the file any more has damaged it.
+    """
+    path = storage.join(directory, file)
+    with storage.faults("read", path):
+        try:
+            with storage.open_local(path) as opened:
+                found = storage.sha256_of(opened)
+        except FileNotFoundError:
+            return "it is missing"
+        except OSError as error:
+            if error.errno not in _BROKEN:
+                raise
+            return "the disk cannot read it any more"
+    return "" if found == sha256 else "its bytes do not match its sha256"
+
+
+class ScrubShards(beam.PTransform):
+    """Reads a part of the latest version again. `PCollection[Begun] -> PCollection[tuple[str, int, str]]`.
+
+    What comes out are the fields of a `ScrubbedShard` each.
+
+    Args:
+      task: what is rebuilt.
+    """
+
+    def __init__(self, task: RebuildTask) -> None:
+        super().__init__()
+        self._task = task
+
+    def expand(self, begun: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        task = self._task
+
+        def chosen(begun: PreviousState) -> Iterator[tuple[str, str, int, str]]:
+            if begun.dataset is None or begun.ended or task.scrub <= 0:
+                return
+            there = [shard for shard in shards_of(begun.dataset) if shard.file not in begun.missing]
+            for shard in choose_shards(there, read_state(task.output), task.scrub):
+                yield version_path(task.output, begun.version), shard.file, shard.bytes, shard.sha256
+
+        def scrub(directory: str, file: str, size: int, sha256: str) -> tuple[str, int, str]:
+            renew(task.output, task.holder)
+            return file, size, scrub_shard(directory, file, sha256)
+
+        return (
+            begun
+            | "ChooseShards" >> beam.FlatMap(chosen).with_output_types(tuple[str, str, int, str])  # a shard
+            | "SpreadShards" >> beam.Reshuffle()  # the same
+            | "ScrubShard"
+            >> beam.MapTuple(scrub).with_output_types(tuple[str, int, str])  # file, bytes, damage
+        )
+
+
+def scrub_facts(begun: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> dict[str, Any]:
+    """Returns how much of the latest version was read again, as the outcome of a run stores it."""
+    read = sorted(scrubbed)
+    every = shards_of(begun.dataset) if begun.dataset is not None else []
+    return {
+        "version": begun.version,
+        "shards": len(read),
+        "of_shards": len(every),
+        "bytes": sum(shard.bytes for shard in read),
+        "of_bytes": sum(shard.bytes for shard in every),
+        "damaged": [shard.file for shard in read if shard.damage],
+    }
+
+
+def repaired_shards(version: str, rejected: Iterable[str]) -> Iterator[Finding]:
+    """Yields a finding for each damaged shard of the version before.
+
+    Args:
+      version: the version before.
+      rejected: its damaged shards, from which nothing was copied.
+    """
+    for file in sorted(rejected):
+        message = (
+            f"this shard of version {version} was damaged (its bytes did not match its sha256), so nothing "
+            "was copied from it and its images were converted again from the source"
+        )
+        yield Finding(FindingCode.SHARD_REPAIRED, message, file)
+
+
+def read_state(output: str) -> ScrubState:
+    """Returns when the shards were last read; a damaged or missing file begins the rotation anew.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    path = storage.join(output, SCRUB_JSON)
+    with storage.faults("read", path):
+        try:
+            return ScrubState.loads(storage.read_bytes(path))
+        except (FileNotFoundError, ValueError):
+            return ScrubState()
+
+
+def remember(task: RebuildTask, begun: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> list[str]:
+    """Writes `scrub.json` after a run; returns a warning if it cannot, for then the rotation only repeats."""
+    read = list(scrubbed)
+    if begun.dataset is None or not read:
+        return []
+    sound = {shard.file for shard in read if not shard.damage}
+    damaged = {shard.file for shard in read if shard.damage}
+    path = storage.join(task.output, SCRUB_JSON)
+    try:
+        if read_holder(task.output) != task.holder:
+            return []  # another rebuild is at work and counts its own runs
+        state = state_after(shards_of(begun.dataset), read_state(task.output), sound, damaged)
+        storage.write_bytes(path, state.dumps().encode())
+    except (OSError, ShardwrightError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        said = f"{printable(path)} could not be written, so the next run reads the same shards again"
+        return [f"{said}: {reason}"]
+    return []
+
+
+def tell(task: RebuildTask, facts: Mapping[str, Any]) -> None:
+    """Logs how much was read again."""
+    if facts["shards"]:
+        stage(task, "scrubbed", scrub_text(facts), **facts)

@@ -1,0 +1,305 @@
+"""Decides what of a shard is kept, names what is lost, and writes the shard's new ledger. Needs no Beam."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason, Stage
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.ledger import Entry
+from shardwright.schemas.lost import LostRecord
+from shardwright.transforms.records.framing import DamagedRange
+from shardwright.transforms.salvage.match import Found, Match, Written, match_records
+
+Problem = tuple[FindingCode, str]
+
+_NO_TRACE: Problem = (FindingCode.COUNT_MISMATCH, "there is no trace of it in the shard")
+
+
+class FoundRecord(NamedTuple):
+    """A soundly framed record of a shard, and what its check showed.
+
+    Attributes:
+      found: where it is, and what it says it is.
+      problem: why it cannot be kept, None if it can.
+      label: its classes, as a ledger writes them; empty if nobody looked.
+      format: of its picture; likewise.
+    """
+
+    found: Found
+    problem: Problem | None
+    label: str
+    format: str
+
+
+class Content(NamedTuple):
+    """What was found in a shard: its records, the damages between them, and its size unpacked."""
+
+    records: list[FoundRecord]
+    damages: list[DamagedRange]
+    size: int
+
+
+@dataclass
+class SalvagedLedger:
+    """What becomes of a shard's records.
+
+    Attributes:
+      kept: numbers of the records that are kept among those found, in the order in which they shall stand.
+      lost: those that are not, by place.
+      entries: the new ledger.
+      strangers: records left out that are none of the shard's, or a second time there.
+      lost_labels: classes of the lost ones, a text for each; None if they are not known.
+      lost_formats: likewise of the formats of their pictures.
+    """
+
+    kept: list[int] = field(default_factory=list)
+    lost: list[LostRecord] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    unexpected: int = 0
+    lost_labels: tuple[str, ...] | None = ()
+    lost_formats: tuple[str, ...] | None = ()
+
+
+def reconcile(
+    file: str,
+    uri: str,
+    content: Content,
+    ledger: Sequence[Entry] | None,
+    index: Sequence[Written] | None,
+    records: int,
+    intact: bool,
+) -> SalvagedLedger:
+    """Decides what of a shard is kept and names what is lost.
+
+    Args:
+      file: the shard's name.
+      uri: where it is.
+      content: what was found in it.
+      ledger: its entries; None if it has none that can be trusted.
+      index: its frames, where it has no ledger; None if it has no index either.
+      records: that it should hold.
+      intact: whether its bytes are those that were written.
+    """
+    if ledger is not None:
+        written = [
+            Written(entry.offset or 0, entry.length or 0, entry.name_in_record, entry.sha256)
+            for entry in ledger
+            if entry.outcome == Outcome.WRITTEN
+        ]
+    elif index is not None:
+        written = list(index)
+    else:
+        return _without_names(file, uri, content, records)
+    found = [record.found for record in content.records]
+    numbers: list[int | Match] = list(range(len(found)))
+    if not intact or len(found) != len(written):
+        numbers = match_records(found, written, content.size)
+    return _with_names(file, uri, content, written, numbers, ledger)
+
+
+def _with_names(
+    file: str,
+    uri: str,
+    content: Content,
+    written: Sequence[Written],
+    numbers: Sequence[int | Match],
+    ledger: Sequence[Entry] | None,
+) -> SalvagedLedger:
+    """Books a shard of which it is known what was written to it."""
+    books = SalvagedLedger()
+    unmatched = set(range(len(written))) - {number for number in numbers if isinstance(number, int)}
+    unknown = [i for i, number in enumerate(numbers) if number is Match.UNKNOWN]
+    belong = set(unknown[: len(unmatched)])
+    books.unexpected = sum(number is Match.STRANGER for number in numbers) + len(unknown) - len(belong)
+    problems: dict[int, Problem] = {}
+    kept: list[tuple[int, int]] = []  # (number, i)
+    for i, number in enumerate(numbers):
+        problem = content.records[i].problem
+        if isinstance(number, int) and problem:
+            problems[number] = problem
+        elif isinstance(number, int):
+            kept.append((number, i))
+        elif i in belong and not problem:
+            kept.append((-1, i))
+    if not belong:
+        kept.sort()  # stretches that changed places go back to theirs
+        problems |= _why_lost(sorted(unmatched), content, numbers)
+    books.kept = [i for _, i in kept]
+    for number, problem in sorted(problems.items()):
+        item = written[number]
+        key = item.key if ledger is not None else None
+        books.lost.append(LostRecord(key, file, number, item.offset, item.length, *_plain(problem)))
+    if belong:  # which of the others they are cannot be told, and so not which of them is lost either
+        books.lost += _unnamed(
+            file, content, [i for i in belong if content.records[i].problem], len(unmatched) - len(belong)
+        )
+    places = dict(zip((number for number, _ in kept), _new_places(content, books.kept)))
+    of_unknown = [place for (number, i), place in zip(kept, _new_places(content, books.kept)) if number < 0]
+    if ledger is None:
+        books.entries = _new_entries(content, books.kept, books.lost, uri)
+        books.lost_labels = books.lost_formats = None if books.lost else ()
+        return books
+    books.lost_labels = books.lost_formats = None if belong and books.lost else ()
+    number = -1
+    lost = {item.record: item for item in books.lost if item.record is not None}
+    labels, formats = [], []
+    for entry in ledger:
+        if entry.outcome != Outcome.WRITTEN:
+            books.entries.append(entry)
+            continue
+        number += 1
+        if number in places:
+            books.entries.append(entry._replace(offset=places[number][0], length=places[number][1]))
+        elif number in lost:
+            books.entries.append(_quarantined(lost[number], uri, entry))
+            labels.append(entry.label)
+            formats.append(entry.format)
+    if belong:
+        unknown_kept = [i for number, i in kept if number < 0]
+        books.entries += [
+            _entry(content.records[i], place) for i, place in zip(unknown_kept, of_unknown, strict=True)
+        ]
+        books.entries += [_quarantined(item, uri) for item in books.lost if item.record is None]
+        books.entries.sort(key=lambda entry: -1 if entry.offset is None else entry.offset)
+    else:
+        books.lost_labels, books.lost_formats = tuple(labels), tuple(formats)
+    return books
+
+
+def _without_names(file: str, uri: str, content: Content, records: int) -> SalvagedLedger:
+    """Books a shard of which only the number of its records is known."""
+    books = SalvagedLedger()
+    bad, seen = [], set[str]()
+    for i, record in enumerate(content.records):
+        key = record.found.key or record.found.source
+        if key is not None and key in seen:
+            books.unexpected += 1
+        elif record.problem:
+            bad.append(i)
+        elif len(books.kept) >= records:
+            books.unexpected += 1
+        else:
+            books.kept.append(i)
+            seen.update(() if key is None else (key,))
+    missing = records - len(books.kept)
+    bad = bad[: max(0, missing)]
+    one_each = len(content.records) + len(content.damages) == records
+    books.lost = _unnamed(file, content, bad, missing - len(bad), one_each)
+    books.entries = _new_entries(content, books.kept, books.lost, uri)
+    books.lost_labels = books.lost_formats = None if books.lost else ()
+    return books
+
+
+def _unnamed(
+    file: str, content: Content, bad: Sequence[int], missing: int, one_each: bool = False
+) -> list[LostRecord]:
+    """Returns lost records of which nothing tells the place among all.
+
+    Args:
+      file: the shard's name.
+      content: what was found in it.
+      bad: numbers of those that were found, but cannot be kept.
+      missing: number of those that were not found.
+      one_each: whether each damage is one record, so that the numbers are true.
+    """
+    lost = []
+    for i in bad:
+        record = content.records[i]
+        if record.problem:
+            place = record.found[:2]
+            lost.append(LostRecord(record.found.key, file, None, *place, *_plain(record.problem)))
+    for damage in content.damages[:missing]:
+        size = damage.end - damage.offset
+        number = damage.number if one_each else None
+        lost.append(LostRecord(None, file, number, damage.offset, size, damage.code.value, damage.message))
+    last: Problem = (content.damages[-1].code, content.damages[-1].message) if content.damages else _NO_TRACE
+    lost += [
+        LostRecord(None, file, None, None, None, *_plain(last))
+        for _ in range(missing - len(content.damages[:missing]))
+    ]
+    return sorted(lost, key=lambda item: (item.offset is None, item.offset or 0))
+
+
+def _why_lost(
+    unmatched: Sequence[int], content: Content, numbers: Sequence[int | Match]
+) -> dict[int, Problem]:
+    """Returns for each record that was not found the damage that stands in its place."""
+    found = sorted((number, i) for i, number in enumerate(numbers) if isinstance(number, int))
+    known = [number for number, _ in found]
+    begins = [damage.offset for damage in content.damages]
+    problems: dict[int, Problem] = {}
+    before, in_gap = -1, 0
+    for number in unmatched:
+        place = bisect_left(known, number)
+        in_gap = in_gap + 1 if place == before else 0
+        before = place
+        last = content.records[found[place - 1][1]].found if place else Found(0, 0)
+        low = bisect_left(begins, last.offset + last.length)
+        end = content.records[found[place][1]].found.offset if place < len(found) else content.size + 1
+        high = bisect_left(begins, end)
+        if low < high:
+            damage = content.damages[min(low + in_gap, high - 1)]
+            problems[number] = damage.code, damage.message
+        else:
+            problems[number] = _NO_TRACE
+    return problems
+
+
+def _new_places(content: Content, kept: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields offset and length of each kept record in the new shard."""
+    offset = 0
+    for i in kept:
+        length = content.records[i].found.length
+        yield offset, length
+        offset += length
+
+
+def _plain(problem: Problem) -> tuple[str, str]:
+    return problem[0].value, problem[1]
+
+
+def _new_entries(content: Content, kept: Sequence[int], lost: Sequence[LostRecord], uri: str) -> list[Entry]:
+    """Returns a ledger made from the records themselves."""
+    places = _new_places(content, kept)
+    entries = [_entry(content.records[i], place) for i, place in zip(kept, places, strict=True)]
+    return entries + [_quarantined(item, uri) for item in lost]
+
+
+def _entry(record: FoundRecord, place: tuple[int, int]) -> Entry:
+    return Entry(
+        key=record.found.key or "",
+        outcome=Outcome.WRITTEN,
+        sha256=record.found.source or "",
+        label=record.label,
+        format=record.format,
+        offset=place[0],
+        length=place[1],
+    )
+
+
+def _quarantined(lost: LostRecord, uri: str, entry: Entry | None = None) -> Entry:
+    """Returns the ledger's line of a lost record."""
+    return Entry(
+        key=lost.key or "",
+        outcome=Outcome.QUARANTINED,
+        fingerprint=entry.fingerprint if entry else "",
+        sha256=entry.sha256 if entry else "",
+        label=entry.label if entry else "",
+        reason=QuarantineReason.DAMAGED_RECORD,
+        stage=Stage.READ,
+        message=f"{lost.code}: {lost.message}",
+        uri=uri,
+    )
+
+
+def count_by(texts: Sequence[str], separator: str = LABEL_SEPARATOR) -> dict[str, int]:
+    """Counts the names in texts that may join several."""
+    counts: dict[str, int] = {}
+    for text in texts:
+        for name in text.split(separator) if text else ():
+            counts[name] = counts.get(name, 0) + 1
+    return counts

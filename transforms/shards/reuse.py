@@ -1,0 +1,350 @@
+"""What earlier builds offer a shard: itself whole, or the bytes of its unchanged records. Needs no Beam."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import IO, NamedTuple
+
+from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.ledger import Entry, ShardResult, ledger_header, load_ledger
+from shardwright.schemas.plan import index_file, ledger_file, shard_file
+from shardwright.schemas.version import check_file
+from shardwright.transforms import storage
+from shardwright.transforms.conversion.reusable import ReusableRecord
+from shardwright.transforms.lease import HeldLease, write_held
+from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
+from shardwright.transforms.records.framing import data_of_frame, uncompressed
+from shardwright.transforms.shards.finish import ShardPlace, files_of, index_of
+
+#: Of an old shard that are read at once, since records are asked for in the order in which they stand.
+_BLOCK_BYTES = 1 << 18
+#: Shards on each side of its own in which an image is looked for that may have filled an empty shard.
+_NEIGHBORS = 4
+
+
+class EarlierBuild(NamedTuple):
+    """A finished dataset whose records can be copied.
+
+    Attributes:
+      directory: of the dataset.
+      shards: number of shards per split.
+      suffix: of its shards' names.
+      digests: file -> sha256 of each shard, as `dataset.json` says it; None where only its ledger says it.
+    """
+
+    directory: str
+    shards: Mapping[str, int]
+    suffix: str
+    digests: Mapping[str, str] | None = None
+
+
+class ReusableBuilds(NamedTuple):
+    """What earlier builds offer.
+
+    Attributes:
+      unfinished: directories that killed or refused runs left, whose whole shards can be taken over.
+      finished: the build that the plan was carried on from, of which records can be copied too.
+      trusting: whether a source with the state that it had is taken to be unchanged without reading it.
+      altered: splits and numbers of shards that are not what they were though the states of their sources
+        agree; none of these is taken over from the finished build, and none of their sources is trusted.
+      damaged: shards of the finished build that do not match their sha256; nothing is copied from them.
+    """
+
+    unfinished: Sequence[str] = ()
+    finished: EarlierBuild | None = None
+    trust_mtime: bool = True
+    altered: frozenset[tuple[str, int]] = frozenset()
+    damaged: frozenset[str] = frozenset()
+
+
+def take_over(
+    directory: str,
+    source: str,
+    place: ShardPlace,
+    digest: str,
+    final: bool = True,
+    digests: Mapping[str, str] | None = None,
+    hold: HeldLease | None = None,
+) -> ShardResult | None:
+    """Takes a whole shard over from another directory, if digest, size and checksum all agree.
+
+    Args:
+      directory: of the dataset that is being built.
+      source: another build's.
+      place: which shard it is.
+      digest: of all that decides its bytes.
+      final: leave one with images that could not be read then, and may be readable now.
+      digests: file -> sha256 in the other build's `dataset.json`; None for a build that was not finished.
+      hold: the lease that has to be held for that; None where there is none.
+
+    Returns:
+      Its result; None if there is no such shard.
+
+    Raises:
+      EngineError: if the lease was lost.
+    """
+    if not digest:
+        return None
+    try:
+        ledger = ledger_file(*place)
+        data = storage.read_bytes(storage.join(source, ledger))
+        result, lines = load_ledger(data)
+        if result.plan_digest != digest:
+            return None
+        if digests is not None and result.file and digests.get(result.file) != result.sha256:
+            return None
+        entries = list(lines)
+        bad = tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
+        if final and not all(map(can_stay, bad)):
+            return None
+        if result.file and not is_sound(storage.join(source, result.file), result):
+            return None
+        if result.file:
+            _put_index(directory, source, place, result.file, entries, hold)
+        if source != directory:
+            existing = hold is not None
+            if result.file:
+                found = check_file(result.file)  # where somebody has looked into it
+                there = [found] if storage.exists(storage.join(source, found)) else []
+            with hold.held() if hold is not None else contextlib.nullcontext():
+                if result.file:
+                    storage.link_files(source, directory, [result.file, *there], existing)
+                # Last, for it says that the shard is there.
+                storage.link_files(source, directory, [ledger], existing)
+    except (OSError, ValueError, TypeError):
+        return None
+    files = files_of(place, result.file, data, entries)
+    return dataclasses.replace(result, quarantine=bad, reused=True, files=files)
+
+
+def _put_index(
+    directory: str,
+    source: str,
+    place: ShardPlace,
+    file: str,
+    entries: Sequence[Entry],
+    hold: HeldLease | None,
+) -> None:
+    """Gives a shard that is taken over the index that its ledger tells, whatever the other build's is like.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    path, index = index_file(*place), index_of(file, entries)
+    if not index:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        if storage.read_bytes(storage.join(source, path)) == index:
+            if source != directory:
+                storage.link_files(source, directory, [path], existing=hold is not None)
+            return
+    write_held(directory, path, index, hold)
+
+
+def is_sound(path: str, result: ShardResult) -> bool:
+    """Whether a shard has the bytes that its ledger says.
+
+    Raises:
+      OSError: if it cannot be read.
+    """
+    if result.crc32c:
+        found = storage.stat(path)
+        if found is not None and found.crc32c:  # the storage keeps it, and compares it itself
+            return found.size == result.bytes and found.crc32c == result.crc32c
+    with storage.open_local(path) as file:
+        return os.fstat(file.fileno()).st_size == result.bytes and storage.sha256_of(file) == result.sha256
+
+
+class _OldShard:
+    """A shard of an earlier build, opened when its first record is asked for."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._open = contextlib.ExitStack()
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
+        self._descriptor = -1
+        self._gone = False
+        self._block, self._start = b"", 0
+
+    def close(self) -> None:
+        self._open.close()
+
+    def has_digest(self, sha256: str) -> bool:
+        """Whether the file has a sha256; not if it cannot be read."""
+        try:
+            with self._lock:
+                file = self._opened()
+                file.seek(0)
+                return storage.sha256_of(file) == sha256
+        except OSError:
+            return False
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = self._open.enter_context(storage.open_local(self._path))
+        return self._file
+
+    def frame(self, offset: int, length: int) -> bytes | None:
+        """Returns the frame that stands there; None if it is damaged or cannot be read."""
+        try:
+            with self._lock:
+                if self._descriptor < 0 and not self._gone:
+                    self._gone = True  # unless all goes well
+                    file = self._opened()
+                    file.seek(0)
+                    plain, _, _ = self._open.enter_context(uncompressed(file, self._path))
+                    self._descriptor = plain.fileno()
+                    self._gone = False
+                if self._gone:
+                    return None
+                if not self._start <= offset <= offset + length <= self._start + len(self._block):
+                    self._block = storage.read_fully(self._descriptor, offset, max(length, _BLOCK_BYTES))
+                    self._start = offset
+                first = offset - self._start
+                frame = self._block[first : first + length]
+            return None if data_of_frame(frame) is None else frame
+        except OSError:
+            return None
+
+
+class EarlierRecords:
+    """The records of an earlier build that a shard may copy; a context, for it holds files open.
+
+    Args:
+      build: the earlier build.
+      place: the shard to write now.
+      recipe: digest of the settings and versions that decide the bytes of a record now.
+      trusting: whether a source with the state that it had is taken to be unchanged.
+      verdicts: file -> whether a shard of the build matches its sha256, as far as that is known. Results are
+        added, so that a shard that serves several new ones is read once.
+
+    Attributes:
+      rejected: shards that have something to copy and do not match their sha256, so that nothing is copied.
+    """
+
+    def __init__(
+        self,
+        build: EarlierBuild,
+        place: ShardPlace,
+        recipe: str,
+        trust_mtime: bool,
+        verdicts: dict[str, bool] | None = None,
+    ) -> None:
+        self.rejected: list[str] = []
+        self._verdicts = {} if verdicts is None else verdicts
+        self._build = build
+        self._place = place
+        self._recipe = recipe
+        self._trusting = trust_mtime
+        self._opened: list[_OldShard] = []
+
+    def __enter__(self) -> EarlierRecords:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for shard in self._opened:
+            shard.close()
+
+    def find(self, refs: Sequence[tuple[ImageRef, str]]) -> dict[str, ReusableRecord]:
+        """Returns by key what is known of images.
+
+        Args:
+          refs: the shard's references, each with its digest.
+        """
+        wanted = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
+        found: dict[str, ReusableRecord] = {}
+        own = self._place.split
+        for split in sorted(self._build.shards, key=lambda name: (name != own, name)):
+            if not wanted:
+                break
+            shards = self._build.shards[split]
+            few = len(refs) < NEVER_EMPTY
+            for shard in near(self._place, shards) if few else overlapping(self._place, shards):
+                for key, known in self._known(split, shard, wanted):
+                    found[key] = known
+                wanted = {key: value for key, value in wanted.items() if key not in found}
+                if not wanted:
+                    break
+        return found
+
+    def _known(
+        self, split: str, number: int, wanted: Mapping[str, tuple[ImageRef, str]]
+    ) -> Iterator[tuple[str, ReusableRecord]]:
+        place = ShardPlace(split, number, self._build.shards[split])
+        name = shard_file(*place, self._build.suffix)
+        try:
+            data = storage.read_bytes(storage.join(self._build.directory, ledger_file(*place)))
+            header = ledger_header(data)
+            digests = self._build.digests
+            if header.recipe != self._recipe or (digests and digests.get(name) != header.sha256):
+                return  # nothing can be copied, or this is the ledger of another shard
+            entries = list(load_ledger(data)[1])
+        except (OSError, ValueError, TypeError):
+            return
+        same_refs = [
+            (entry, wanted[entry.key][0])
+            for entry in entries
+            if entry.key in wanted and wanted[entry.key][1] == entry.digest and can_stay(entry)
+        ]
+        if not same_refs:
+            return
+        shard = _OldShard(storage.join(self._build.directory, name))
+        self._opened.append(shard)
+        # Not one line of the ledger counts where the shard has other bytes than were written.
+        if name not in self._verdicts:
+            self._verdicts[name] = shard.has_digest(header.sha256)
+        if not self._verdicts[name]:
+            self.rejected.append(name)
+            return
+        for entry, ref in same_refs:
+            same = self._trusting and ref.fingerprint == entry.fingerprint and is_marked(ref)
+            yield entry.key, ReusableRecord(entry, same, shard)
+
+
+def overlapping(place: ShardPlace, shards: int) -> range:
+    """Returns the numbers of the shards where the images of a shard are if there are so many in a split."""
+    _, number, count = place
+    first, last = -(-number * HASH_RANGE // count), -(-(number + 1) * HASH_RANGE // count) - 1
+    return range(shard_of(first, shards), shard_of(last, shards) + 1)
+
+
+def near(place: ShardPlace, shards: int) -> list[int]:
+    """Returns the shards of `overlapping` and their neighbors, the nearest first.
+
+    Where a shard has few images, one of a neighbor may have filled it when it was empty, in either build
+    (`fill_empty_shards`). What moved farther is converted again.
+    """
+    inside = overlapping(place, shards)
+    around = range(max(inside.start - _NEIGHBORS, 0), min(inside.stop + _NEIGHBORS, shards))
+    return sorted(around, key=lambda shard: max(inside.start - shard, shard - inside.stop + 1, 0))
+
+
+def can_stay(entry: Entry) -> bool:
+    """Whether an outcome can be copied to an image that is to be converted.
+
+    What could not be read may be readable now. What earlier versions filtered when they read it, such as
+    images of kinds that are not decoded, is looked at again.
+    """
+    if entry.outcome == Outcome.FILTERED:
+        return False
+    if entry.reason == QuarantineReason.BAD_ANNOTATION:
+        return entry.stage != Stage.READ  # an image that is missing, or a mask
+    return entry.reason != QuarantineReason.UNREADABLE
+
+
+def is_marked(ref: ImageRef) -> bool:
+    """Whether the states of an image and its mask are known well enough to tell that they did not change."""
+    if ref.size < 0 or not ref.version:
+        return False
+    # Looked for in the JSON as it stands: a quote inside of its strings would have a backslash before it.
+    has_mask = '"semantic_mask":' in ref.annotations or '"panoptic_mask":' in ref.annotations
+    return not has_mask or '"mask_version":' in ref.annotations

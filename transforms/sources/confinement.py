@@ -1,0 +1,69 @@
+"""`--confine`: nothing is read that lies outside of an input's own folder or bucket, whatever names it."""
+
+from __future__ import annotations
+
+import os
+
+from shardwright.schemas.annotations import decode_annotations
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.transforms import storage
+from shardwright.transforms.sources.image_files import folder_of
+from shardwright.transforms.sources.input_probe import is_pattern
+from shardwright.transforms.sources.source import Context, Input
+
+
+class Confinement:
+    """Keeps the images and masks of an input below the places that the command itself names.
+
+    These are the input's folder (that of the file, if it is one), or its bucket, `--image_root` and
+    `--mask_dir`. Absolute paths, `..` and symbolic links that lead out of them count.
+
+    Args:
+      item: the input.
+      context: the settings, and where spool files lie, which may be read.
+    """
+
+    def __init__(self, item: Input, context: Context) -> None:
+        settings = context.settings
+        folder = folder_of(item.path) if item.is_file or is_pattern(item.path) else item.path
+        places = (folder, settings.image_root, settings.mask_dir, context.spool.path)
+        self._roots = tuple(_resolved(place, whole_bucket=True) for place in places if place)
+        self._folder = folder
+
+    def check(self, ref: ImageRef) -> ImageRef:
+        """Returns a reference, quarantined if its image or its mask lies outside."""
+        if not ref.is_candidate:
+            return ref
+        paths = [ref.uri]
+        if ref.annotations:
+            said = decode_annotations(ref.annotations)
+            paths += [path for path in (said.semantic_mask, said.panoptic_mask) if path]
+        outside = next((path for path in paths if not self.holds(path)), None)
+        if outside is None:
+            return ref
+        what = "it" if outside == ref.uri else f"its mask {printable(outside)}"
+        return ref.quarantined(
+            QuarantineReason.UNREADABLE,
+            f"{what} lies outside of {printable(self._folder)}, and --confine reads nothing there",
+        )
+
+    def holds(self, path: str) -> bool:
+        """Whether a file lies below one of the places, when all symbolic links are followed."""
+        try:
+            found = _resolved(path)
+        except (OSError, ValueError):  # a NUL
+            return False
+        return any(found.startswith(root) for root in self._roots)
+
+
+def _resolved(path: str, whole_bucket: bool = False) -> str:
+    """Returns a path without links and `..`, with a slash at its end.
+
+    Args:
+      path: local or remote; a remote one has no links, and `..` in it means nothing.
+      whole_bucket: whether to return the bucket of a remote path.
+    """
+    if not storage.is_remote(path):
+        return os.path.realpath(path).rstrip("/") + "/"
+    return "/".join(path.split("/")[:3]) + "/" if whole_bucket else path

@@ -1,0 +1,59 @@
+"""Conditional requests to Google Cloud Storage: an object's generation is the tag of its state."""
+
+from __future__ import annotations
+
+import contextlib
+
+from shardwright.transforms.storage import gcs
+from shardwright.transforms.storage.faults import changed
+from shardwright.transforms.storage.objects import content_type
+
+#: How often an object is read that is written anew between the question for its state and its reading.
+_ATTEMPTS_TO_MEET = 20
+
+
+def read_with_etag(path: str) -> tuple[bytes, str] | None:
+    """Reads an object and its generation; None if there is none."""
+    for _ in range(_ATTEMPTS_TO_MEET):
+        found = gcs.stat(path)
+        if found is None:
+            return None
+        with contextlib.suppress(FileNotFoundError):  # written anew since
+            return gcs.read_bytes(path, found.version), found.version
+    raise changed(path)
+
+
+def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
+    """Writes an object if it is still of a generation; None if it must not be there."""
+    from google.api_core.exceptions import PreconditionFailed
+
+    def upload() -> None:
+        blob = gcs._blob(path)
+        blob.cache_control = "no-store"  # else public ones are served from caches for an hour
+        blob.upload_from_string(
+            data,
+            content_type(path),
+            checksum="crc32c",
+            retry=gcs._retry(),
+            timeout=gcs._TIMEOUT,
+            if_generation_match=int(tag or 0),
+        )
+
+    with gcs._told("write", path):
+        try:
+            gcs._again(upload, gcs._UPLOAD_AGAIN)
+        except PreconditionFailed:
+            return False
+    return True
+
+
+def remove_if_match(path: str, tag: str) -> bool:
+    """Removes an object if it is still of a generation."""
+    from google.api_core.exceptions import PreconditionFailed
+
+    with contextlib.suppress(FileNotFoundError), gcs._told("remove", path):
+        try:
+            gcs._blob(path).delete(retry=gcs._retry(), timeout=gcs._TIMEOUT, if_generation_match=int(tag))
+        except PreconditionFailed:
+            return not gcs.exists(path)
+    return True

@@ -1,0 +1,95 @@
+"""The pages of a listing: each object once, and an end also where the storage goes round in circles."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
+from shardwright.transforms.storage.objects import StoredObject
+
+#: Pages without anything new that a listing may have in a row; storages send some where objects were deleted.
+MOST_EMPTY_PAGES = 1000
+_DIGEST_BYTES = 16
+
+
+class BadListing(ValueError):
+    """An answer to a request for a listing that is not one."""
+
+
+class ListedPage(NamedTuple):
+    """A page of a listing.
+
+    Attributes:
+      objects: in the storage's order.
+      folders: names of the folders in the directory that is listed, with their path.
+      token: asks for the next page; empty after the last one.
+    """
+
+    objects: list[StoredObject]
+    folders: list[str]
+    token: str
+
+
+class _Seen:
+    """Tells new paths from known ones.
+
+    Storages list in the order of the names' bytes. While they do, a path takes 16 bytes here, and only one
+    that is out of order is looked up.
+    """
+
+    def __init__(self) -> None:
+        self._last = b""
+        self._digests = bytearray()
+        self._known: set[bytes] | None = None
+
+    def is_new(self, path: str) -> bool:
+        """Whether a path is seen for the first time."""
+        name = path.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(name, digest_size=_DIGEST_BYTES).digest()
+        if name > self._last:
+            self._last = name
+        else:
+            if self._known is None:
+                all_ = bytes(self._digests)
+                starts = range(0, len(all_), _DIGEST_BYTES)
+                self._known = {all_[start : start + _DIGEST_BYTES] for start in starts}
+                self._digests.clear()
+            if digest in self._known:
+                return False
+        if self._known is None:
+            self._digests += digest
+        else:
+            self._known.add(digest)
+        return True
+
+
+def listed_pages(directory: str, page: Callable[[str], ListedPage]) -> Iterator[ListedPage]:
+    """Yields the pages of a listing without what an earlier place of it has named already.
+
+    Args:
+      directory: that is listed.
+      page: returns the page that a token asks for; the empty token asks for the first one.
+
+    Raises:
+      EngineError: if the listing comes to no end.
+    """
+    seen, tokens, empty, token = _Seen(), set[str](), 0, ""
+    while True:
+        found = page(token)
+        objects = [item for item in found.objects if seen.is_new(item.path)]
+        folders = [folder for folder in dict.fromkeys(found.folders) if seen.is_new(folder)]
+        yield ListedPage(objects, folders, found.token)
+        empty = 0 if objects or folders else empty + 1
+        token = found.token
+        if not token:
+            return
+        if token in tokens or empty >= MOST_EMPTY_PAGES:
+            raise EngineError(
+                f"Cannot list {printable(directory)}: the storage sends the same page again and again; check "
+                "what stands between this machine and the storage (a proxy, an emulator), then run again "
+                "with --resume."
+            )
+        tokens.add(token)

@@ -1,0 +1,318 @@
+"""Compares one record with what its source is now. Needs no Beam."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.example import parse_example
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.labels import UNLABELLED
+from shardwright.schemas.layouts import FeatureSpec, Fill
+from shardwright.schemas.ledger import Entry
+from shardwright.transforms.conversion.convert import Converted, ReadImage
+from shardwright.transforms.images.decode import load, open_image
+from shardwright.transforms.images.metadata import strip_metadata
+from shardwright.transforms.images.signatures import HEAD_BYTES, SUPPORTED_KINDS, kind_of
+from shardwright.transforms.records.encodings import WrongEncoding, plain_feature
+from shardwright.transforms.records.record_schema import Problem
+from shardwright.transforms.sources.image_files import MISSING
+
+_LABELS = (Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET)
+_OBJECT_CLASSES = (Fill.OBJECT_LABEL, Fill.OBJECT_TEXT)
+#: What follows from the stored picture alone, and is right or wrong with it.
+_OF_PICTURE = (
+    Fill.ENCODED, Fill.FORMAT, Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS, Fill.SHAPE, Fill.COLORSPACE,
+)  # fmt: skip
+#: What an encoder makes: its bytes are those of its version.
+_ENCODED = (
+    Fill.ENCODED, Fill.OBJECT_MASK, Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE,
+)  # fmt: skip
+_MAX_PIXELS = 2**31 - 1
+#: Root mean square of the differences of 8-bit values up to which two encoders' pictures are the same one: of
+#: all pixels, and of any square of so many pixels on a side.
+ALIKE, ALIKE_SQUARE, SQUARE = 8.0, 24.0, 8
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """What all records of a dataset are compared by.
+
+    Attributes:
+      features: of a record.
+      labels: class names in id order.
+      first_label: the id of the first class.
+      same_software: whether an image converted here has to give the very bytes of its record.
+      stripped: whether kept originals lost their metadata.
+    """
+
+    features: tuple[FeatureSpec, ...]
+    labels: tuple[str, ...]
+    first_label: int
+    same_software: bool
+    stripped: bool
+
+
+class ExpectedRecord(NamedTuple):
+    """What a source's image is now.
+
+    Attributes:
+      entry: what would become of it: written, quarantined, filtered.
+      example: the record it converts to; None if it was not converted.
+      data: the source's bytes, where it was only read.
+    """
+
+    entry: Entry
+    example: bytes | None = None
+    data: bytes | None = None
+
+
+def truth_of(found: Converted | ReadImage) -> ExpectedRecord:
+    """Returns what a converted or only read image says."""
+    if isinstance(found, Converted):
+        return ExpectedRecord(found.entry, found.example)
+    ref, fault = found.ref, found.fault
+    entry = Entry(ref.key, ref.outcome or Outcome.WRITTEN, sha256=found.sha256, label=ref.label)
+    if fault is not None:
+        entry = entry._replace(
+            outcome=Outcome.QUARANTINED, reason=fault.reason, stage=fault.stage, message=fault.message
+        )
+    elif not ref.is_candidate:
+        entry = entry._replace(reason=ref.reason, message=ref.message)
+    return ExpectedRecord(entry, data=found.data)
+
+
+class ParsedRecord:
+    """What a record says, by what fills its features, without their encodings."""
+
+    def __init__(self, data: bytes, facts: ComparisonSettings) -> None:
+        """Reads a record.
+
+        Raises:
+          ValueError: if it is no Example.
+        """
+        self._facts = facts
+        self.features = parse_example(data)
+        self.by_fill: dict[Fill, Sequence[Any]] = {}
+        for spec in facts.features:
+            feature = self.features.get(spec.name)
+            if spec.fill is None or feature is None or feature.type is not spec.type:
+                continue
+            try:
+                self.by_fill.setdefault(spec.fill, plain_feature(spec, feature).values)
+            except (WrongEncoding, ValueError, TypeError):
+                continue
+
+    def one(self, fill: Fill) -> bytes | None:
+        """Returns the only value of a feature of bytes; None if there is none."""
+        values = self.by_fill.get(fill, ())
+        return values[0] if len(values) == 1 and isinstance(values[0], bytes) else None
+
+    @property
+    def sha256(self) -> str:
+        """What it says the source's checksum is; empty if it does not."""
+        return (self.one(Fill.SOURCE_SHA256) or b"").decode("utf-8", "replace")
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The classes of the image, by their ids if it has those; None if it says nothing of them."""
+        facts = self._facts
+        if Fill.LABEL in self.by_fill:
+            known = dict(enumerate(facts.labels, facts.first_label))
+            ids = [number for number in self.by_fill[Fill.LABEL] if number != UNLABELLED]
+            return tuple(known.get(number, str(number)) for number in ids)
+        for fill in (Fill.SYNSET, Fill.LABEL_TEXT):
+            if fill in self.by_fill:
+                return tuple(name.decode("utf-8", "replace") for name in self.by_fill[fill] if name)
+        return None
+
+
+def gone(entry: Entry) -> Problem:
+    """Says what it means for a record that its source would not be written now."""
+    reason, message = entry.reason, entry.message
+    if reason == QuarantineReason.UNREADABLE:
+        return FindingCode.SOURCE_MISSING, f"its source cannot be read: {message}"
+    if message == MISSING:
+        return FindingCode.SOURCE_MISSING, f"the source still lists it, but {message}"
+    if reason in (QuarantineReason.UNKNOWN_LABEL, FilterReason.LABEL_NOT_KEPT):
+        return FindingCode.SOURCE_LABEL, f"its source would be left out now: {message or reason}"
+    what = f"{reason}: {message}" if message else reason
+    return FindingCode.SOURCE_CHANGED, f"its source would be left out now as {what}"
+
+
+def compare_record(
+    data: bytes, ref: ImageRef, entry: Entry | None, truth: ExpectedRecord, facts: ComparisonSettings
+) -> Iterator[Problem]:
+    """Yields how a record differs from what its source is now.
+
+    Args:
+      data: of the record.
+      ref: of its source.
+      entry: what the ledger says of it, if anything.
+      truth: what the source is.
+      facts: about the dataset.
+    """
+    if truth.entry.outcome != Outcome.WRITTEN:
+        yield gone(truth.entry)
+        return
+    try:
+        said = ParsedRecord(data, facts)
+    except ValueError:
+        return  # which is said elsewhere
+    before = said.sha256 or (entry.sha256 if entry else "")
+    changed = bool(before) and before != truth.entry.sha256
+    if changed:
+        yield (
+            FindingCode.SOURCE_CHANGED,
+            f"its source's sha256 begins {truth.entry.sha256[:_SHOWN]}, that of what it was made from "
+            f"{before[:_SHOWN]}",
+        )
+    expected = ParsedRecord(truth.example, facts) if truth.example else None
+    wrong_label = _wrong_label(said, ref, expected, facts)
+    if wrong_label:
+        yield FindingCode.SOURCE_LABEL, wrong_label
+    picture = list(_compare_pictures(said, entry, truth, expected, before, facts))
+    yield from picture
+    if expected and not changed:
+        ignored = {*_LABELS, *(_OF_PICTURE if picture else ()), *(() if facts.same_software else _ENCODED)}
+        yield from _compare_others(said, expected, ignored | {Fill.ENCODED}, facts)
+
+
+def _wrong_label(
+    said: ParsedRecord, ref: ImageRef, expected: ParsedRecord | None, facts: ComparisonSettings
+) -> str:
+    """Says how the classes of an image differ from the source's; nothing if they do not."""
+    mine = said.names
+    if mine is None:
+        return ""
+    if expected is None:  # records have no id for a class that the dataset does not know
+        wrong = mine != tuple(name for name in ref.labels if name in facts.labels)
+    else:
+        wrong = mine != expected.names
+    if wrong:
+        return f"the source says {classes(ref.labels)}, the record {classes(mine)}"
+    if expected:  # a name may be wrong where the id is right
+        for fill in _LABELS[1:]:
+            texts = [
+                [name.decode("utf-8", "replace") for name in side.by_fill.get(fill, ())]
+                for side in (expected, said)
+            ]
+            if texts[0] != texts[1]:
+                return f"the source says {classes(texts[0])}, the record's text {classes(texts[1])}"
+    return ""
+
+
+def classes(names: Sequence[str]) -> str:
+    """Returns class names as a sentence has them."""
+    if not any(names):
+        return "no class"
+    return f"class{'es' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
+
+
+def labels_of(label: str) -> tuple[str, ...]:
+    """Returns the class names of a reference's or an entry's label."""
+    return tuple(label.split(LABEL_SEPARATOR)) if label else ()
+
+
+def _compare_pictures(
+    said: ParsedRecord,
+    entry: Entry | None,
+    truth: ExpectedRecord,
+    expected: ParsedRecord | None,
+    before: str,
+    facts: ComparisonSettings,
+) -> Iterator[Problem]:
+    """Compares the stored picture with what the source's converts to, or is."""
+    mine = said.one(Fill.ENCODED)
+    if mine is None:
+        return
+    changed = bool(before) and before != truth.entry.sha256
+    stored = entry.stored if entry and entry.stored else truth.entry.stored
+    kept = stored == "kept"
+    if kept and not facts.stripped and before:
+        if hashlib.sha256(mine).hexdigest() != before:
+            yield (
+                FindingCode.KEPT_BYTES,
+                "it is said to hold the source's own bytes, and holds others: their sha256 begins "
+                f"{hashlib.sha256(mine).hexdigest()[:_SHOWN]}, not {before[:_SHOWN]}",
+            )
+        return
+    true = expected.one(Fill.ENCODED) if expected else truth.data if kept and not facts.stripped else None
+    if true is None or changed or mine == true:
+        return
+    if kept:
+        yield FindingCode.KEPT_BYTES, "it is said to hold the source's own bytes, and holds others"
+    elif facts.same_software:
+        yield FindingCode.SOURCE_CHANGED, "its picture is not what its source converts to"
+    elif not _is_bare(mine) and _is_bare(true):
+        yield (
+            FindingCode.SOURCE_CHANGED,
+            "its picture has metadata or bytes behind its end, and what its source converts to has none",
+        )
+    elif not _alike(mine, true):
+        yield FindingCode.SOURCE_CHANGED, "its picture looks other than what its source converts to"
+
+
+def _is_bare(data: bytes) -> bool:
+    """Whether a picture's file has neither metadata nor bytes behind its end."""
+    return strip_metadata(data, kind_of(data[:HEAD_BYTES]) or "") == data
+
+
+def _alike(one: bytes, other: bytes) -> bool:
+    """Whether two stored pictures are of the same format and size and show the same, within a tolerance."""
+    if kind_of(one[:HEAD_BYTES]) != kind_of(other[:HEAD_BYTES]):
+        return False
+    pixels = [_pixels(data) for data in (one, other)]
+    first, second = pixels
+    if first is None or second is None or first.shape != second.shape:
+        return False
+    squares = (first.astype(np.float32) - second) ** 2
+    if np.sqrt(np.mean(squares, dtype=np.float64)) > ALIKE:
+        return False
+    if squares.ndim < 2:
+        return True
+    rows, columns = (range(0, size, SQUARE) for size in squares.shape[:2])
+    sums, counts = (
+        np.add.reduceat(np.add.reduceat(values, rows, axis=0), columns, axis=1).reshape(
+            len(rows), len(columns), -1
+        ).sum(axis=2)
+        for values in (squares, np.ones_like(squares))
+    )  # fmt: skip
+    return bool(np.sqrt((sums / counts).max()) <= ALIKE_SQUARE)
+
+
+def _pixels(data: bytes) -> np.ndarray | None:
+    if kind_of(data[:HEAD_BYTES]) not in SUPPORTED_KINDS:
+        return np.frombuffer(data, np.uint8)  # bare pixels
+    try:
+        return np.asarray(load(open_image(data, "", _MAX_PIXELS), _MAX_PIXELS).convert("RGB"))
+    except ImageFault:
+        return None
+
+
+def _compare_others(
+    said: ParsedRecord, expected: ParsedRecord, ignored: Collection[Fill], facts: ComparisonSettings
+) -> Iterator[Problem]:
+    """Compares all that is neither the picture nor its class."""
+    wrong: dict[FindingCode, list[str]] = {}
+    fills: Mapping[str, Fill | None] = {spec.name: spec.fill for spec in facts.features}
+    for name in sorted(said.features.keys() | expected.features.keys()):
+        fill = fills.get(name)
+        if fill in ignored or repr(said.features.get(name)) == repr(expected.features.get(name)):
+            continue  # by their texts, for a NaN is not equal to itself
+        code = FindingCode.SOURCE_LABEL if fill in _OBJECT_CLASSES else FindingCode.SOURCE_CHANGED
+        wrong.setdefault(code, []).append(repr(name))
+    for code, names in wrong.items():
+        many = len(names) > 1
+        yield (
+            code,
+            f"its feature{'s' if many else ''} {', '.join(names)} {'are' if many else 'is'} not what its "
+            "source says now",
+        )

@@ -1,0 +1,135 @@
+"""What a shard holds, told without its pictures: a row for each sound record."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, NamedTuple
+
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.example_spans import ExampleSpans
+from shardwright.schemas.layouts import FeatureSpec, Fill
+from shardwright.schemas.ledger import Entry, ledger_of
+from shardwright.schemas.plan import ledger_file
+from shardwright.transforms import storage
+from shardwright.transforms.records.encodings import WrongEncoding, plain_feature
+from shardwright.transforms.records.framing import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    Record,
+    read_records,
+    uncompressed,
+)
+
+
+class SoundRecord(NamedTuple):
+    """A sound record without its data.
+
+    Attributes:
+      number: of the record in its shard, from 0.
+      offset: of its frame in the uncompressed shard.
+      length: of its frame.
+      digest: sha256 of its data.
+      key: what it says its key is; None if it does not.
+    """
+
+    number: int
+    offset: int
+    length: int
+    digest: bytes
+    key: str | None = None
+
+
+@contextlib.contextmanager
+def open_shard(path: str) -> Iterator[IO[bytes]]:
+    """Opens a shard's uncompressed bytes for random access.
+
+    Raises:
+      FileNotFoundError: if there is no such shard.
+    """
+    with storage.open_local(path) as file, uncompressed(file, path) as (plain, _, _):
+        yield plain  # what is wrong with it is for others to say
+
+
+def read_rows(file: IO[bytes], features: Sequence[FeatureSpec]) -> Iterator[SoundRecord]:
+    """Yields a row for every sound record of an open shard."""
+    spec = next((spec for spec in features if spec.fill is Fill.KEY), None)
+    for item in read_records(file):
+        if isinstance(item, Record):
+            digest = hashlib.sha256(item.data).digest()
+            yield SoundRecord(
+                item.number, item.offset, len(item.data) + FRAME_BYTES, digest, _key(item.data, spec)
+            )
+
+
+def _key(data: bytes, spec: FeatureSpec | None) -> str | None:
+    if spec is None:
+        return None
+    try:
+        feature = ExampleSpans(data).feature(spec.name)
+        if feature.type is not spec.type:
+            return None
+        values = plain_feature(spec, feature).values
+        return str(values[0], "utf-8", "replace") if len(values) == 1 else None
+    except (ValueError, TypeError, WrongEncoding):
+        return None
+
+
+def record_data(file: IO[bytes], row: SoundRecord) -> bytes:
+    """Returns the data of a record of an open shard."""
+    file.seek(row.offset + HEADER_BYTES)
+    return file.read(row.length - FRAME_BYTES)
+
+
+def read_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> dict[str, Entry]:
+    """Returns what a shard's ledger says, by key; nothing if it is missing, damaged or of another build.
+
+    Args:
+      directory: of the dataset.
+      place: the shard's split, its number and the number of shards in the split.
+      shard: what `dataset.json` says of it.
+    """
+    path = storage.join(directory, ledger_file(*place))
+    try:
+        _, entries = ledger_of(storage.read_bytes(path), shard.sha256)
+        return {entry.key: entry for entry in entries}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise storage.fault(error, "read", path) from error
+    except ValueError:
+        return {}
+
+
+def rows_by_key(
+    rows: Sequence[SoundRecord], entries: Mapping[str, Entry], has_keys: bool, bytes_tell: bool
+) -> dict[str, list[SoundRecord]] | None:
+    """Returns the rows by the key of their image; None where neither they nor the ledger tell.
+
+    Under an empty key stand records that should say theirs and do not.
+
+    Args:
+      rows: of a shard.
+      entries: of its ledger; none if there is no ledger.
+      has_keys: whether records say their keys.
+      bytes_tell: whether the bytes of a record alone would tell whose it is.
+    """
+    by_offset = {entry.offset: entry for entry in entries.values() if entry.offset is not None}
+    if not has_keys and bytes_tell and len(rows) != len(by_offset):
+        return None
+    found: dict[str, list[SoundRecord]] = {}
+    for row in rows:
+        key = row.key
+        entry = by_offset.get(row.offset)
+        if entry is not None and entry.file_name and entry.file_name == key and entry.length == row.length:
+            key = entry.key
+        elif key is None:
+            if entry is not None and entry.length == row.length:
+                key = entry.key
+            elif has_keys:
+                key = ""
+            else:
+                return None
+        found.setdefault(key, []).append(row)
+    return found

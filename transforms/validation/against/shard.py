@@ -1,0 +1,410 @@
+"""Compares one shard with the images that the source has for it. Needs no Beam."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import IO, NamedTuple
+
+from shardwright.schemas.codes import FilterReason, FindingCode, Outcome
+from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.layouts import Fill
+from shardwright.schemas.ledger import Entry
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms import storage
+from shardwright.transforms.concurrency.pool import (
+    READS_AHEAD,
+    map_ordered,
+    reading_executor,
+    working_budget,
+)
+from shardwright.transforms.concurrency.workers import worker_threads
+from shardwright.transforms.conversion.convert import ReadImage, ShardRecipe, convert_refs, read_ref
+from shardwright.transforms.plan.assign import limit_order, shard_order
+from shardwright.transforms.plan.forecast import Placement
+from shardwright.transforms.records.build import label_ids
+from shardwright.transforms.validation.against.leftovers import Leftover
+from shardwright.transforms.validation.against.record import (
+    ComparisonSettings,
+    ExpectedRecord,
+    ParsedRecord,
+    compare_record,
+    labels_of,
+    truth_of,
+)
+from shardwright.transforms.validation.against.rows import (
+    SoundRecord,
+    open_shard,
+    read_entries,
+    read_rows,
+    record_data,
+    rows_by_key,
+)
+from shardwright.transforms.validation.ledger import DISORDERED
+
+#: What is reserved for a source whose size is unknown.
+_UNKNOWN_SIZE = 10**6
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared, and how.
+
+    Attributes:
+      directory: of the dataset.
+      dataset: its `dataset.json`.
+      settings: those that it was made with, and the inputs to compare with.
+      convert: whether every image is converted anew; else only read.
+      same_machine: whether this machine's processor gives the pictures of the one that made it.
+      salvaged: whether it is what could be saved of another one, maybe in another order.
+    """
+
+    directory: str
+    dataset: Dataset
+    settings: ConvertSettings
+    convert: bool = True
+    same_machine: bool = True
+    salvaged: bool = False
+
+    @property
+    def images(self) -> dict[str, int]:
+        """The number of images in each split, bad ones too; nothing if a limit left some out.
+
+        With a limit it is not known which images fill shards that would be empty: they meet by their keys.
+        """
+        ledger = self.dataset.ledger
+        if ledger.get("reasons", {}).get(Outcome.FILTERED, {}).get(FilterReason.LIMIT):
+            return {}
+        return {
+            split: counts.get(Outcome.WRITTEN, 0) + counts.get(Outcome.QUARANTINED, 0)
+            for split, counts in ledger.get("splits", {}).items()
+        }
+
+    def facts(self, versions: Mapping[str, str]) -> ComparisonSettings:
+        """Returns what records are compared by.
+
+        Args:
+          versions: of the software here that decides bytes.
+        """
+        made_with = self.dataset.versions
+        same = all(made_with.get(name) == version for name, version in versions.items())
+        return ComparisonSettings(
+            self.dataset.features,
+            self.dataset.labels,
+            self.dataset.first_label,
+            same and self.same_machine,
+            bool(self.settings.strip_metadata),
+        )
+
+    def recipe(self) -> ShardRecipe:
+        """Returns what images are converted with."""
+        layout = self.settings.record_layout
+        if self.dataset.statements_version != STATEMENTS_VERSION:
+            # What the dataset says of its features: version 0.1 filled image/source_id with the key.
+            layout = replace(layout, features=self.dataset.features)
+        plan = self.dataset.plan
+        return ShardRecipe(self.settings, layout, label_ids(plan.labels, layout.first_label), plan.text_of)
+
+
+class _Item(NamedTuple):
+    """An image of the source, what the ledger says of it, and the records that hold it."""
+
+    ref: ImageRef
+    entry: Entry | None
+    rows: Sequence[SoundRecord]
+
+
+@dataclass
+class _Shard:
+    """A shard at work.
+
+    Attributes:
+      comparison: what is compared.
+      facts: by which.
+      recipe: with which images are converted.
+      executor: converts them in parallel.
+      place: split, number, shards in the split.
+      name: of the file; None if the dataset has no such shard.
+      entries: of its ledger.
+      items: the images to look at.
+      lost: rows without an image.
+      limit_cut: order of the first image that was left out for the limit; None if none was.
+    """
+
+    comparison: Comparison
+    facts: ComparisonSettings
+    recipe: ShardRecipe
+    executor: ThreadPoolExecutor
+    place: tuple[str, int, int]
+    name: str | None
+    entries: Mapping[str, Entry]
+    items: list[_Item] = field(default_factory=list)
+    lost: list[tuple[str, SoundRecord]] = field(default_factory=list)
+
+    @cached_property
+    def limit_cut(self) -> tuple[int, str] | None:
+        seed = self.comparison.settings.seed
+        what = (Outcome.FILTERED, FilterReason.LIMIT)
+        beyond = (key for key, entry in self.entries.items() if (entry.outcome, entry.reason) == what)
+        return min((limit_order(seed, key) for key in beyond), default=None)
+
+
+def compare_shard(
+    split: str, number: int, refs: list[ImageRef], comparison: Comparison, facts: ComparisonSettings,
+    executor: ThreadPoolExecutor,
+) -> Iterator[Finding | Leftover]:  # fmt: skip
+    """Compares a shard with the images that the source has for it.
+
+    Args:
+      split: of the shard.
+      number: of the shard in its split.
+      refs: the images that the plan places there.
+      comparison: what is compared.
+      facts: by which records are compared.
+      executor: converts images in parallel.
+
+    Yields:
+      What is wrong; and images and records that found no partner here, who may have one elsewhere.
+
+    Raises:
+      EngineError: if the storage or the machine failed, or the source changed meanwhile.
+    """
+    dataset, directory = comparison.dataset, comparison.directory
+    shards = dataset.splits.get(split, ())
+    place = (split, number, len(shards))
+    refs.sort(key=lambda ref: shard_order(comparison.settings.seed, ref.key))
+    work = _Shard(comparison, facts, comparison.recipe(), executor, place, None, {})
+    if number >= len(shards):
+        _place(work, refs, {})
+        yield from _compare(work, None)
+        return
+    shard: Shard = shards[number]
+    work.name = shard.file
+    work.entries = read_entries(directory, place, shard)
+    path = storage.join(directory, shard.file)
+    try:
+        with open_shard(path) as file:
+            rows = list(read_rows(file, dataset.features))
+            has_keys = any(spec.fill is Fill.KEY for spec in dataset.features)
+            bytes_tell = comparison.convert and facts.same_software
+            placed = rows_by_key(rows, work.entries, has_keys, bytes_tell)
+            if placed is None and bytes_tell:
+                yield from _compare_by_bytes(work, refs, rows, file)
+                return
+            _place(work, refs, _in_order(rows, work.entries, refs) if placed is None else placed)
+            yield from _compare(work, file)
+            yield from _check_order(work)
+    except FileNotFoundError:
+        return  # which is found where the shard itself is checked
+    except OSError as error:
+        raise storage.fault(error, "read", path) from error
+
+
+def _check_order(work: _Shard) -> Iterator[Finding]:
+    """Yields records that the plan places before one that stands before them."""
+    comparison = work.comparison
+    if comparison.salvaged or comparison.dataset.statements_version == STATEMENTS_VERSION:
+        return  # what has ledgers with a plan digest was looked at with these
+    seed, name = comparison.settings.seed, work.name
+    placed = sorted((item.rows[0], item.ref.key) for item in work.items if item.rows)
+    last: tuple[int, str] | None = None
+    for row, key in placed:
+        order = shard_order(seed, key)
+        if last is not None and order < last:
+            yield Finding(FindingCode.RECORD_ORDER, DISORDERED, name, row.number, row.offset, key)
+        last = order if last is None else max(last, order)
+
+
+def _in_order(
+    rows: Sequence[SoundRecord], entries: Mapping[str, Entry], refs: Sequence[ImageRef]
+) -> dict[str, list[SoundRecord]]:
+    """Returns rows by the keys of the images that come in the same order, where nothing else tells."""
+    keys = [key for key, entry in entries.items() if entry.outcome == Outcome.WRITTEN]
+    keys = keys or [ref.key for ref in refs if ref.is_candidate]
+    keys += [""] * (len(rows) - len(keys))
+    placed: dict[str, list[SoundRecord]] = {}
+    for key, row in zip(keys, rows):
+        placed.setdefault(key, []).append(row)
+    return placed
+
+
+def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[SoundRecord]]) -> None:
+    """Brings images and rows together."""
+    for ref in refs:
+        rows = placed.pop(ref.key, ())
+        entry = work.entries.get(ref.key)
+        if rows:
+            if ref.outcome == Outcome.DEDUPLICATED:  # an older copy has a new one before it
+                ref = ref._replace(outcome="", reason="")
+            if entry is not None and not entry.file_name:  # version 0.1 stored the key in its place
+                ref = ref._replace(file_name="")
+            work.items.append(_Item(ref, entry, rows))
+        elif _is_missing(work, ref, entry):
+            work.items.append(_Item(ref, entry, ()))
+    work.lost += ((key, row) for key, rows in placed.items() for row in rows)
+
+
+def _is_missing(work: _Shard, ref: ImageRef, entry: Entry | None) -> bool:
+    """Whether an image without a record ought to have one, as far as can be told before it is read."""
+    if entry is not None:
+        if entry.outcome == Outcome.FILTERED and entry.reason == FilterReason.LIMIT:
+            return ref.is_candidate and not work.comparison.settings.limit
+        return entry.outcome == Outcome.WRITTEN or ref.is_candidate
+    if ref.outcome in (Outcome.FILTERED, Outcome.DEDUPLICATED):
+        return False
+    cut = work.limit_cut
+    return cut is None or limit_order(work.comparison.settings.seed, ref.key) < cut
+
+
+def _truths(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[ExpectedRecord]:
+    """Yields what images are now, in order."""
+    threads = worker_threads()
+    if work.comparison.convert:
+        budget = working_budget()
+        yield from map(truth_of, convert_refs(refs, work.recipe, work.executor, threads, budget))
+        return
+    remote = any(storage.is_remote(ref.uri) for ref in refs)
+
+    def read(ref: ImageRef) -> ReadImage:
+        return read_ref(ref, work.recipe)
+
+    found = map_ordered(
+        read,
+        refs,
+        reading_executor() if remote else work.executor,
+        weigh=lambda ref: ref.size if ref.size >= 0 else _UNKNOWN_SIZE,
+        max_items=READS_AHEAD,
+        **({"chunk_items": 1} if remote else {}),
+    )
+    yield from map(truth_of, found)
+
+
+def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:
+    truths = _truths(work, [item.ref for item in work.items])
+    for item, truth in zip(work.items, truths, strict=True):
+        if not item.rows:
+            yield from _missing(work, item, truth)
+        for row in item.rows:
+            assert file is not None
+            yield from _compare_row(work, item, row, truth, file)
+    for key, row in work.lost:
+        assert file is not None
+        yield _lost(work, key, row, file)
+
+
+def _compare_row(
+    work: _Shard, item: _Item, row: SoundRecord, truth: ExpectedRecord, file: IO[bytes]
+) -> Iterator[Finding]:
+    if truth.example and sha256(truth.example).digest() == row.digest:
+        return
+    for code, message in compare_record(record_data(file, row), item.ref, item.entry, truth, work.facts):
+        yield Finding(code, message, work.name, row.number, row.offset, item.ref.key)
+
+
+def _compare_by_bytes(
+    work: _Shard, refs: Sequence[ImageRef], rows: Sequence[SoundRecord], file: IO[bytes]
+) -> Iterator[Finding | Leftover]:
+    """Compares records whose keys nothing tells: those of equal bytes belong together.
+
+    The others are taken in order, if there are as many of them as of images without a record.
+    """
+    by_digest: dict[bytes, list[SoundRecord]] = {}
+    for row in reversed(rows):
+        by_digest.setdefault(row.digest, []).append(row)
+    held: dict[bytes, SoundRecord] = {}
+    _place(work, refs, {})  # none is placed: those that ought to have a record are left to look at
+    open_items: list[tuple[_Item, Entry]] = []
+    for item, truth in zip(work.items, _truths(work, [item.ref for item in work.items]), strict=True):
+        digest = sha256(truth.example or b"").digest()
+        if truth.example and by_digest.get(digest):
+            held[digest] = by_digest[digest].pop()
+        elif item.entry is not None or truth.entry.outcome != Outcome.FILTERED:
+            open_items.append((item, truth.entry))
+    rest = sorted((row for group in by_digest.values() for row in group), key=lambda row: row.offset)
+    doubled = [row for row in rest if row.digest in held]
+    others = [row for row in rest if row.digest not in held]
+    for row in doubled:
+        first = held[row.digest].number
+        message = f"it holds the same as record {first}, and the source has no second image for it"
+        yield Finding(FindingCode.DUPLICATE_KEY, message, work.name, row.number, row.offset)
+    if len(others) == len(open_items):
+        pairs = zip(others, open_items, strict=True)
+        work.items = [_Item(item.ref, item.entry, (row,)) for row, (item, _) in pairs]
+        yield from _compare(work, file)
+        return
+    for item, entry in open_items:
+        yield from _missing(work, item, ExpectedRecord(entry))
+    for row in others:
+        yield _lost(work, "", row, file)
+
+
+def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Leftover]:
+    """Yields an image that ought to have a record, if it turns out to be one."""
+    ref, entry, now = item.ref, item.entry, truth.entry
+    code = FindingCode.RECORD_MISSING
+    if entry is not None and entry.outcome == Outcome.DEDUPLICATED:
+        if now.outcome == Outcome.FILTERED:
+            return
+        message = f"it was left out as a copy of {entry.reason!r}, and is none"
+        code = FindingCode.SOURCE_CHANGED
+    elif entry is not None and entry.outcome == Outcome.QUARANTINED:
+        if now.outcome != Outcome.WRITTEN or not work.facts.same_software or not work.comparison.convert:
+            return
+        message = f"it was quarantined as {entry.reason}, and nothing is wrong with it now"
+        code = FindingCode.SOURCE_CHANGED
+    elif entry is not None and entry.outcome == Outcome.FILTERED:
+        message = f"the ledger calls it filtered ({entry.reason}), and the source has it as an image"
+        if now.outcome == Outcome.QUARANTINED:
+            message += f" (which would be quarantined: {now.reason}, {now.message})"
+    elif entry is not None:
+        message = "the ledger lists it as written, and no sound record holds it"
+    elif now.outcome == Outcome.FILTERED:
+        return
+    else:
+        message = f"neither a record nor the ledger has the image at {printable(ref.location)}"
+        if now.outcome == Outcome.QUARANTINED:
+            message += f" (which would be quarantined: {now.reason}, {now.message})"
+    settings = work.comparison.settings
+    by_hash = Placement(settings).split(ref._replace(split=""))
+    yield Leftover(
+        is_record=False,
+        code=code.value,
+        message=message,
+        key=ref.key,
+        sha256=now.sha256,
+        label=ref.label,
+        split=work.place[0],
+        file=work.name,
+        split_is_said=by_hash != work.place[0],
+    )
+
+
+def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover:
+    """Returns a record whose image is not where the plan would place it."""
+    entry = work.entries.get(key)
+    digest, names = "", None
+    try:
+        said = ParsedRecord(record_data(file, row), work.facts)
+        digest, names = said.sha256, said.names
+    except ValueError:
+        pass
+    if names is None:
+        names = labels_of(entry.label) if entry else ()
+    where = "the source has no such image any more" if key else "no image of the source converts to it"
+    return Leftover(
+        is_record=True,
+        code=FindingCode.SOURCE_MISSING.value,
+        message=where,
+        key=key or None,
+        sha256=digest or (entry.sha256 if entry else ""),
+        label="\x1f".join(names),
+        split=work.place[0],
+        file=work.name,
+        number=row.number,
+        offset=row.offset,
+    )

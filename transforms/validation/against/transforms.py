@@ -1,0 +1,155 @@
+"""`CompareWithSource`: a dataset and its source in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from shardwright.schemas import __version__
+from shardwright.schemas.findings import Finding, FindingSummary
+from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plan import Forecast
+from shardwright.transforms.buckets import bucket_count
+from shardwright.transforms.concurrency.pool import converting_executor
+from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.dedupe import DedupeExact
+from shardwright.transforms.images.decode import limit_pixels
+from shardwright.transforms.images.encode import codec_versions
+from shardwright.transforms.plan.planned_shard import ShardId
+from shardwright.transforms.plan.transforms import (
+    AssignShards,
+    BatchRefs,
+    check_keys,
+)
+from shardwright.transforms.sources.label_rules import LabelRules
+from shardwright.transforms.sources.source import Context, Input
+from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.sources.transforms import ListSources
+from shardwright.transforms.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
+from shardwright.transforms.validation.against.shard import Comparison, compare_shard
+
+_LEFTOVERS = "leftovers"
+#: Pillow's own limit is that of the process, where other steps read pictures that were accepted.
+_NO_LIMIT = 2**31 - 1
+#: Findings and leftovers a worker collects before it hands them on.
+_IN_HAND = 10_000
+
+
+class _CompareShard(beam.DoFn):
+    """Compares a shard with the images that the plan places there."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    def setup(self) -> None:
+        limit_pixels(_NO_LIMIT)
+        self._facts = self._comparison.facts({"shardwright": __version__, **codec_versions()})
+
+    def process(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Any]:
+        (split, _), _ = grouped
+        if split != NO_SPLIT:  # what has no key of its own never had a record
+            dataset = self._comparison.dataset
+            buckets = bucket_count(sum(map(len, dataset.splits.values())))
+            yield from _sorted(self._compare(grouped), KEY, buckets)
+
+    def _compare(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Finding | Leftover]:
+        place, packs = grouped[0], list(grouped[1])
+        sum(check_keys((place, packs)))
+        refs = [ref for pack in packs for ref in decode_refs(pack)]
+        yield from compare_shard(*place, refs, self._comparison, self._facts, converting_executor())
+
+
+def _sorted(found: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:
+    """Yields findings as summaries, and leftovers packed by bucket under their own tag."""
+    findings: list[Finding] = []
+    leftovers: list[Leftover] = []
+    summary = FindingSummary()
+
+    def pack() -> Iterator[Any]:
+        for packed in bucket_leftovers(leftovers, what, buckets):
+            yield beam.pvalue.TaggedOutput(_LEFTOVERS, packed)
+        leftovers.clear()
+
+    for item in found:
+        if isinstance(item, Leftover):
+            leftovers.append(item)
+            if len(leftovers) >= _IN_HAND:
+                yield from pack()
+            continue
+        findings.append(item)
+        if len(findings) >= _IN_HAND:
+            summary.add(findings)
+            findings.clear()
+    yield from pack()
+    summary.add(findings)
+    PROGRESS.add(findings=sum(summary.counts.values()))
+    if summary.counts:
+        yield summary
+
+
+def _meet_by_source(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> FindingSummary:
+    found = meet(bucket)
+    return FindingSummary().add(item.finding() if isinstance(item, Leftover) else item for item in found)
+
+
+class CompareWithSource(beam.PTransform):
+    """Lists the source anew and compares it with the dataset. `PBegin -> PCollection[FindingSummary]`.
+
+    Images and records meet by shard, for where an image goes is a function of its key and the plan.
+    Those that do not meet there may have moved: they meet by key, then by the source's checksum.
+
+    Args:
+      comparison: what is compared.
+      inputs: checked inputs.
+      rules: what becomes of class names.
+      spool: takes what cannot be read at random.
+    """
+
+    def __init__(
+        self, comparison: Comparison, inputs: Sequence[Input], rules: LabelRules, spool: Spool
+    ) -> None:
+        super().__init__()
+        self._comparison = comparison
+        self._inputs = tuple(inputs)
+        self._rules = rules
+        self._spool = spool
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
+        """Applies the transform."""
+        comparison = self._comparison
+        settings, plan = comparison.settings, comparison.dataset.plan
+        buckets = bucket_count(sum(plan.shards.values()))
+        refs, _ = begin | "ListSources" >> ListSources(
+            self._inputs, Context(settings, self._spool), self._rules
+        )  # ImageRef, ClassId
+        batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
+        if settings.dedupe == "exact":
+            # Of an image of a class that the dataset does not have nothing is a copy.
+            fatal = plan.labels if settings.record_layout.needs is Needs.LABEL else ()
+            batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
+        forecast = begin | "CarriedPlan" >> beam.Create(
+            [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
+        )  # Forecast
+        compared = (
+            batches
+            | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
+            | "CompareShard"
+            >> beam.ParDo(_CompareShard(comparison)).with_outputs(_LEFTOVERS, main="findings")
+        )  # FindingSummary, ((what, bucket), leftovers)
+        by_key = (
+            compared[_LEFTOVERS]
+            | "GroupByKeyOfImage" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
+            | "MeetByKey"
+            >> beam.FlatMap(lambda bucket: _sorted(meet(bucket), SOURCE, buckets)).with_outputs(
+                _LEFTOVERS, main="findings"
+            )
+        )  # FindingSummary, ((what, bucket), leftovers)
+        by_source = (
+            by_key[_LEFTOVERS]
+            | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
+            | "MeetBySource" >> beam.Map(_meet_by_source)
+        )  # FindingSummary
+        return (compared.findings, by_key.findings, by_source) | "AllDifferences" >> beam.Flatten()

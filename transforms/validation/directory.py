@@ -1,0 +1,108 @@
+"""Checks a dataset directory as a whole: which files are there, which splits are empty, the books."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.dataset import INDEX_DIR, Dataset
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.plan import index_file, is_compressed
+from shardwright.schemas.units import counted
+
+_SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zlib)?\Z")
+
+
+def unexpected_shards(dataset: Dataset, files: Sequence[str]) -> list[str]:
+    """Returns the files that look like shards of the dataset and are none."""
+    known = {shard.file for shards in dataset.splits.values() for shard in shards}
+    return [file for file in files if _SHARD_NAME.match(file) and file not in known]
+
+
+def stray_files(dataset: Dataset, files: Sequence[str]) -> list[str]:
+    """Returns the files that are no shards, and that patterns such as `train*` take for shards."""
+    known = {shard.file for shards in dataset.splits.values() for shard in shards}
+    splits = tuple(dataset.splits)
+    return [
+        file
+        for file in files
+        if ".tfrecord" in file
+        and file.startswith(splits)
+        and "/" not in file
+        and file not in known
+        and not _SHARD_NAME.match(file)
+    ]
+
+
+def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
+    """Returns the shards that have an index, if the dataset has indexes at all, and the index of each.
+
+    Args:
+      dataset: what `dataset.json` says.
+      empty: include shards without records, whose empty indexes version 0.1 wrote.
+    """
+    return {
+        shard.file: index_file(split, number, count)
+        for split, number, count, shard in dataset.placed_shards()
+        if not is_compressed(shard.file) and (shard.records or empty)
+    }
+
+
+def unexpected_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
+    """Returns the indexes that belong to none of the dataset's uncompressed shards."""
+    known = set(index_files(dataset, empty=True).values())
+    return [file for file in _indexes(files) if file not in known]
+
+
+def unneeded_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
+    """Returns the indexes that would not be written now: unexpected ones, and those of empty shards."""
+    needed = set(index_files(dataset).values())
+    return [file for file in _indexes(files) if file not in needed]
+
+
+def _indexes(files: Sequence[str]) -> list[str]:
+    return [file for file in files if file.startswith(f"{INDEX_DIR}/") and file.endswith(".idx")]
+
+
+def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
+    """Compares which indexes there are with the shards; a dataset written before there were any has none."""
+    present = set(_indexes(files))
+    for file, index in index_files(dataset).items():
+        if (present or index in dataset.files) and index not in present:
+            yield Finding(FindingCode.INDEX_MISMATCH, f"its index {index} is missing", file)
+    own = set(index_files(dataset, empty=True).values())
+    for index in (file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in own):
+        yield Finding(
+            FindingCode.INDEX_MISMATCH,
+            "the index is of none of the uncompressed shards of dataset.json",
+            index,
+        )
+
+
+def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
+    """Yields what is wrong with a dataset before any shard is opened.
+
+    Args:
+      dataset: what `dataset.json` says.
+      files: paths of all files in the directory, relative to it.
+    """
+    for file in unexpected_shards(dataset, files):
+        yield Finding(
+            FindingCode.SHARD_UNEXPECTED,
+            "the file is named like a shard but dataset.json does not list it",
+            file,
+        )
+    yield from _check_indexes(dataset, files)
+    for split in dataset.splits:
+        if not dataset.records(split):
+            yield Finding(FindingCode.EMPTY_SPLIT, f"split {split!r} has no records")
+    ledger = dataset.ledger
+    accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
+    records = dataset.all_records
+    if ledger.get("listed") != accounted or ledger.get("written") != records:
+        yield Finding(
+            FindingCode.COUNT_MISMATCH,
+            f"dataset.json counts {ledger.get('listed')} as listed, accounts for {accounted} and "
+            f"has {counted(records, 'record')} for {ledger.get('written')} as written",
+        )

@@ -1,0 +1,128 @@
+"""Finds which pictures share anything with another, so that only those travel to be compared.
+
+Of most pictures nothing is shared: neither source, nor pixels, nor a band of the perceptual hash. So what
+each has is first counted by eight bytes apiece, and only rows of pictures that have something in common go
+where they are compared; with rows in every bucket a job would shuffle five times as much.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Any
+
+from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.transforms.validation.duplicates import (
+    BATCH,
+    Bucket,
+    bucket_pictures,
+    pack,
+    unpack,
+    what_each_has,
+)
+
+_PRINT_BYTES = 8
+
+Place = tuple[str, int]
+
+
+def prints_of(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
+    """Yields what a shard's pictures have that others may have too, packed by the bucket where equals meet.
+
+    Args:
+      pictures: of one shard, with their looks.
+      buckets: how many there are.
+    """
+    for batch in _batches(pictures):
+        packed: defaultdict[int, list[tuple[bytes, str, int]]] = defaultdict(list)
+        for (picture, _), had in zip(batch, what_each_has(batch)):
+            for kind, value in had:
+                digest = blake2b(value, digest_size=_PRINT_BYTES, person=kind.encode()).digest()
+                packed[zlib.crc32(digest) % buckets].append((digest, kind, picture.number))
+        for bucket, found in packed.items():
+            yield bucket, pack([(batch[0][0].file, found)])
+
+
+def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
+    """Yields a shard's pictures packed by the bucket where they meet what `shared_prints` yields of them."""
+    for batch in _batches(pictures):
+        first, _ = batch[0]
+        rows = [
+            (*picture[:6], picture.source, looks.pixels, looks.digest, looks.hash, looks.patch)
+            for picture, looks in batch
+        ]
+        yield _bucket_of(first.file, first.number, buckets), pack(rows)
+
+
+def _whole(row: tuple[Any, ...]) -> Picture:
+    """Returns the picture that a row was made of, as far as it is compared."""
+    file, number, offset, key, split, labels, source, pixels, digest, hash_, patch = row
+    looks = ImageQuality((), (), pixels, digest, hash_, patch)
+    return Picture(
+        file, number, offset, key, split, labels,
+        bytes=0, format="", width=0, height=0, channels=0, source=source, looks=looks,
+    )  # fmt: skip
+
+
+def _batches(pictures: Iterable[Picture]) -> Iterator[list[tuple[Picture, ImageQuality]]]:
+    """Yields the pictures that were looked at by the thousand, those of a batch in one bucket of places."""
+    looked = ((picture, picture.looks) for picture in pictures if picture.looks and picture.looks.pixels)
+    for _, batch in itertools.groupby(looked, lambda item: (item[0].file, item[0].number // BATCH)):
+        yield list(batch)
+
+
+def _bucket_of(file: str, number: int, buckets: int) -> int:
+    return zlib.crc32(f"{file} {number // BATCH}".encode("utf-8", "surrogatepass")) % buckets
+
+
+def shared_prints(bucket: tuple[int, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
+    """Yields the pictures that share something, and in what, packed by their places.
+
+    Args:
+      bucket: number, and packs of `prints_of`, which are gone through twice.
+      buckets: how many there are.
+    """
+    _, packs = bucket
+    once: set[bytes] = set()
+    shared: set[bytes] = set()
+    for _, found in _prints(packs):
+        for digest, _, _ in found:
+            (shared if digest in once else once).add(digest)
+    packed: defaultdict[int, list[tuple[str, str, int]]] = defaultdict(list)
+    for file, found in _prints(packs):
+        for digest, kind, number in found:
+            if digest in shared:
+                packed[_bucket_of(file, number, buckets)].append((file, kind, number))
+        for place in [place for place, items in packed.items() if len(items) >= BATCH]:
+            yield place, pack(packed.pop(place))
+    for place, items in packed.items():
+        yield place, pack(items)
+
+
+def _prints(packs: Iterable[bytes]) -> Iterator[tuple[str, list[tuple[bytes, str, int]]]]:
+    for packed in packs:
+        yield from unpack(packed)
+
+
+def pictures_that_share(
+    pictures: Iterable[bytes], shared: Iterable[bytes], buckets: int
+) -> Iterator[tuple[Bucket, bytes]]:
+    """Yields the pictures of some places that share something, by the buckets where they are compared.
+
+    Args:
+      pictures: packs of `pictures_by_place`.
+      shared: packs of `shared_prints` of the same places.
+      buckets: how many there are of each kind.
+    """
+    kinds: defaultdict[Place, set[str]] = defaultdict(set)
+    for packed in shared:
+        for file, kind, number in unpack(packed):
+            kinds[file, number].add(kind)
+    if not kinds:
+        return
+    for packed in pictures:
+        rows = [row for row in unpack(packed) if (row[0], row[1]) in kinds]
+        yield from bucket_pictures(map(_whole, rows), buckets, kinds)

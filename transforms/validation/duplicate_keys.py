@@ -1,0 +1,93 @@
+"""Checks records against each other: doubled keys, and equal source bytes in two splits or two classes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.findings import Finding, Where
+from shardwright.transforms.buckets import bucket_of, pack_rows, unpack_rows
+from shardwright.transforms.validation.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
+from shardwright.transforms.validation.ledger import ledger_lines
+from shardwright.transforms.validation.shard import ComparedRecord
+
+
+def bucket_rows(
+    rows: Iterable[ComparedRecord], buckets: int, keys: bool = True
+) -> Iterator[tuple[tuple[str, int], bytes]]:
+    """Yields a shard's rows packed by bucket: once by key, once by source; equals meet in one.
+
+    Args:
+      rows: of the shard.
+      buckets: how many there are of each kind.
+      keys: whether any key may be there twice.
+
+    Yields:
+      ((what, bucket), packed rows), where `what` is `key` or `source`.
+    """
+    packed: defaultdict[tuple[str, int], list[ComparedRecord]] = defaultdict(list)
+    for row in rows:
+        if keys and row.key is not None:
+            packed["key", bucket_of(row.key, buckets)].append(row)
+        if row.source is not None and (row.split or row.label):
+            packed["source", bucket_of(row.source, buckets)].append(row)
+    for bucket, found in packed.items():
+        yield bucket, pack_rows(found)
+
+
+def rows_of_ledger(data: bytes, split: str, file: str) -> Iterator[ComparedRecord]:
+    """Yields what a shard's ledger says of its records.
+
+    Args:
+      data: of the ledger.
+      split: of the shard.
+      file: its name.
+
+    Raises:
+      OSError, EOFError, zlib.error, ValueError, LookupError: if it is damaged.
+    """
+    written = (line for line in ledger_lines(data) if line.get("outcome") == Outcome.WRITTEN)
+    for number, line in enumerate(written):
+        label = line.get("label", "")
+        yield ComparedRecord(line["key"], line.get("sha256"), split, file, number, line["offset"], label)
+
+
+def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:
+    """Yields the findings of one bucket: rows with one key, or one source in two splits or two classes."""
+    (what, _), packs = bucket
+    groups: defaultdict[str | None, list[ComparedRecord]] = defaultdict(list)
+    for pack in packs:
+        for row in map(ComparedRecord._make, unpack_rows(pack)):
+            groups[row.key if what == "key" else row.source].append(row)
+    for rows in groups.values():
+        if len(rows) > 1:
+            rows.sort(key=lambda row: (row.file, row.number))
+            yield from _same_key(rows) if what == "key" else _same_source(rows)
+
+
+def _same_key(rows: list[ComparedRecord]) -> Iterator[Finding]:
+    first = rows[0]
+    for row in rows[1:]:
+        message = f"its key is also the key of record {first.number} of {first.file}"
+        yield _finding(FindingCode.DUPLICATE_KEY, message, row, first)
+
+
+def _same_source(rows: list[ComparedRecord]) -> Iterator[Finding]:
+    """Yields findings of records with one source; one in another split and another class has one of each."""
+    equals = EqualPictures[ComparedRecord]()
+    for row in rows:
+        equals.add(row)
+    equals.settle()
+    for row in rows:
+        for code, other in (
+            (FindingCode.SPLIT_LEAKAGE, equals.in_other_split(row)),
+            (FindingCode.LABEL_CONFLICT, equals.in_other_class(row)),
+        ):
+            if other is not None:
+                yield _finding(code, describe_pair(SAME_SOURCE, row, other), row, other)
+
+
+def _finding(code: FindingCode, message: str, row: ComparedRecord, other: ComparedRecord) -> Finding:
+    there = Where(other.file, other.number, other.offset, other.key)
+    return Finding(code, message, row.file, row.number, row.offset, row.key, there)

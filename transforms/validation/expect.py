@@ -1,0 +1,78 @@
+"""Compares a dataset that has been read with what is expected of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.expectations import DatasetFacts, Expectations, unmet
+from shardwright.schemas.findings import Finding, FindingSummary
+from shardwright.schemas.statistics import Statistics
+from shardwright.transforms.validation.shard import ShardCheck
+
+
+def unmet_findings(
+    expectations: Expectations,
+    dataset: Dataset | None,
+    checks: Sequence[ShardCheck],
+    findings: FindingSummary,
+    statistics: Statistics | None,
+) -> Iterator[Finding]:
+    """Yields a finding for each expectation that is not met; its message begins with the expectation's name.
+
+    Args:
+      expectations: what is expected.
+      dataset: what `dataset.json` says; None for foreign files.
+      checks: of the shards.
+      findings: all others.
+      statistics: of the pictures; None where none was looked at.
+    """
+    if not expectations.names:
+        return
+    facts = facts_of(dataset, checks, findings, statistics)
+    for name, sentence in unmet(expectations, facts):
+        yield Finding(FindingCode.EXPECTATION, f"{name}: {sentence}")
+
+
+def facts_of(
+    dataset: Dataset | None,
+    checks: Sequence[ShardCheck],
+    findings: FindingSummary,
+    statistics: Statistics | None,
+) -> DatasetFacts:
+    """Returns what is known of a dataset: what was read, and the counts that its `dataset.json` says."""
+    records: Counter[str] = Counter()
+    for check in checks:
+        records[check.split] += check.records
+    classes: Counter[str] = Counter()
+    formats: Counter[str] = Counter()
+    bad_fraction = None
+    if dataset is not None:
+        classes.update(dict.fromkeys(dataset.classes.values(), 0))
+        for counts in dataset.class_counts.values():
+            classes.update(counts)
+        for counts in dataset.formats.values():
+            formats.update({"jpeg" if name == "jpg" else name: count for name, count in counts.items()})
+        bad = dataset.ledger.get(Outcome.QUARANTINED.value, 0)
+        tried = bad + dataset.ledger.get(Outcome.WRITTEN.value, 0)
+        bad_fraction = bad / tried if tried else 0.0
+    facts = DatasetFacts(records, classes, formats, bad_fraction, findings.by_code())
+    if statistics is None:
+        return facts
+    total = statistics.total()
+    if dataset is None:
+        classes.update({name.decode("utf-8", "replace"): n for name, n in total.labels.most_common()})
+        formats.update({"jpeg" if name == "jpg" else name: n for name, n in total.pictures.formats.items()})
+    spreads = total.pictures.spreads
+    if not spreads:
+        return facts
+    widths, heights, ratios = (spreads[name] for name in ("width", "height", "aspect_ratio"))
+    return replace(
+        facts,
+        widths=(int(widths.low), int(widths.high)),
+        heights=(int(heights.low), int(heights.high)),
+        aspect_ratio=max(ratios.high, 1 / ratios.low),
+    )

@@ -1,0 +1,318 @@
+"""Compares the records of a shard with what its ledger says of them, one after the other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.digests import PlanDigest
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.ledger import (
+    READABLE_VERSIONS,
+    Entry,
+    ShardResult,
+    line_blocks,
+    result_of_header,
+)
+from shardwright.schemas.plan import shard_file
+from shardwright.schemas.shard_totals import ShardTotals
+from shardwright.schemas.units import counted
+from shardwright.transforms.plan.assign import shard_order
+from shardwright.transforms.records.framing import FRAME_BYTES, Record
+from shardwright.transforms.records.record_schema import Problem
+from shardwright.transforms.validation.record import CheckedRecord
+
+_WRITTEN = Outcome.WRITTEN.value
+#: What is said of a record that stands in the wrong place.
+DISORDERED = "the plan places it before a record that stands before it"
+#: Characters of a value that a message shows.
+_SHOWN = 80
+
+
+class ShardTerms(NamedTuple):
+    """What of a dataset's plan a shard's ledger is checked by; without it, only against itself.
+
+    Attributes:
+      recipe: digest of the settings and versions that decide the shard's bytes (`recipes_of`).
+      seed: of the dataset.
+      keeps: whether kept originals are the very bytes of their sources, with their metadata.
+    """
+
+    recipe: str
+    seed: int
+    keeps: bool = False
+
+
+class ShardBooks(NamedTuple):
+    """What a shard's ledger states, and what its lines come to.
+
+    Attributes:
+      stated: its header.
+      counted: what its lines come to.
+      plan_digest: what they digest to; empty if nobody knows with which recipe.
+      first: by what the first record is ordered; None if there is none, or nobody knows the seed.
+      last: the same of the last record.
+      sha256: of the ledger's file.
+    """
+
+    stated: ShardResult
+    counted: ShardResult
+    plan_digest: str
+    first: tuple[int, str] | None
+    last: tuple[int, str] | None
+    sha256: str
+
+
+#: Fields of a header that are compared with what the lines come to.
+_COUNTED = (
+    "records", "counts", "reasons", "class_counts", "kept", "animated", "damaged", "warned", "boxes",
+    "formats", "bad_boxes", "sources",
+)  # fmt: skip
+
+
+class LedgerCheck:
+    """Goes through a shard's ledger beside its records; memory stays flat.
+
+    Records are found by where they begin, so that one that is lost or damaged leaves the others be.
+
+    Args:
+      data: the ledger's file.
+      shard: as `dataset.json` says it.
+      terms: of the dataset's plan; None if the ledger is only compared with itself.
+
+    Attributes:
+      matched: the entry of the record that was compared last; None if the ledger has no entry that agrees.
+      disordered: whether the record that was compared last does not come after the one before it.
+    """
+
+    def __init__(self, data: bytes, shard: Shard, terms: ShardTerms | None = None) -> None:
+        self.matched: dict[str, Any] | None = None
+        self.disordered = False
+        self._data = data
+        self._lines = ledger_lines(data)
+        self._entry: dict[str, Any] | None = None
+        self._fault = ""
+        self._shard, self._terms = shard, terms
+        self._keeps = terms is not None and terms.keeps
+        self._totals = ShardTotals()
+        self._plan_digest = PlanDigest(terms.recipe) if terms is not None else None
+        self._first: tuple[int, str] | None = None
+        self._last: tuple[int, str] | None = None
+        self._header: dict[str, Any] = {}
+        header = self._next_line()
+        if header is not None and header.get("ledger_version") not in READABLE_VERSIONS:
+            self._give_up("it is of another version")
+        elif header is not None and header.get("sha256") != shard.sha256:
+            self._give_up("it is that of another shard: its sha256 is not the one of dataset.json")
+        self._header = header or {}
+        self._advance()
+
+    def compare(self, record: Record, result: CheckedRecord) -> str:
+        """Returns in what a record, sound by itself, differs from its entry; empty if it does not."""
+        offset = record.offset
+        self.matched, self.disordered = None, False
+        entry = self._entry
+        while entry is not None and entry["offset"] < offset:  # its record is lost, which is found elsewhere
+            self._advance()
+            entry = self._entry
+        if entry is None:
+            return "" if self._fault else "the shard's ledger has no such record"
+        if entry["offset"] != offset:
+            return "the shard's ledger has no record at this byte"
+        self._advance()
+        self._follow(entry["key"])
+        said: Any = entry.get("length")
+        if said != len(record.data) + FRAME_BYTES:
+            true = len(record.data) + FRAME_BYTES
+            return f"it has {true} bytes with its frame, the shard's ledger says {said}"
+        if result.problems:  # which say more
+            self.matched = entry
+            return ""
+        name = entry.get("file_name") or entry["key"]
+        if result.key is not None and result.key != name:
+            return f"its key is {result.key!r}, the shard's ledger says {name!r}"
+        if result.basename is not None and name.rpartition("/")[2] != result.basename:
+            return f"its file name is {result.basename!r}, the shard's ledger says {name!r}"
+        if result.says_source and result.source != entry.get("sha256", ""):
+            return (
+                f"its source's sha256 begins {(result.source or '')[:12]}, "
+                f"the shard's ledger says {str(entry.get('sha256', ''))[:12]}"
+            )
+        stored = entry.get("stored")
+        if stored == "kept" and result.stored_sha256 not in ("", entry.get("sha256", "")) and self._keeps:
+            return "the shard's ledger says that its picture is the source's own bytes, and it has others"
+        if stored == "encoded" and result.bare is False:
+            return (
+                "the shard's ledger says that its picture was encoded, and it has metadata or bytes behind "
+                "its end, which convert does not write"
+            )
+        boxes = entry.get("boxes") or {}
+        if result.objects is not None and boxes.get("written", result.objects) != result.objects:
+            return f"it has {counted(result.objects, 'object')}, the shard's ledger says {boxes['written']}"
+        label = entry.get("label", "")
+        if result.classes is not None and LABEL_SEPARATOR.join(result.classes) != label:
+            shown = label.replace(LABEL_SEPARATOR, ", ")
+            return f"its class is {', '.join(result.classes)!r}, the shard's ledger says {shown!r}"
+        self.matched = entry
+        return ""
+
+    def _follow(self, key: str) -> None:
+        """Takes down the order of a record, and whether it comes after the one before."""
+        if self._terms is None:
+            return
+        order = shard_order(self._terms.seed, key)
+        self.disordered = self._last is not None and order < self._last
+        if self._first is None or order < self._first:
+            self._first = order
+        if self._last is None or order > self._last:
+            self._last = order
+
+    @property
+    def books(self) -> ShardBooks | None:
+        """What the ledger states and comes to, once all records have been seen; None if it is unusable."""
+        if self._fault:
+            return None
+        try:
+            stated = result_of_header(self._header)
+            totals = self._totals.result(stated.split, stated.shard, stated.num_shards)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            return None
+        return ShardBooks(
+            stated,
+            totals,
+            self._plan_digest.hexdigest() if self._plan_digest is not None else "",
+            self._first,
+            self._last,
+            hashlib.sha256(self._data).hexdigest(),
+        )
+
+    def _header_problems(self, crc32c: str) -> Iterator[Problem]:
+        """Yields the fields of the header that are not what the lines and the shard come to."""
+        books = self.books
+        if books is None:
+            yield FindingCode.LEDGER_MISMATCH, "its ledger cannot be used: its header is damaged"
+            return
+        stated, shard = books.stated, self._shard
+        true = json.loads(json.dumps(books.counted.header()))
+        wanted: dict[str, Any] = {name: true[name] for name in _COUNTED}
+        wanted |= {"file": shard.file, "bytes": shard.bytes}
+        if stated.crc32c and crc32c:
+            wanted["crc32c"] = crc32c
+        for name, value in wanted.items():
+            said = self._header.get(name, value)  # an older version may not have had it
+            if said != value:
+                yield (
+                    FindingCode.LEDGER_MISMATCH,
+                    mismatch(f"field {name!r} of its ledger's header", said, value),
+                )
+        place = shard_file(stated.split, stated.shard, stated.num_shards, "")
+        if shard.file.partition(".")[0] != place:
+            yield (
+                FindingCode.LEDGER_MISMATCH,
+                f"fields 'split', 'shard' and 'num_shards' of its ledger's header name the shard {place}",
+            )
+        unknown = [name for name in true["counts"] if name not in set(Outcome)]
+        if unknown:
+            yield FindingCode.LEDGER_MISMATCH, f"a line of its ledger has the outcome {unknown[0]!r}"
+
+    def finish(self, sound: bool, crc32c: str = "") -> Iterator[Problem]:
+        """Yields what is wrong with the ledger as a whole, once all records have been seen.
+
+        Args:
+          sound: whether nothing else speaks against the shard, so that what the ledger has more is its fault.
+          crc32c: of the shard; empty if it is not known, or the shard is not what was written.
+        """
+        more = sound and self._entry is not None
+        if more and self._entry is not None:
+            yield (
+                FindingCode.LEDGER_MISMATCH,
+                f"its ledger has a record at byte {self._entry['offset']}, of {self._entry['key']!r}, "
+                "and the shard none",
+            )
+        while self._entry is not None:
+            self._advance()
+        if self._fault:
+            yield FindingCode.LEDGER_MISMATCH, f"its ledger cannot be used: {self._fault}"
+        elif not more:
+            yield from self._header_problems(crc32c)
+
+    def _give_up(self, why: str) -> None:
+        self._fault, self._entry, self._lines = why, None, iter(())
+
+    def _next_line(self) -> dict[str, Any] | None:
+        """Returns the next line; None behind the last, or behind damage."""
+        try:
+            found: dict[str, Any] | None = next(self._lines, None)
+        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+            self._give_up(f"it is damaged ({error})")
+            return None
+        return found
+
+    def _advance(self) -> None:
+        """Goes on to the next record's entry."""
+        self._entry = None
+        while not self._fault:
+            entry = self._next_line()
+            if entry is None or not self._count(entry):
+                return
+            if entry.get("outcome") == _WRITTEN:
+                if (
+                    type(entry.get("offset")) is not int
+                    or type(entry.get("key")) is not str
+                    or type(entry.get("label", "")) is not str
+                    or type(entry.get("sha256", "")) is not str
+                    or type(entry.get("file_name", "")) is not str
+                ):
+                    self._give_up("it is damaged (a record's place or name is missing)")
+                    return
+                self._entry = entry
+                return
+
+    def _count(self, line: dict[str, Any]) -> bool:
+        """Adds up a line; returns whether it is one."""
+        try:
+            entry = Entry.from_json(line)
+            self._totals.add(entry)
+            if self._plan_digest is not None:
+                self._plan_digest.add_entry(entry)
+        except (TypeError, ValueError, AttributeError) as error:
+            self._give_up(f"it is damaged (line of {line.get('key')!r}: {error})")
+            return False
+        return True
+
+
+def ledger_books(data: bytes) -> ShardBooks | None:
+    """Returns what a ledger without a shard states and comes to; None if it is damaged."""
+    check = LedgerCheck(data, Shard("", 0, 0, ""))
+    list(check.finish(sound=False))
+    return check.books
+
+
+def mismatch(what: str, said: object, true: object) -> str:
+    """Says what a field states and what it should be, each in few words."""
+    shown = [text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (said, true))]
+    return f"{what} says {shown[0]}, and it comes to {shown[1]}"
+
+
+def ledger_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yields the lines of a ledger's file, its header first; memory stays flat.
+
+    Raises:
+      OSError, EOFError, zlib.error, ValueError, RecursionError: if it is damaged.
+    """
+    for lines in line_blocks(data):
+        if lines:
+            yield from _parsed(lines)
+
+
+def _parsed(lines: list[bytes]) -> list[dict[str, Any]]:
+    """Returns lines parsed as one list, which takes half of the time."""
+    found: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
+    if len(found) != len(lines) or not all(isinstance(item, dict) for item in found):
+        raise ValueError("a line is no object")
+    return found

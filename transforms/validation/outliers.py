@@ -1,0 +1,155 @@
+"""Finds pictures that are odd among all others: of another size, or grey among coloured ones.
+
+The sizes of all pictures are counted first; each picture is then held against the counts. A size is odd as
+defined by cleanvision 0.3.7 (`SizeProperty`): the square root of the area lies more than three times the
+range between the quartiles outside of them. Grey pictures are odd unless they are the most, as cleanvision
+leaves out of its report what more than half of the pictures are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import apache_beam as beam
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.pictures import Picture
+from shardwright.schemas.units import decimals_apart
+from shardwright.transforms.images.quality_metrics import describe_issue
+
+_IQR_FACTOR = 3.0
+#: Areas are counted with so many significant bits, so that the counts stay few: within 1/8,192.
+_SIGNIFICANT_BITS = 14
+
+
+class SizeRow(NamedTuple):
+    """What is needed of a picture to hold it against all others."""
+
+    number: int
+    offset: int
+    key: str | None
+    width: int
+    height: int
+    grey: bool
+
+
+#: A shard's name and its pictures.
+ShardSizes = tuple[str, list[SizeRow]]
+
+
+@dataclass
+class Sizes:
+    """Counts of pictures by area; they can be merged.
+
+    Attributes:
+      areas: rounded area -> pictures.
+      grey: pictures without colours.
+    """
+
+    areas: Counter[int] = field(default_factory=Counter)
+    grey: int = 0
+
+    def add(self, rows: Iterable[SizeRow]) -> Sizes:
+        """Adds pictures; returns itself."""
+        for row in rows:
+            self.areas[_rounded_area(row)] += 1
+            self.grey += row.grey
+        return self
+
+    def merge(self, other: Sizes) -> Sizes:
+        """Adds other counts; returns itself."""
+        self.areas.update(other.areas)
+        self.grey += other.grey
+        return self
+
+
+class CountSizes(beam.CombineFn):
+    """Counts the pictures of shards by area."""
+
+    def create_accumulator(self) -> Sizes:
+        """Returns empty counts."""
+        return Sizes()
+
+    def add_input(self, accumulator: Sizes, element: ShardSizes) -> Sizes:
+        """Adds a shard's pictures."""
+        return accumulator.add(SizeRow(*row) for row in element[1])
+
+    def merge_accumulators(self, accumulators: Iterable[Sizes]) -> Sizes:
+        """Adds counts together."""
+        merged = Sizes()
+        for accumulator in accumulators:
+            merged.merge(accumulator)
+        return merged
+
+    def extract_output(self, accumulator: Sizes) -> Sizes:
+        """Returns the counts."""
+        return accumulator
+
+
+def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:
+    """Returns what is needed of a shard's pictures."""
+    return file, [
+        SizeRow(
+            picture.number, picture.offset, picture.key, picture.width, picture.height,
+            picture.looks is not None and FindingCode.GRAYSCALE in picture.looks.issues,
+        )
+        for picture in pictures
+    ]  # fmt: skip
+
+
+def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
+    """Yields what is odd about a shard's pictures among all others.
+
+    Args:
+      shard: its name and pictures.
+      sizes: of all pictures.
+    """
+    file, rows = shard
+    if not sizes.areas:
+        return
+    first, third = _quartiles(sizes.areas)
+    margin = _IQR_FACTOR * (third - first)
+    least, most = first - margin, third + margin
+    grey_is_odd = 2 * sizes.grey <= sizes.areas.total()
+    for item in rows:
+        row = SizeRow(*item)
+        side = math.sqrt(_rounded_area(row))
+        if not least <= side <= most:
+            low, high = max(0.0, least), most
+            decimals = decimals_apart(side, low if side < least else high)
+            shown, *limits = (f"{number:.{decimals}f}" for number in (side, low, high))
+            yield Finding(
+                FindingCode.ODD_SIZE,
+                f"it is {row.width} x {row.height}, as much as {shown} x {shown}, where half of all "
+                f"are {first:.0f} to {third:.0f} as squares (limits {limits[0]} to {limits[1]})",
+                file, row.number, row.offset, row.key,
+            )  # fmt: skip
+        if row.grey and grey_is_odd:
+            message = describe_issue(FindingCode.GRAYSCALE, ())
+            yield Finding(FindingCode.GRAYSCALE, message, file, row.number, row.offset, row.key)
+
+
+def _rounded_area(row: SizeRow) -> int:
+    area = row.width * row.height
+    shift = max(0, area.bit_length() - _SIGNIFICANT_BITS)
+    return area >> shift << shift
+
+
+def _quartiles(areas: Counter[int]) -> Sequence[float]:
+    """Returns the quartiles of the areas' square roots, between two values in proportion."""
+    last = areas.total() - 1
+    places = [(last // 4, last % 4 / 4), (3 * last // 4, 3 * last % 4 / 4)]
+    wanted = sorted({place + step for place, _ in places for step in (0, 1) if place + step <= last})
+    found: dict[int, float] = {}
+    passed = 0
+    for area in sorted(areas):
+        passed += areas[area]
+        while wanted and wanted[0] < passed:
+            found[wanted.pop(0)] = math.sqrt(area)
+    return [found[place] + (found.get(place + 1, 0.0) - found[place]) * share if share else found[place]
+            for place, share in places]  # fmt: skip

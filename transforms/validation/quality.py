@@ -1,0 +1,112 @@
+"""What `--quality` finds: odd pictures, doubled ones, those unlike all others, classes out of balance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.findings import Finding, FindingSummary
+from shardwright.schemas.pictures import Picture
+from shardwright.transforms.buckets import bucket_count
+from shardwright.transforms.images.quality_metrics import describe_issue
+from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation.balance import ClassCounts, CountClasses, check_balance
+from shardwright.transforms.validation.duplicate_candidates import pictures_that_share, shared_prints
+from shardwright.transforms.validation.duplicates import Bucket, link_pictures, name_duplicates
+from shardwright.transforms.validation.outliers import CountSizes, ShardSizes, Sizes, find_outliers
+
+
+def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
+    """Yields what is odd about pictures, each by itself."""
+    for picture in pictures:
+        for issue in picture.looks.issues if picture.looks else ():
+            code = FindingCode(issue)
+            if code is not FindingCode.GRAYSCALE:  # odd only among others
+                message = describe_issue(issue, picture.looks.scores if picture.looks else ())
+                yield Finding(code, message, picture.file, picture.number, picture.offset, picture.key)
+
+
+class SeenPictures(NamedTuple):
+    """What is compared of pictures, all of it packed by shard.
+
+    Attributes:
+      prints: of (bucket, what others may have too).
+      places: of (bucket, pictures).
+      sizes: of ShardSizes.
+      classes: of ClassCounts.
+    """
+
+    prints: beam.PCollection
+    places: beam.PCollection
+    sizes: beam.PCollection
+    classes: beam.PCollection
+
+
+class CompareLooks(beam.PTransform):
+    """Compares pictures with each other: `SeenPictures -> PCollection[FindingSummary]`.
+
+    Args:
+      contract: side input, what every record promises.
+      shards: side input, how many there are.
+    """
+
+    def __init__(self, contract: Any, shards: Any) -> None:
+        super().__init__()
+        self._contract = contract
+        self._shards = shards
+
+    def expand(self, seen: SeenPictures) -> beam.PCollection:
+        """Applies the transform."""
+        prints, places, shards, classes = seen
+        shared = (
+            prints
+            | "GroupPrints" >> beam.GroupByKey()  # (bucket, [prints])
+            | "FindShared" >> beam.FlatMap(_shared, self._shards)
+        )  # (bucket, shared)
+        duplicates = (
+            {"pictures": places, "shared": shared}
+            | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
+            | "PicturesThatShare" >> beam.FlatMap(_meeting, self._shards)  # ((what, bucket), rows)
+            | "GroupPictures" >> beam.GroupByKey()  # ((what, bucket), [rows])
+            | "LinkPictures" >> beam.FlatMap(_link, self._shards)  # (bucket, links)
+            | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
+            | "NameDuplicates" >> beam.Map(_name)
+        )  # FindingSummary
+        sizes = shards | "CountSizes" >> beam.CombineGlobally(CountSizes())  # Sizes
+        outliers = shards | "FindOutliers" >> beam.Map(
+            _outliers, beam.pvalue.AsSingleton(sizes)
+        )  # FindingSummary
+        balance = (
+            classes
+            | "CountClasses" >> beam.CombineGlobally(CountClasses())  # ClassCounts
+            | "CheckBalance" >> beam.Map(_balance, self._contract)
+        )  # FindingSummary
+        return (duplicates, outliers, balance) | "FindingsOfLooks" >> beam.Flatten()  # FindingSummary
+
+
+def _shared(bucket: tuple[int, Iterable[bytes]], shards: int) -> Iterator[tuple[int, bytes]]:
+    yield from shared_prints(bucket, bucket_count(shards))
+
+
+def _meeting(place: tuple[int, Mapping[str, Iterable[bytes]]], shards: int) -> Iterator[tuple[Bucket, bytes]]:
+    _, met = place
+    yield from pictures_that_share(met["pictures"], met["shared"], bucket_count(shards))
+
+
+def _link(bucket: tuple[Bucket, Iterable[bytes]], shards: int) -> Iterator[tuple[int, bytes]]:
+    yield from link_pictures(bucket, bucket_count(shards))
+
+
+def _name(bucket: tuple[int, Iterable[bytes]]) -> FindingSummary:
+    return FindingSummary().add(name_duplicates(bucket))
+
+
+def _outliers(shard: ShardSizes, sizes: Sizes) -> FindingSummary:
+    return FindingSummary().add(find_outliers(shard, sizes))
+
+
+def _balance(counts: ClassCounts, contract: RecordSchema) -> FindingSummary:
+    return FindingSummary().add(check_balance(counts, contract.classes))

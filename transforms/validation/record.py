@@ -1,0 +1,431 @@
+"""Checks one record against the features that it should have, and its image against what it says."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import PictureShape
+from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.fills import OBJECT_FILLS
+from shardwright.schemas.labels import UNLABELLED
+from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.pictures import Picture
+from shardwright.schemas.tensor_proto import parse_tensor
+from shardwright.schemas.units import counted
+from shardwright.transforms.images.convert import Reserve, channels_of, reserve_nothing
+from shardwright.transforms.images.metadata import strip_metadata
+from shardwright.transforms.images.quality_metrics import looks_of
+from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
+from shardwright.transforms.records.encodings import WrongEncoding, plain_feature, plain_spec
+from shardwright.transforms.records.record_schema import Problem, RecordSchema
+from shardwright.transforms.validation.example_reader import EntryReader, Signature
+from shardwright.transforms.validation.image import SIDES, Claims, Seen, check_image
+from shardwright.transforms.validation.masks import MASKS, check_masks
+from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
+from shardwright.transforms.validation.values import presence_problems, value_problems
+
+#: What holds the class name.
+_NAMES = (Fill.LABEL_TEXT, Fill.SYNSET)
+#: What many records of a dataset have alike, so that it is looked at once.
+_REPEATING = frozenset(
+    {
+        Fill.CHANNELS, Fill.HEIGHT, Fill.WIDTH, Fill.SHAPE, Fill.COLORSPACE, Fill.FORMAT, Fill.LABEL,
+        Fill.LABEL_TEXT, Fill.SYNSET, Fill.SPLIT, Fill.CONSTANT, Fill.SEMANTIC_FORMAT,
+    }
+)  # fmt: skip
+#: Of those, what says sizes: only compared with decoded pictures, and without them of no interest together.
+_SIZES = frozenset({Fill.HEIGHT, Fill.WIDTH, Fill.SHAPE})
+#: Combinations of repeating values that are remembered.
+_MAX_KNOWN = 10_000
+
+
+class CheckedRecord(NamedTuple):
+    """What a check found, and what is needed to compare records with each other and with their ledger.
+
+    Attributes:
+      problems: what is wrong.
+      key: the image's key, if the record says it.
+      source: sha256 of the source picture or, failing that, of the stored one.
+      picture: what the picture is, without its place; None if it was not decoded, or nobody wanted to know.
+      says_source: whether `source` is what the record says.
+      classes: names of its classes, or of those of its objects; None if the record does not say.
+      basename: the last part of the key, if the record says that.
+      features: what the record holds, as it is stored; None if nobody looked at it.
+      stored_sha256: of the stored picture; empty if it was not decoded.
+      bare: whether the stored picture is a file without metadata and without bytes behind its end; None if it
+        was not decoded.
+      objects: number of its objects; None if it does not say.
+    """
+
+    problems: tuple[Problem, ...]
+    key: str | None = None
+    source: str | None = None
+    picture: Picture | None = None
+    says_source: bool = False
+    classes: tuple[str, ...] | None = None
+    basename: str | None = None
+    features: Mapping[str, Feature] | None = None
+    stored_sha256: str = ""
+    bare: bool | None = None
+    objects: int | None = None
+
+
+class _Common(NamedTuple):
+    """What features that repeat say, the same for all records that have them alike."""
+
+    problems: tuple[Problem, ...]
+    claims: Claims
+    classes: tuple[str, ...] | None
+
+
+def check_record(data: bytes, contract: RecordSchema, decode: bool, look: bool = False) -> CheckedRecord:
+    """Checks a single record as `RecordChecker` checks many, which costs less."""
+    return RecordChecker(contract, decode, look, picture=True).check(data)
+
+
+class RecordChecker:
+    """Checks records that promise the same; can be used by several threads.
+
+    Args:
+      contract: what every record promises.
+      decode: whether to decode images and compare them with what their records say.
+      look: whether to say what the decoded pictures are like, too.
+      picture: whether to say what the pictures are, even if nobody looks at them.
+      reserve: called with the memory that a picture takes while it is looked at, in bytes.
+    """
+
+    def __init__(
+        self,
+        contract: RecordSchema,
+        decode: bool,
+        look: bool = False,
+        picture: bool = False,
+        reserve: Reserve | None = None,
+    ) -> None:
+        self._stored = contract.features
+        self._encoded = any(spec.encoding is not Encoding.PLAIN for spec in contract.features)
+        if self._encoded:
+            contract = contract._replace(features=tuple(map(plain_spec, contract.features)))
+        self._contract = contract
+        self._decode, self._look, self._tell = decode, look, picture or look
+        self._reserve = reserve or reserve_nothing
+        repeating = _REPEATING if decode else _REPEATING - _SIZES
+        self._repeating = [spec for spec in contract.features if spec.fill in repeating and not self._encoded]
+        self._single = [spec for spec in contract.features if spec not in self._repeating]
+        fills = {spec.fill for spec in contract.features}
+        self._of_objects = not fills.isdisjoint((*OBJECT_FILLS, Fill.BOXES))
+        self._masked = not fills.isdisjoint(MASKS)
+        self._image, self._key, self._basename, self._sha256 = (
+            spec.name if (spec := contract.spec(fill)) else None
+            for fill in (Fill.ENCODED, Fill.KEY, Fill.FILE_BASENAME, Fill.SOURCE_SHA256)
+        )
+        self._reader = EntryReader(
+            [spec.name for spec in self._repeating], "" if self._encoded else self._image or ""
+        )
+        self._known: dict[Signature, _Common] = {}
+
+    def check(self, data: bytes) -> CheckedRecord:
+        """Checks a record.
+
+        Args:
+          data: the serialised Example.
+        """
+        try:
+            features, signature = self._reader.read(data)
+        except ValueError as error:
+            return CheckedRecord(((FindingCode.UNPARSEABLE, f"it is no tf.train.Example: {error}"),))
+        stored = features if self._look else None
+        problems: list[Problem] = []
+        tensors: list[Sequence[int]] = []
+        if self._encoded:
+            signature = None  # nothing repeats as it is stored
+            for spec in self._stored:
+                problems += presence_problems(features.get(spec.name), spec)
+            features, faults, tensors = _without_encodings(features, self._stored)
+            problems += faults
+        common = self._known.get(signature) if signature is not None else None
+        if common is None:
+            common = self._examine(features, tensors, bool(problems))
+            if signature is not None and not common.problems:
+                if len(self._known) >= _MAX_KNOWN:
+                    self._known.clear()
+                self._known[signature] = common
+        problems += common.problems
+        for spec in self._single:
+            self._check_single(features.get(spec.name), spec, problems)
+        if self._of_objects and not problems:
+            problems += check_objects(features, self._contract)
+        return self._finish(features, common, problems, stored)
+
+    def _examine(
+        self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], faulty: bool
+    ) -> _Common:
+        """Checks the features that repeat."""
+        contract, problems = self._contract, list[Problem]()
+        for spec in self._repeating:
+            problems += presence_problems(features.get(spec.name), spec)
+        if not problems and not faulty:
+            for spec in self._repeating if not self._encoded else contract.features:
+                if spec.name in features and spec.fill in _REPEATING:
+                    found = value_problems(features[spec.name], spec, contract.own, contract.split)
+                    problems += found
+            if not problems:
+                problems += _check_labels(features, contract)
+        values = _values(features, contract)
+        format_, colorspace = values.get(Fill.FORMAT), values.get(Fill.COLORSPACE)
+        claims = Claims(
+            _sides_said(features, tensors, contract),
+            format_.decode("utf-8", "replace") if isinstance(format_, bytes) else None,
+            colorspace if isinstance(colorspace, bytes) else None,
+            contract.pixels is not None,
+        )
+        return _Common(tuple(problems), claims, _class_names(features, contract))
+
+    def _check_single(self, feature: Feature | None, spec: FeatureSpec, problems: list[Problem]) -> None:
+        """Checks a feature that every record has another value of."""
+        if self._encoded:  # which was looked at as it is stored
+            if feature is None or feature.type is not spec.type or spec.fill in _REPEATING:
+                return
+        elif feature is None or feature.type is not spec.type or len(feature.values) != spec.length:
+            found = list(presence_problems(feature, spec))
+            problems += found
+            if found or feature is None:
+                return
+        if spec.fill is not Fill.ENCODED:
+            problems += value_problems(feature, spec, self._contract.own)
+
+    def _finish(
+        self,
+        features: Mapping[str, Feature],
+        common: _Common,
+        problems: list[Problem],
+        stored: dict[str, Feature] | None,
+    ) -> CheckedRecord:
+        """Looks at the picture, and puts together what is known of the record."""
+        contract = self._contract
+        key, basename, sha256 = (
+            _text_of(features, name) for name in (self._key, self._basename, self._sha256)
+        )
+        if key is not None and basename is not None and key.rpartition("/")[2] != basename and contract.own:
+            problems.append(
+                (FindingCode.WRONG_VALUE, f"its file name is {basename!r}, and its key ends otherwise")
+            )
+        encoded = _only_bytes(features, self._image)
+        picture, stored_sha256, bare = None, "", None
+        if self._decode:
+            with ExitStack() as held:
+                if encoded is not None:
+                    encoded = bytes(encoded)
+                    stored_sha256 = hashlib.sha256(encoded).hexdigest()
+                    bare = strip_metadata(encoded, kind_of(encoded[:HEAD_BYTES]) or "") == encoded
+                    claims = common.claims
+                    seen = check_image(
+                        encoded,
+                        claims,
+                        self._look,
+                        lambda size: held.enter_context(self._reserve(size)),
+                        contract.damaged_too,
+                    )
+                    problems += seen.problems
+                    if self._tell:
+                        picture = self._picture(features, common, seen, encoded, sha256)
+                    del seen  # before others may take its memory
+                if self._masked:
+                    problems += check_masks(features, contract)
+        source = sha256
+        if source is None and encoded is not None:
+            source = stored_sha256 or hashlib.sha256(encoded).hexdigest()
+        objects = _number_of_objects(features, contract) if self._of_objects else None
+        classes = _object_classes(features, contract) if self._of_objects else common.classes
+        if stored is not None and self._image in stored and not self._encoded and encoded is not None:
+            stored[self._image] = Feature(FeatureType.BYTES, [bytes(encoded)])
+        return CheckedRecord(
+            tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored,
+            stored_sha256, bare, objects,
+        )  # fmt: skip
+
+    def _picture(
+        self,
+        features: Mapping[str, Feature],
+        common: _Common,
+        seen: Seen,
+        encoded: bytes,
+        sha256: str | None,
+    ) -> Picture | None:
+        """Returns what a picture is, without its place; None if it could not be decoded."""
+        if seen.image is None:
+            return None
+        labels = common.classes
+        if labels is None:
+            labels = tuple(map(str, _integers(features, self._contract, Fill.LABEL)))
+        return Picture(
+            "", 0, 0, None, "",
+            labels=labels,
+            bytes=len(encoded),
+            format=seen.format,
+            width=seen.size[0],
+            height=seen.size[1],
+            channels=channels_of(seen.image),
+            boxes=box_sizes(features, self._contract),
+            source=sha256,
+            looks=looks_of(seen.image) if self._look else None,
+        )  # fmt: skip
+
+
+def _only_bytes(features: Mapping[str, Feature], name: str | None) -> bytes | None:
+    """Returns the one value of a feature of bytes; None if it has no such value."""
+    feature = features.get(name) if name is not None else None
+    if feature is None or feature.type is not FeatureType.BYTES or len(feature.values) != 1:
+        return None
+    value: bytes = feature.values[0]
+    return value
+
+
+def _text_of(features: Mapping[str, Feature], name: str | None) -> str | None:
+    value = _only_bytes(features, name)
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def _class_names(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[str, ...] | None:
+    """Returns the names of the image's classes: those of its ids or, failing that, those it says."""
+    label = contract.spec(Fill.LABEL)
+    if label is not None and contract.labels is not None:
+        places = [number - contract.first_label for number in _integers(features, contract, Fill.LABEL)]
+        return tuple(contract.labels[place] for place in places if 0 <= place < len(contract.labels))
+    for spec in (contract.spec(fill) for fill in _NAMES):
+        feature = features.get(spec.name) if spec else None
+        if feature is not None and feature.type is FeatureType.BYTES:
+            return tuple(name.decode("utf-8", "replace") for name in feature.values if name)
+    return None
+
+
+def _number_of_objects(features: Mapping[str, Feature], contract: RecordSchema) -> int | None:
+    """Returns how many objects a record has, by its boxes; None if it has none of that kind."""
+    boxes = lists_of(features, contract, (Fill.BOX_XMIN,)).get(Fill.BOX_XMIN)
+    return None if boxes is None else len(boxes)
+
+
+def _object_classes(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[str, ...] | None:
+    """Returns the names of the classes of an image's objects, each once; None if the record does not say."""
+    said = lists_of(features, contract, (Fill.OBJECT_LABEL, Fill.OBJECT_TEXT))
+    if Fill.OBJECT_LABEL in said and contract.labels is not None:
+        places = [number - contract.first_label for number in said[Fill.OBJECT_LABEL]]
+        names = {contract.labels[place] for place in places if 0 <= place < len(contract.labels)}
+    elif Fill.OBJECT_TEXT in said:
+        names = {name.decode("utf-8", "replace") for name in said[Fill.OBJECT_TEXT]}
+    else:
+        return None
+    return tuple(sorted(names))
+
+
+def _without_encodings(
+    features: Mapping[str, Feature], specs: Sequence[FeatureSpec]
+) -> tuple[dict[str, Feature], list[Problem], list[Sequence[int]]]:
+    """Returns features whose values are not encoded, without those that cannot be decoded.
+
+    With them what is wrong with those, and the shapes of tensors of pixels.
+    """
+    plain, problems, shapes = dict(features), list[Problem](), list[Sequence[int]]()
+    for spec in specs:
+        feature = features.get(spec.name)
+        if feature is None or spec.encoding is Encoding.PLAIN:
+            continue
+        del plain[spec.name]
+        if feature.type is not spec.type or spec.length not in (None, len(feature.values)):
+            continue  # which has been said
+        try:
+            plain[spec.name] = plain_feature(spec, feature)
+            if spec.holds_pixels:
+                shapes.append(parse_tensor(feature.values[0]).shape)
+        except WrongEncoding as wrong:
+            problems.append((wrong.code, str(wrong)))
+    return plain, problems, shapes
+
+
+def _values(features: Mapping[str, Feature], contract: RecordSchema) -> dict[Fill, bytes | int | float]:
+    """Returns the single values of the features that are there and of the right type."""
+    values: dict[Fill, bytes | int | float] = {}
+    for spec in contract.features:
+        feature = features.get(spec.name)
+        if spec.fill and feature and feature.type is spec.type and len(feature.values) == 1:
+            values[spec.fill] = feature.values[0]
+    return values
+
+
+def _check_labels(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
+    """Compares the classes of the image with the dataset's."""
+    label = contract.spec(Fill.LABEL)
+    texts = [spec for fill in _NAMES if (spec := contract.spec(fill)) and spec.name in features]
+    if label is None or label.name not in features:
+        for spec in texts:
+            yield from _check_names(features[spec.name].values, _naming(spec, contract))
+        return
+    ids = features[label.name].values
+    unlabelled = contract.unlabelled and list(ids) in ([], [UNLABELLED])
+    if unlabelled and all(list(features[spec.name].values) in ([], [b""]) for spec in texts):
+        return
+    for spec in texts:
+        names = features[spec.name].values
+        if len(names) != len(ids):
+            yield (
+                FindingCode.LENGTH_MISMATCH,
+                f"feature {label.name!r} has {counted(len(ids), 'value')}, {spec.name!r} has {len(names)}",
+            )
+            return
+    # An id that is wrong is said once, whatever names stand with it.
+    found = (
+        problem
+        for spec in texts or [label]
+        for number, name in zip(ids, features[spec.name].values)
+        for problem in check_class(number, name, _naming(spec, contract))
+    )
+    yield from dict.fromkeys(found)
+
+
+def _naming(spec: FeatureSpec, contract: RecordSchema) -> RecordSchema:
+    """Returns a contract with the class names that a feature holds: synset ids, or what they are called."""
+    if spec.fill is Fill.LABEL_TEXT and contract.texts:
+        return contract._replace(labels=contract.texts)
+    return contract
+
+
+def _check_names(names: Sequence[Any], contract: RecordSchema) -> Iterator[Problem]:
+    """Checks class names that stand without ids."""
+    for name in names:
+        text = name.decode("utf-8", "replace")
+        if contract.labels is not None and text not in contract.labels and (text or not contract.unlabelled):
+            yield FindingCode.LABEL_TEXT, f"class {text!r} is not among the class names"
+
+
+def _sides_said(
+    features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], contract: RecordSchema
+) -> list[PictureShape]:
+    """Returns height, width and channels each time that a record says some of them, or all promise them.
+
+    Args:
+      features: of the record, without their encodings.
+      tensors: shapes of its tensors of pixels.
+      contract: what all records promise.
+    """
+    said = [contract.pixels] if contract.pixels else []
+    said += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]
+    shape = _integers(features, contract, Fill.SHAPE)
+    if len(shape) == len(SIDES):
+        said.append((shape[0], shape[1], shape[2]))
+    height, width, channels = (_integers(features, contract, fill) for fill in SIDES)
+    said.append((_only(height), _only(width), _only(channels)))
+    return said
+
+
+def _integers(features: Mapping[str, Feature], contract: RecordSchema, fill: Fill) -> Sequence[int]:
+    spec = contract.spec(fill)
+    feature = features.get(spec.name) if spec else None
+    return feature.values if feature and feature.type is FeatureType.INT64 else ()
+
+
+def _only(values: Sequence[int]) -> int | None:
+    return values[0] if len(values) == 1 else None

@@ -1,0 +1,262 @@
+"""The last step of a validation: writes what was found to where it was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    FINDINGS_JSON,
+    STATISTICS_JSON,
+    STATS_PB,
+    Dataset,
+    pretty_json,
+    with_digest,
+)
+from shardwright.schemas.drift import Described, Previous, drift_between
+from shardwright.schemas.earlier_checks import with_earlier_checks
+from shardwright.schemas.expectations import Expectations
+from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
+from shardwright.schemas.junit import junit_xml
+from shardwright.schemas.statistics import Statistics, statistics_text
+from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import read_dataset, read_measured, remove_old_findings, utc
+from shardwright.transforms.images.quality_metrics import SCORES
+from shardwright.transforms.lease import HeldLease
+from shardwright.transforms.report.gather import as_time, gather, gather_files
+from shardwright.transforms.report.render import render
+from shardwright.transforms.result_files import write_result
+from shardwright.transforms.statistics.stats_pb import stats_pb
+from shardwright.transforms.validation.expect import unmet_findings
+from shardwright.transforms.validation.shard import ShardCheck
+
+
+@dataclass(frozen=True)
+class ResultFiles:
+    """Where a validation writes; an empty path is not written.
+
+    Attributes:
+      report: `findings.json`.
+      statistics: `statistics.json`.
+      stats: the same as TensorFlow Data Validation reads it, `stats.pb`.
+      page: `report.html`.
+      junit: the report as JUnit XML.
+      answer: the report once more, written last, for who asked for it: another validation of the same dataset
+        may write its own report meanwhile.
+      hold: the lease that has to be held for each file; None where anybody may write.
+    """
+
+    report: str
+    statistics: str = ""
+    stats: str = ""
+    page: str = ""
+    junit: str = ""
+    answer: str = ""
+    hold: HeldLease | None = None
+
+
+def make_report(
+    checks: Iterable[ShardCheck],
+    findings: FindingSummary,
+    dataset: str,
+    mode: str,
+    fingerprint: str | None,
+    gates: Gates | None = None,
+    against: tuple[str, ...] = (),
+    depth: CheckDepth | None = None,
+) -> ValidationReport:
+    """Sums up what the shards and their comparison showed; the report gets the present time."""
+    checks = list(checks)
+    return ValidationReport(
+        dataset=dataset,
+        mode=mode,
+        fingerprint=fingerprint,
+        shards=len(checks),
+        records=sum(check.records for check in checks),
+        bytes=sum(check.bytes for check in checks),
+        counts=findings.by_code(),
+        findings=findings.by_place(),
+        gates=gates or Gates(),
+        against=against,
+        depth="" if depth is None else depth.word,
+        time=utc(time.time()),
+    )
+
+
+def stored_findings(directory: str, fingerprint: str) -> Mapping[str, Any] | None:
+    """Reads what earlier checks of a dataset found; None if there is nothing about this build of it.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    try:
+        return read_measured(directory, FINDINGS_JSON, fingerprint)
+    except ValueError:  # damaged, so that the new one replaces it
+        return None
+
+
+def measured_in(statistics: Statistics, fingerprint: str | None) -> dict[str, Any]:
+    """Returns the statistics of a dataset as `statistics.json` stores them."""
+    return {**statistics.as_json(SCORES), "fingerprint": fingerprint}
+
+
+def statistics_files(statistics: Statistics, measured: Mapping[str, Any]) -> dict[str, bytes]:
+    """Returns the files that hold the statistics of a dataset, by name.
+
+    Args:
+      statistics: of all shards.
+      measured: what `measured_in` says of them.
+    """
+    return {STATISTICS_JSON: statistics_text(measured).encode(), STATS_PB: stats_pb(statistics)}
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a validation showed.
+
+    Attributes:
+      name: of the dataset, as the user wrote it.
+      dataset: what `dataset.json` says; None for foreign files.
+      mode: fast, full or quality.
+      checks: of the shards.
+      findings: of all kinds.
+      statistics: of all shards; None where no picture was looked at.
+      directory: of the dataset; empty for foreign files.
+      paths: of foreign files.
+      against: the source that it was compared with.
+      previous: the dataset before it; None without one.
+      depth: how deep was looked; None for what `mode` says.
+    """
+
+    name: str
+    dataset: Dataset | None
+    mode: str
+    checks: Sequence[ShardCheck]
+    findings: FindingSummary
+    statistics: Statistics | None = None
+    directory: str = ""
+    paths: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    previous: Previous | None = None
+    depth: CheckDepth | None = None
+
+
+def write_results(
+    files: ResultFiles, results: Results, gates: Gates, expectations: Expectations
+) -> ValidationReport:
+    """Writes the results of a validation; `findings.json` last but the page, which draws what it says.
+
+    Args:
+      files: where to.
+      results: what it showed.
+      gates: which findings are errors.
+      expectations: what is expected of the dataset.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    dataset, statistics = results.dataset, results.statistics
+    findings = FindingSummary().merge(results.findings)
+    findings.add(unmet_findings(expectations, dataset, results.checks, findings, statistics))
+    fingerprint = dataset.fingerprint if dataset else None
+    found = make_report(
+        results.checks,
+        findings,
+        results.name,
+        results.mode,
+        fingerprint,
+        gates,
+        results.against,
+        results.depth,
+    )
+    report = with_earlier_checks(found, _stored_reports(files.report, results.directory, fingerprint))
+    measured = None if statistics is None else measured_in(statistics, fingerprint)
+    contents: dict[str, bytes] = {}
+    if statistics is not None and measured is not None:
+        contents = statistics_files(statistics, measured)
+        for path, name in ((files.statistics, STATISTICS_JSON), (files.stats, STATS_PB)):
+            if path:
+                write_result(path, contents[name], "--report", hold=files.hold)
+    if files.junit:
+        write_result(files.junit, junit_xml(found, expectations.names), "--junit")
+    digests = _digests_beside(contents, files, results.directory, fingerprint)
+    text = report_text(report, digests).encode()
+    write_result(files.report, text, "--report", hold=files.hold)
+    if results.directory and files.report == storage.join(results.directory, FINDINGS_JSON):
+        remove_old_findings(results.directory)
+    if files.page:
+        write_result(files.page, _page(results, report, measured, files.page).encode(), "--html")
+    if files.answer:
+        write_result(files.answer, text, "--report")
+    return report
+
+
+def report_text(report: ValidationReport, digests: Mapping[str, str]) -> str:
+    """Returns the text of `findings.json`.
+
+    Args:
+      report: what it says.
+      digests: file -> sha256 of what was measured of the same build and stands beside it.
+    """
+    return pretty_json(with_digest({**report.as_json(), "files": dict(digests)}))
+
+
+def _digests_beside(
+    contents: Mapping[str, bytes], files: ResultFiles, directory: str, fingerprint: str | None
+) -> dict[str, str]:
+    """Returns the digests of the statistics beside the report: those written now, or by an earlier check."""
+    if contents:
+        written = {STATISTICS_JSON: files.statistics, STATS_PB: files.stats}
+        return {
+            name: hashlib.sha256(content).hexdigest() for name, content in contents.items() if written[name]
+        }
+    if not directory or fingerprint is None or files.report != storage.join(directory, FINDINGS_JSON):
+        return {}
+    stored = (stored_findings(directory, fingerprint) or {}).get("files", {})
+    return {str(name): str(sha256) for name, sha256 in stored.items()} if isinstance(stored, Mapping) else {}
+
+
+def _stored_reports(path: str, directory: str, fingerprint: str | None) -> Iterator[Mapping[str, Any] | None]:
+    """Yields what is stored of earlier checks: in the dataset, and where the new report goes."""
+    if not directory or fingerprint is None:
+        return
+    yield stored_findings(directory, fingerprint)
+    if path and path != storage.join(directory, FINDINGS_JSON):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            document = json.loads(storage.read_bytes(path))
+            yield document if isinstance(document, Mapping) else None
+
+
+def read_unchanged(directory: str, fingerprint: str) -> Dataset:
+    """Reads the `dataset.json` of a dataset that was validated.
+
+    Raises:
+      EngineError: if it was replaced meanwhile, for what was found would be of neither.
+    """
+    dataset = read_dataset(directory)
+    if dataset.fingerprint != fingerprint:
+        raise storage.changed(storage.join(directory, DATASET_JSON))
+    return dataset
+
+
+def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any] | None, path: str) -> str:
+    """Draws `report.html` for a place."""
+    found, now = report.as_json(), as_time(time.time())
+    if results.directory:
+        drift = None
+        if results.previous is not None and results.dataset is not None:
+            described = Described(results.name, results.dataset, found, measured)
+            drift = drift_between(results.previous.described, described, results.previous.changes).as_json()
+        return render(
+            gather(
+                results.directory, validation=found, statistics=measured, drift=drift, page=path, drawn=now
+            )
+        )
+    return render(gather_files(results.name, results.paths, validation=found, statistics=measured, drawn=now))

@@ -1,0 +1,397 @@
+"""Checks one shard: the file as a whole, its frames, and every record in it. Needs no Beam."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import zip_longest
+from typing import IO, NamedTuple, cast
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.feature_statistics import RecordStatistics
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.ledger import index_line
+from shardwright.schemas.pictures import Picture
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.units import counted
+from shardwright.transforms import storage
+from shardwright.transforms.concurrency.pool import map_ordered, working_budget
+from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.transforms.concurrency.workers import worker_threads
+from shardwright.transforms.records.framing import (
+    FRAME_BYTES,
+    DamagedRange,
+    Record,
+    read_records,
+    uncompressed,
+)
+from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation.hashing import HashedFile
+from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, ShardBooks, ShardTerms
+from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
+
+#: Notes a finding: code, message, record number, offset, key.
+Find = Callable[..., None]
+#: By which a record is known again (`record_digest`).
+Digest = bytes
+
+#: After which a shard lacks what its ledger has.
+_DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
+_WAITING_PER_THREAD = 32
+_SHOWN_BYTES = 60
+
+
+class Depth(IntEnum):
+    """How deep a check goes; each includes those before."""
+
+    FRAMES = 0  # framing, CRCs, counts, checksums
+    EXAMPLES = 1  # every Example and its features
+    PIXELS = 2  # every image decoded and compared with its record
+    LOOKS = 3  # what every image is like
+
+
+#: How deep what was just written is read back, by the value of `verify`.
+DEPTHS = {"fast": Depth.FRAMES, "full": Depth.PIXELS, "quality": Depth.LOOKS}
+
+
+class ShardTask(NamedTuple):
+    """A shard to check.
+
+    Attributes:
+      path: where it is.
+      file: its name, for findings.
+      split: its split, empty if unknown.
+      expected: what `dataset.json` says of it; None for foreign files.
+      index_path: where its index would be; empty for a shard that has none. That it is missing is not found
+        here, but where the directory is looked at as a whole.
+      ledger_path: where its ledger is; empty for a shard that has none.
+      earlier: where it stands what was found in shards of an earlier version that may hold the same records.
+      terms: what its ledger is checked by besides itself.
+    """
+
+    path: str
+    file: str
+    split: str
+    expected: Shard | None
+    index_path: str = ""
+    ledger_path: str = ""
+    earlier: tuple[str, ...] = ()
+    terms: ShardTerms | None = None
+
+
+def shard_task(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> ShardTask:
+    """Returns the task to check a shard of a dataset.
+
+    Args:
+      directory: of the dataset.
+      split: the shard's.
+      number: of the shard in its split, from 0.
+      num_shards: shards in the split.
+      shard: what `dataset.json` says of it.
+    """
+    place = split, number, num_shards
+    return ShardTask(
+        storage.join(directory, shard.file),
+        shard.file,
+        split,
+        shard,
+        "" if is_compressed(shard.file) else storage.join(directory, index_file(*place)),
+        storage.join(directory, ledger_file(*place)),
+    )
+
+
+class ComparedRecord(NamedTuple):
+    """What is compared of records across shards.
+
+    Attributes:
+      key: the image's key; None if the record does not say it.
+      source: sha256 of the source's bytes or, if nothing says that, of the stored image.
+      split: the split; empty if unknown.
+      file: the shard.
+      number: the record's number in its shard, from 0.
+      offset: byte offset of the record in the (uncompressed) shard.
+      label: class names as a ledger joins them; empty without a class.
+    """
+
+    key: str | None
+    source: str | None
+    split: str
+    file: str
+    number: int
+    offset: int
+    label: str = ""
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The classes of the image."""
+        return frozenset(self.label.split(LABEL_SEPARATOR)) if self.label else frozenset()
+
+
+@dataclass
+class ShardCheck:
+    """What the check of one shard showed.
+
+    Attributes:
+      file: the shard's name.
+      split: its split.
+      records: sound records.
+      bytes: size of the file.
+      findings: what is wrong.
+      rows: the records' identities.
+      pictures: the records' pictures, as far as they were decoded, where looks were taken.
+      features: what the records' features hold, where looks were taken.
+      digests: of each record in `rows`, of its bytes; empty for one with problems. None at all unless they
+        were asked for.
+      books: what the shard's ledger states and comes to; None if nobody looked, or it is unusable.
+    """
+
+    file: str
+    split: str
+    records: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    rows: list[ComparedRecord] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    features: RecordStatistics = field(default_factory=RecordStatistics)
+    digests: list[Digest] = field(default_factory=list)
+    books: ShardBooks | None = None
+
+
+#: Digest of a record's bytes -> its picture, None where nobody looked: records in which nothing is wrong.
+SoundRecords = Mapping[Digest, Picture | None]
+
+
+def check_shard(
+    task: ShardTask,
+    contract: RecordSchema,
+    depth: Depth,
+    executor: ThreadPoolExecutor | None = None,
+    sound: SoundRecords | None = None,
+) -> ShardCheck:
+    """Checks a shard.
+
+    Args:
+      task: the shard.
+      contract: what its records promise.
+      depth: how deep to look.
+      executor: decodes images in parallel; without one they are decoded in turn.
+      sound: records that were found sound, as deep and against the same contract, whose images need not be
+        decoded again; with it, be it empty, records are digested.
+    """
+    check = ShardCheck(task.file, task.split)
+
+    def find(code: FindingCode, message: str, number: int | None = None,
+             offset: int | None = None, key: str | None = None) -> None:  # fmt: skip
+        check.findings.append(Finding(code, message, task.file, number, offset, key))
+
+    index = bytearray()
+    try:
+        with storage.open_local(task.path) as opened:
+            check.bytes = os.fstat(opened.fileno()).st_size
+            if task.expected and check.bytes < task.expected.bytes:
+                find(
+                    FindingCode.SHARD_TRUNCATED,
+                    f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
+                )
+            file = HashedFile(opened, aside=depth <= Depth.EXAMPLES) if task.expected else opened
+            found = _check_records(cast("IO[bytes]", file), task, contract, depth, executor, sound, find)
+            ledger = _open_ledger(task, find) if depth >= Depth.EXAMPLES else None
+            _check_all(found, task, contract, check, ledger, index, find)
+            crc32c = ""
+            if isinstance(file, HashedFile) and task.expected:
+                sha256, crc32c = file.checksums()
+                if sha256 != task.expected.sha256:
+                    find(
+                        FindingCode.SHARD_CHECKSUM,
+                        f"its sha256 begins {sha256[:12]}, dataset.json says {task.expected.sha256[:12]}",
+                    )
+                    crc32c = ""
+            if ledger is not None:
+                _finish_ledger(ledger, task, check, crc32c, find)
+    except FileNotFoundError:
+        find(FindingCode.SHARD_MISSING, "the file is missing")
+        return check
+    except OSError as error:
+        raise storage.fault(error, "read", task.path) from error
+    if task.expected and check.records != task.expected.records:
+        find(
+            FindingCode.COUNT_MISMATCH,
+            f"it holds {counted(check.records, 'sound record')}, dataset.json says {task.expected.records}",
+        )
+    if task.index_path and not check.findings:  # else it is the shard that is wrong
+        _check_index(task, bytes(index), find)
+    return check
+
+
+def _check_all(
+    found: Iterator[tuple[Record, CheckedRecord | None, Digest]],
+    task: ShardTask,
+    contract: RecordSchema,
+    check: ShardCheck,
+    ledger: LedgerCheck | None,
+    index: bytearray,
+    find: Find,
+) -> None:
+    """Checks all records of a shard, and their ledger with them."""
+    specs = {spec.name: spec for spec in contract.features}
+    rows, split, name = check.rows, task.split, task.file
+    for record, result, digest in found:
+        check.records += 1
+        if task.index_path:
+            index += index_line(record.offset, len(record.data) + FRAME_BYTES)
+        if result is None:
+            continue
+        for code, message in result.problems:
+            find(code, message, record.number, record.offset, result.key)
+        if ledger is not None:
+            difference = ledger.compare(record, result)
+            if difference:
+                find(FindingCode.LEDGER_MISMATCH, difference, record.number, record.offset, result.key)
+            if ledger.disordered:
+                find(FindingCode.RECORD_ORDER, DISORDERED, record.number, record.offset, result.key)
+            # Other images may have the same file name: the ledger has the key.
+            matched = ledger.matched
+            if matched is not None and result.key and matched.get("file_name") == result.key:
+                result = result._replace(key=matched["key"])
+        source, label = _source_and_label(result, ledger)
+        rows.append(ComparedRecord(result.key, source, split, name, record.number, record.offset, label))
+        if digest:
+            check.digests.append(b"" if result.problems else digest)
+        if result.features is not None:
+            check.features.add(result.features, specs)
+        if result.picture is not None:
+            known = source if result.says_source or source != result.source else None
+            check.pictures.append(
+                result.picture._replace(
+                    file=name,
+                    number=record.number,
+                    offset=record.offset,
+                    key=result.key,
+                    split=split,
+                    source=known,
+                )
+            )
+
+
+def _finish_ledger(ledger: LedgerCheck, task: ShardTask, check: ShardCheck, crc32c: str, find: Find) -> None:
+    """Checks a shard's ledger as a whole, once all records have been seen."""
+    whole = task.expected is not None and check.records == task.expected.records
+    codes = {finding.code for finding in check.findings}
+    sound = whole and codes.isdisjoint((*_DAMAGES, FindingCode.LEDGER_MISMATCH))
+    for code, message in ledger.finish(sound, crc32c):
+        find(code, message)
+    check.books = ledger.books
+
+
+def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tuple[str | None, str]:
+    """Returns the checksum of a record's source and its classes; the ledger says what the record does not."""
+    source = result.source
+    label = LABEL_SEPARATOR.join(result.classes or ())
+    if ledger is not None and ledger.matched is not None:
+        if not result.says_source:
+            source = ledger.matched.get("sha256") or source
+        if result.classes is None:
+            label = ledger.matched.get("label", "")
+    return source, label
+
+
+def record_digest(data: bytes) -> Digest:
+    """Returns by what a record is known again: the same for the same bytes only."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _open_ledger(task: ShardTask, find: Find) -> LedgerCheck | None:
+    """Opens a shard's ledger, if it should have one."""
+    if not task.ledger_path or task.expected is None:
+        return None
+    try:
+        return LedgerCheck(storage.read_bytes(task.ledger_path), task.expected, task.terms)
+    except FileNotFoundError:
+        find(FindingCode.LEDGER_MISMATCH, f"its ledger {_name_of(task.ledger_path)} is missing")
+    except OSError as error:
+        raise storage.fault(error, "read", task.ledger_path) from error
+    return None
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
+    """Compares a shard's index, if it has one, with the one that its records make."""
+    try:
+        stored = storage.read_bytes(task.index_path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage.fault(error, "read", task.index_path) from error
+    if stored == true:
+        return
+    name = _name_of(task.index_path)
+    pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
+    number, lines = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
+    says, wanted = (
+        "nothing" if line is None else repr(printable(line[:_SHOWN_BYTES].decode("utf-8", "replace")))
+        for line in lines
+    )
+    find(FindingCode.INDEX_MISMATCH, f"line {number + 1} of its index {name} is {says}, not {wanted}")
+
+
+def _check_records(
+    file: IO[bytes],
+    task: ShardTask,
+    contract: RecordSchema,
+    depth: Depth,
+    executor: ThreadPoolExecutor | None,
+    known: SoundRecords | None,
+    find: Find,
+) -> Iterator[tuple[Record, CheckedRecord | None, Digest]]:
+    """Yields every sound record, what its check showed and its digest; damages become findings at once."""
+    with uncompressed(file, task.file) as (plain, _, error):
+
+        def sound() -> Iterator[Record]:
+            for item in read_records(plain):
+                if isinstance(item, DamagedRange):
+                    find(item.code, item.message, item.number, item.offset)
+                else:
+                    yield item
+
+        promised, look = contract._replace(split=task.split), depth >= Depth.LOOKS
+        checker = RecordChecker(
+            promised, decode=depth >= Depth.PIXELS, look=look, reserve=working_budget().reserve
+        )
+        reader = RecordChecker(promised, decode=False, look=look)
+
+        def checked(record: Record) -> tuple[Record, CheckedRecord, Digest]:
+            with UNDERWAY.working_on(f"the record at byte {record.offset} of {task.path}", "check"):
+                return checked_record(record)
+
+        def checked_record(record: Record) -> tuple[Record, CheckedRecord, Digest]:
+            if known is None:
+                return record, checker.check(record.data), b""
+            digest = record_digest(record.data)
+            if digest in known:
+                return record, reader.check(record.data)._replace(picture=known[digest]), digest
+            return record, checker.check(record.data), digest
+
+        if depth is Depth.FRAMES:
+            for record in sound():
+                yield record, None, b""
+        elif executor is None or depth is Depth.EXAMPLES:
+            yield from map(checked, sound())
+        else:
+            yield from map_ordered(
+                checked,
+                sound(),
+                executor,
+                weigh=lambda record: len(record.data),
+                max_items=_WAITING_PER_THREAD * worker_threads(),
+            )
+    if error:
+        find(FindingCode.SHARD_TRUNCATED, error)

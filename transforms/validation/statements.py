@@ -1,0 +1,477 @@
+"""Checks what a dataset states about itself, against what its shards, ledgers and plan come to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    DIGEST,
+    FINDINGS_JSON,
+    OUTCOME_JSON,
+    QUARANTINE_JSONL,
+    REPORT_HTML,
+    RUN_JSON,
+    SHARDS_DIR,
+    STATEMENTS_VERSION,
+    STATISTICS_JSON,
+    STATS_PB,
+    Dataset,
+    fingerprint,
+    has_own_digest,
+)
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import NO_SPLIT
+from shardwright.schemas.layouts import features_json
+from shardwright.schemas.ledger import Entry, LedgerTotals, ShardResult, quarantine_lines
+from shardwright.schemas.lost import LOST_JSONL
+from shardwright.schemas.page_digest import has_page_digest
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.settings_values import settings_from
+from shardwright.schemas.sidecars import SIDECARS, with_sidecars
+from shardwright.schemas.units import counted
+from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import json_lines
+from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
+from shardwright.transforms.validation.ledger import ShardBooks, ledger_books, mismatch
+from shardwright.transforms.validation.shard import ShardCheck
+
+#: Fields of `dataset.json` that older versions did not write.
+_NEWER = ("first_label", "formats", "sidecars", "files", "statements_version", DIGEST)
+#: Fields that are compared with the shards' ledgers instead of with the rest of the document.
+_FROM_LEDGERS = ("ledger", "class_counts", "formats")
+_NOTE = FindingCode.NOT_COMPARED
+
+
+def recipes_of_dataset(dataset: Dataset) -> Recipes | None:
+    """Returns the digests of a dataset's settings and versions; None where other code made them."""
+    if dataset.statements_version != STATEMENTS_VERSION:
+        return None
+    try:
+        return recipes_of(dataset.plan.settings, dataset.versions)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+# --- dataset.json by itself ---
+
+
+def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Finding]:
+    """Yields the fields of `dataset.json` that are not what its other fields come to.
+
+    Args:
+      document: as it is stored.
+      dataset: the same, as it was read.
+    """
+    true = json.loads(json.dumps(dataset.as_json()))
+    plan = document["plan"]
+    true["settings"] = plan["settings"]  # as they stand there, for a layout may be written in other words
+    true["features"] = document["features"]
+    try:
+        digests = {shard.file: shard.sha256 for shards in dataset.splits.values() for shard in shards}
+        true["fingerprint"] = fingerprint(digests, plan["labels"], document["features"])
+    except (TypeError, AttributeError):
+        pass
+    for name, value in true.items():
+        if name in _FROM_LEDGERS or name == DIGEST or (name in _NEWER and name not in document):
+            continue
+        yield from _differences(name, document.get(name), value)
+    shards = {split: len(found) for split, found in dataset.splits.items()}
+    yield from _differences("plan.shards", dict(dataset.plan.shards), shards)
+    if dataset.statements_version == STATEMENTS_VERSION:
+        yield from _check_layout(document, dataset)
+
+
+def _differences(name: str, said: Any, true: Any) -> Iterator[Finding]:
+    """Yields the innermost fields that differ."""
+    if isinstance(said, Mapping) and isinstance(true, Mapping):
+        for key in [*true, *(key for key in said if key not in true)]:
+            yield from _differences(f"{name}.{key}", said.get(key), true.get(key))
+    elif said != true or isinstance(said, bool) != isinstance(true, bool):
+        yield _of_document(FindingCode.DATASET_MISMATCH, name, said, true)
+
+
+def _of_document(code: FindingCode, name: str, said: Any, true: Any) -> Finding:
+    if said is None:
+        return Finding(code, f"field {name!r} is missing; it comes to {str(true)[:_SHOWN]}", DATASET_JSON)
+    return Finding(code, mismatch(f"field {name!r}", said, true), DATASET_JSON)
+
+
+_SHOWN = 80
+
+
+def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Finding]:
+    """Compares layout and features with those that the settings choose."""
+    try:
+        layout = settings_from({}, dataset.plan.settings).record_layout
+    except (UsageError, ValueError, KeyError, TypeError) as error:
+        message = f"field 'settings' chooses no layout ({error})"
+        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+        return
+    wanted = {
+        "layout": layout.name,
+        "first_label": layout.first_label,
+        "features": json.loads(json.dumps(features_json(layout.features))),
+    }
+    for name, value in wanted.items():
+        if document.get(name) != value:
+            yield _of_document(FindingCode.DATASET_MISMATCH, name, document.get(name), value)
+
+
+# --- dataset.json and the ledgers ---
+
+
+class Told(NamedTuple):
+    """What all ledgers of a dataset tell.
+
+    Attributes:
+      books: of each shard, by its file's name; None where its ledger cannot be used.
+      others: path -> books of ledgers without a shard.
+      salvaged: whether some ledger was made anew from what could be saved.
+    """
+
+    books: Mapping[str, ShardBooks | None]
+    others: Mapping[str, ShardBooks]
+    salvaged: bool
+
+    @property
+    def counted(self) -> list[ShardResult] | None:
+        """What the lines of all ledgers come to; None if they do not tell everything."""
+        found = [*self.books.values(), *self.others.values()]
+        known = [item.counted for item in found if item is not None]
+        return None if self.salvaged or len(known) < len(found) else known
+
+
+def gather_books(directory: str, checks: Iterable[ShardCheck], files: Sequence[str]) -> Told:
+    """Brings together what the ledgers of all shards tell, and reads those that have no shard.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    books = {check.file: check.books for check in checks}
+    others = {}
+    for file in files:
+        if file.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-"):
+            path = storage.join(directory, file)
+            with storage.faults("read", path):
+                found = ledger_books(storage.read_bytes(path))
+            if found is not None:
+                others[file] = found
+    # Salvage leaves the digest out where it left out records.
+    salvaged = LOST_JSONL in files and any(
+        item is not None and not item.stated.plan_digest for item in books.values()
+    )
+    return Told(books, others, salvaged)
+
+
+def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> Iterator[Finding]:
+    """Yields the counts of `dataset.json` that are not what the lines of all ledgers come to."""
+    results = told.counted
+    if results is None:
+        return
+    books = LedgerTotals()
+    classes: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
+    formats: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
+    for result in results:
+        books.add(result)
+        if result.split in classes:
+            classes[result.split].update(result.class_counts)
+            formats[result.split].update(result.formats)
+    true: dict[str, Any] = {
+        "ledger": books.as_json(),
+        "class_counts": {split: dict(counts) for split, counts in classes.items()},
+        "formats": {split: dict(counts) for split, counts in formats.items()},
+    }
+    if sum(map(len, formats.values())) == 0 and dataset.all_records:
+        del true["formats"]  # ledgers of an older version do not say them
+    said = document.get("ledger")
+    if isinstance(said, Mapping) and not _balances(said, dataset):
+        # Of that the books of the whole directory speak.
+        true["ledger"] = {**true["ledger"], **{name: said.get(name) for name in ("listed", *Outcome)}}
+    for name, value in true.items():
+        if name in document or name not in _NEWER:
+            for finding in _differences(name, document.get(name), value):
+                yield finding_as(FindingCode.COUNT_MISMATCH, finding)
+
+
+def _balances(ledger: Mapping[str, Any], dataset: Dataset) -> bool:
+    """Whether `check_directory` has nothing to say about the books."""
+    accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
+    return ledger.get("listed") == accounted and ledger.get("written") == dataset.all_records
+
+
+def finding_as(code: FindingCode, finding: Finding) -> Finding:
+    """Returns a finding under another code."""
+    return Finding(code, finding.message, finding.shard)
+
+
+def check_recipes(dataset: Dataset, told: Told) -> Iterator[Finding]:
+    """Yields where shards were not made with the settings and versions that `dataset.json` states.
+
+    Where no ledger agrees it is the document that is wrong, else those ledgers.
+    """
+    recipes = recipes_of_dataset(dataset)
+    if recipes is None:
+        return
+    found = {file: item for file, item in told.books.items() if item is not None and item.stated.sha256}
+    lost = LOST_JSONL if told.salvaged else ""
+    kinds = (
+        ("recipe", recipes.record, {file: item.stated.recipe for file, item in found.items()}),
+        ("plan_digest", None, {file: item.stated.plan_digest for file, item in found.items()}),
+    )
+    for name, one, stated in kinds:
+        wanted = {file: one if one is not None else found[file].plan_digest for file in stated}
+        wrong = {file for file, value in stated.items() if value != wanted[file] and not (lost and not value)}
+        if not wrong:
+            continue
+        if len(wrong) == len(stated) and (len(stated) > 1 or name == "recipe"):
+            message = (
+                "its fields 'settings' and 'versions' are not those that the shards were made with: "
+                f"{name!r} in {'none of their ledgers' if len(stated) > 1 else 'the ledger'} agrees"
+            )
+            yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+            return
+        for file in sorted(wrong):
+            what = f"field {name!r} of its ledger's header"
+            message = mismatch(what, stated[file][:_HEX], wanted[file][:_HEX])
+            yield Finding(FindingCode.LEDGER_MISMATCH, message, file)
+
+
+_HEX = 12
+
+
+def check_order_of_shards(dataset: Dataset, told: Told) -> Iterator[Finding]:
+    """Yields shards with records that the plan places in another one, as far as neighbors tell."""
+    for shards in dataset.splits.values():
+        before: tuple[str, tuple[int, str]] | None = None
+        for shard in shards:
+            books = told.books.get(shard.file)
+            if books is None or books.first is None or books.last is None or not books.stated.plan_digest:
+                continue
+            if before is not None and books.first < before[1]:
+                message = f"the plan places records of it before records of {before[0]}"
+                yield Finding(FindingCode.RECORD_ORDER, message, shard.file)
+            before = shard.file, books.last
+
+
+def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[Finding]:
+    """Compares `quarantine.jsonl` line by line with the quarantined images of all ledgers.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    path = storage.join(directory, QUARANTINE_JSONL)
+
+    def wrong(message: str) -> Finding:
+        return Finding(FindingCode.QUARANTINE_MISMATCH, message, QUARANTINE_JSONL)
+
+    with storage.faults("read", path):
+        try:
+            data = storage.read_bytes(path)
+        except FileNotFoundError:
+            yield wrong("the file is missing; convert wrote it")
+            return
+    results = told.counted
+    if results is not None:
+        entries: list[Entry] = [entry for result in results for entry in result.quarantine]
+        true = json_lines(quarantine_lines(entries)).encode().split(b"\n")
+        found = data.split(b"\n")
+        missing, extra = Counter(true) - Counter(found), Counter(found) - Counter(true)
+        for line in sorted(extra):
+            number = found.index(line) + 1
+            yield wrong(f"line {number} ({_key_of(line)}) is not what a ledger says of a quarantined image")
+        if len(missing) > len(extra):
+            left_out = sorted(set(missing))[len(extra) :]
+            yield wrong(
+                f"{counted(len(left_out), 'quarantined image')} missing, such as {_key_of(left_out[0])}"
+            )
+        if missing or extra:
+            return
+    if dataset.files.get(QUARANTINE_JSONL, _sha256(data)) != _sha256(data):
+        yield wrong(_other_digest(data, dataset.files[QUARANTINE_JSONL]))
+
+
+def _key_of(line: bytes) -> str:
+    try:
+        return repr(json.loads(line)["key"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return repr(line[:_SHOWN].decode("utf-8", "replace"))
+
+
+# --- files ---
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _other_digest(data: bytes, stated: str, where: str = DATASET_JSON) -> str:
+    return f"its sha256 begins {_sha256(data)[:_HEX]}, {where} says {str(stated)[:_HEX]}"
+
+
+def check_ledger_files(dataset: Dataset, told: Told, files: Sequence[str]) -> Iterator[Finding]:
+    """Yields ledgers that belong to no shard, or have other bytes than were written."""
+    own = {ledger_file(split, i, n): shard.file for split, i, n, shard in dataset.placed_shards()}
+    for file in files:
+        if not file.startswith(f"{SHARDS_DIR}/") or file in own:
+            continue
+        if file in told.others and (file in dataset.files or not dataset.statements_version):
+            continue
+        yield Finding(FindingCode.LEDGER_MISMATCH, "the file is the ledger of no shard of dataset.json", file)
+    found = {path: told.books[file] for path, file in own.items() if told.books.get(file) is not None}
+    for path, books in {**found, **told.others}.items():
+        stated = dataset.files.get(path)
+        if books is not None and stated is not None and books.sha256 != stated:
+            message = (
+                f"the sha256 of its ledger begins {books.sha256[:_HEX]}, {DATASET_JSON} says {stated[:_HEX]}"
+            )
+            yield Finding(FindingCode.LEDGER_MISMATCH, message, own.get(path, path))
+    for path in dataset.files:
+        if path.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-") and path not in files:
+            yield Finding(FindingCode.LEDGER_MISMATCH, "the ledger is missing; convert wrote it", path)
+
+
+def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
+    """Yields published files of which `dataset.json` states no digest though it states those of others."""
+    if not dataset.statements_version:
+        return
+    wanted = {QUARANTINE_JSONL}
+    for split, number, count, shard in dataset.placed_shards():
+        wanted.add(ledger_file(split, number, count))
+        if shard.records and not is_compressed(shard.file):
+            wanted.add(index_file(split, number, count))
+    for path in sorted(wanted - dataset.files.keys()):
+        message = f"field 'files' states no sha256 of {path}"
+        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+
+
+def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
+    """Makes the files for other tools again and compares them, where the same code wrote them.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    if dataset.statements_version != STATEMENTS_VERSION:
+        message = (
+            f"field 'statements_version' says {dataset.statements_version}, this software has "
+            f"{STATEMENTS_VERSION}: side files, features and recipes were not made again to compare them"
+        )
+        yield Finding(FindingCode.NOT_COMPARED, message, DATASET_JSON)
+        return
+    try:
+        made, contents = with_sidecars(dataset)
+    except (ValueError, KeyError, TypeError, LookupError):
+        return  # a field is wrong, which is said
+    for name in SIDECARS:
+        if name in contents and name not in dataset.sidecars:
+            message = f"field 'sidecars.{name}' is missing; convert wrote that file"
+            yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+        elif name in dataset.sidecars and dataset.sidecars[name] != made.sidecars.get(name):
+            yield from _not_as_made(directory, name, dataset.sidecars[name], contents.get(name))
+
+
+def _not_as_made(directory: str, name: str, stated: str, wanted: bytes | None) -> Iterator[Finding]:
+    """Says in which line a file differs from the one that the dataset makes, if it is as it was stated."""
+    path = storage.join(directory, name)
+    with storage.faults("read", path):
+        try:
+            data = storage.read_bytes(path)
+        except FileNotFoundError:
+            return  # which is said
+    if _sha256(data) != stated:
+        return  # which is said
+    pairs = zip(data.split(b"\n"), (wanted or b"").split(b"\n"))
+    line = next((number for number, (said, true) in enumerate(pairs, 1) if said != true), 0)
+    where = f"line {line} is" if line else "its end is"
+    message = f"{where} not what dataset.json comes to"
+    yield Finding(FindingCode.SIDECAR_MISMATCH, message, name)
+
+
+def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
+    """Yields files that tell of the dataset and are not as they were written.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    present = set(files)
+
+    def wrong(file: str, message: str) -> Finding:
+        return Finding(FindingCode.REPORT_MISMATCH, message, file)
+
+    def read(file: str) -> bytes:
+        path = storage.join(directory, file)
+        with storage.faults("read", path):
+            return storage.read_bytes(path)
+
+    stated = dataset.files.get(LOST_JSONL)
+    if stated is not None and LOST_JSONL not in present:
+        yield wrong(LOST_JSONL, "the file is missing; salvage wrote it")
+    elif stated is not None and _sha256(data := read(LOST_JSONL)) != stated:
+        yield wrong(LOST_JSONL, _other_digest(data, stated))
+    if RUN_JSON not in present and dataset.statements_version:
+        yield wrong(RUN_JSON, "the file is missing; the command that made the dataset wrote it")
+    for file in (RUN_JSON, OUTCOME_JSON, FINDINGS_JSON):
+        if file not in present:
+            continue
+        try:
+            found = json.loads(read(file))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, Mapping):
+            yield wrong(file, "the file is damaged")
+        elif not has_own_digest(found):
+            yield wrong(file, f"its fields are not those that its field {DIGEST!r} was made of")
+        elif file != FINDINGS_JSON:
+            continue
+        elif found.get("fingerprint") == dataset.fingerprint and isinstance(found.get("files"), Mapping):
+            for file, stated in found["files"].items():
+                if file in (STATISTICS_JSON, STATS_PB) and file in present:
+                    data = read(file)
+                    if _sha256(data) != stated:
+                        yield wrong(file, _other_digest(data, stated, FINDINGS_JSON))
+    if REPORT_HTML in present and not has_page_digest(read(REPORT_HTML)):
+        yield wrong(REPORT_HTML, "it is not the page whose sha256 stands in its last line")
+
+
+def check_statements(
+    directory: str, data: bytes, dataset: Dataset, checks: Iterable[ShardCheck]
+) -> list[Finding]:
+    """Returns what a dataset states about itself and is not so; what needs the ledgers of all shards.
+
+    Args:
+      directory: of the dataset.
+      data: of its `dataset.json`.
+      dataset: the same, as it was read.
+      checks: of all shards, at least as deep as their Examples.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    document = json.loads(data)
+    with storage.faults("list", directory):
+        files = storage.list_files(directory)
+    told = gather_books(directory, checks, files)
+    of_document = [*check_document(document, dataset), *check_recipes(dataset, told)]
+    found = [
+        *of_document,
+        *check_books(document, dataset, told),
+        *check_order_of_shards(dataset, told),
+        *check_quarantine(directory, dataset, told),
+        *check_ledger_files(dataset, told, files),
+        *check_listed_files(dataset),
+    ]
+    said = any(finding.shard == DATASET_JSON for finding in found)
+    if not said:  # else they would be made of wrong fields
+        found += check_made_files(directory, dataset)
+        said = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in found)
+    balances = isinstance(document.get("ledger"), Mapping) and _balances(document["ledger"], dataset)
+    if not said and balances and not has_own_digest(document):
+        message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
+        found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
+    return found

@@ -1,0 +1,163 @@
+"""`ValidateShards`: shards in; checks, findings and statistics out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+from shardwright.schemas.findings import FindingSummary
+from shardwright.schemas.statistics import Statistics
+from shardwright.transforms.buckets import bucket_count
+from shardwright.transforms.concurrency.pool import converting_executor
+from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.images.decode import limit_pixels
+from shardwright.transforms.records.record_schema import RecordSchema
+from shardwright.transforms.validation.balance import ClassCounts
+from shardwright.transforms.validation.duplicate_candidates import pictures_by_place, prints_of
+from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
+from shardwright.transforms.validation.duplicates import Bucket
+from shardwright.transforms.validation.outliers import ShardSizes, sizes_of
+from shardwright.transforms.validation.quality import CompareLooks, SeenPictures
+from shardwright.transforms.validation.shard import ComparedRecord, Depth, ShardCheck, ShardTask, check_shard
+from shardwright.transforms.validation.stored_checks import (
+    ShardSummary,
+    sound_records,
+    store_check,
+    stored_check,
+    sum_up,
+)
+
+_FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
+_PRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
+#: Stored pictures were accepted by their writer; Pillow's own limit is lifted.
+_NO_LIMIT = 2**31 - 1
+#: What is yielded besides the checks themselves.
+_TYPES = {
+    _FINDINGS: FindingSummary,
+    _ROWS: tuple[Bucket, bytes],
+    _STATISTICS: Statistics,
+    _PRINTS: tuple[int, bytes],
+    _PLACES: tuple[int, bytes],
+    _SIZES: ShardSizes,
+    _CLASSES: ClassCounts,
+}
+
+
+class Validated(NamedTuple):
+    """What a validation yields.
+
+    Attributes:
+      checks: of ShardCheck, each without what is in the others.
+      findings: of FindingSummary, of a shard each or of records among each other.
+      statistics: of Statistics, of a shard each; None where no picture was looked at.
+    """
+
+    checks: beam.PCollection
+    findings: beam.PCollection
+    statistics: beam.PCollection | None = None
+
+
+class _CheckShard(beam.DoFn):
+    def __init__(self, depth: Depth, stores: bool) -> None:
+        self._depth = depth
+        self._stores = stores
+
+    def setup(self) -> None:
+        limit_pixels(_NO_LIMIT)
+
+    def process(self, task: ShardTask, contract: RecordSchema, shards: int) -> Iterator[Any]:
+        check = self._check(task, contract)
+        buckets = bucket_count(shards)
+        if self._depth >= Depth.EXAMPLES:
+            for bucket in bucket_rows(_rows(check, self._depth), buckets):
+                yield beam.pvalue.TaggedOutput(_ROWS, bucket)
+        if self._depth >= Depth.LOOKS:
+            for prints in prints_of(check.pictures, buckets):
+                yield beam.pvalue.TaggedOutput(_PRINTS, prints)
+            for pictures in pictures_by_place(check.pictures, buckets):
+                yield beam.pvalue.TaggedOutput(_PLACES, pictures)
+            yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
+            yield beam.pvalue.TaggedOutput(_CLASSES, ClassCounts().add(check.pictures))
+            yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
+        found = sum(check.findings.counts.values())
+        if found:
+            yield beam.pvalue.TaggedOutput(_FINDINGS, check.findings)
+        PROGRESS.add(checked_records=check.records, checked_shards=1, findings=found)
+        yield ShardCheck(check.file, check.split, check.records, check.bytes, books=check.books)
+
+    def _check(self, task: ShardTask, contract: RecordSchema) -> ShardSummary:
+        """Checks a shard, or tells what is stored of that."""
+        depth, executor = self._depth, converting_executor()
+        if not self._stores or depth < Depth.EXAMPLES:
+            check = check_shard(task, contract, depth, executor)
+            return replace(sum_up(check, depth), books=check.books)
+        known = stored_check(task, contract, depth)
+        if known is not None:
+            return known
+        checked = sum_up(
+            check_shard(task, contract, depth, executor, sound_records(task, contract, depth)), depth
+        )
+        store_check(task, contract, depth, checked)
+        return checked
+
+
+class ValidateShards(beam.PTransform):
+    """Checks every shard and the records among each other.
+
+    `PCollection[ShardTask] -> Validated`. Where only frames are looked at, that is done right where
+    the tasks are, since they say nothing about records among each other.
+
+    Args:
+      contract: side input, what every record promises.
+      depth: how deep to look.
+      stores: whether what is found is stored beside the shards, and a shard with which it is stored already
+        is not read again.
+    """
+
+    def __init__(self, contract: beam.PCollection, depth: Depth, stores: bool = False) -> None:
+        super().__init__()
+        self._contract = contract
+        self._depth = depth
+        self._stores = stores
+
+    def expand(self, tasks: beam.PCollection) -> Validated:
+        """Applies the transform."""
+        contract = beam.pvalue.AsSingleton(self._contract)
+        shards: Any = 0
+        if self._depth > Depth.FRAMES:
+            count = tasks | "CountShards" >> beam.combiners.Count.Globally()  # int
+            shards = beam.pvalue.AsSingleton(count)
+            tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
+        do = _CheckShard(self._depth, self._stores)
+        check = beam.ParDo(do, contract, shards).with_output_types(ShardCheck, **_TYPES)
+        checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
+        # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
+        findings = [checked[_FINDINGS]]
+        if self._depth >= Depth.EXAMPLES:
+            findings.append(
+                checked[_ROWS]
+                | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])
+                | "CompareBucket" >> beam.Map(_compare)
+            )  # FindingSummary
+        if self._depth >= Depth.LOOKS:
+            seen = SeenPictures(*(checked[name] for name in (_PRINTS, _PLACES, _SIZES, _CLASSES)))
+            findings.append(seen | "CompareLooks" >> CompareLooks(contract, shards))  # FindingSummary
+        flatten = beam.Flatten().with_output_types(FindingSummary)
+        together = findings | "FindingsOfRecords" >> flatten  # FindingSummary
+        return Validated(
+            checked.checks, together, checked[_STATISTICS] if self._depth >= Depth.LOOKS else None
+        )
+
+
+def _rows(check: ShardSummary, depth: Depth) -> Iterator[ComparedRecord]:
+    """Yields the records to compare; the sources of those with pictures are compared with their looks."""
+    looked = {picture.number for picture in check.pictures} if depth >= Depth.LOOKS else set()
+    for row in check.rows:
+        yield row._replace(source=None) if row.number in looked else row
+
+
+def _compare(bucket: tuple[Bucket, Iterable[bytes]]) -> FindingSummary:
+    return FindingSummary().add(compare_bucket(bucket))

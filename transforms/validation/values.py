@@ -1,0 +1,141 @@
+"""Checks a feature by itself: that it is there, of its type and shape, and that its values are such."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.fills import Fill
+from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.units import counted
+from shardwright.schemas.values import ValueType, allowed_numbers
+from shardwright.transforms.records.record_schema import Problem
+
+#: Fills that are text.
+_TEXTS = frozenset(
+    {
+        Fill.FORMAT, Fill.COLORSPACE, Fill.LABEL_TEXT, Fill.SYNSET, Fill.KEY, Fill.FILE_BASENAME, Fill.SPLIT,
+        Fill.SOURCE_ID, Fill.SOURCE_SHA256, Fill.OBJECT_TEXT, Fill.OBJECT_VIEW, Fill.CAPTION,
+        Fill.SEMANTIC_FORMAT,
+    }
+)  # fmt: skip
+#: Fills whose numbers are checked as sides of boxes.
+_BOXES = frozenset({Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX, Fill.BOXES})
+_SHA256 = re.compile(rb"[0-9a-f]{64}\Z")
+_SHOWN_BYTES = 60
+_SHOWN_VALUES = 3
+
+
+def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Problem]:
+    """Yields what is wrong with a feature's presence, type and number of values."""
+    if feature is None and spec.optional:
+        return
+    if feature is None or (feature.type is None and spec.length):
+        yield FindingCode.MISSING_FEATURE, f"feature {spec.name!r} is missing"
+    elif feature.type is not None and feature.type is not spec.type:
+        yield (
+            FindingCode.WRONG_TYPE,
+            f"feature {spec.name!r} is {feature.type.value}, not {spec.type.value}",
+        )
+    elif spec.length is not None and len(feature.values) != spec.length:
+        yield (
+            FindingCode.WRONG_SHAPE,
+            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, not {spec.length}",
+        )
+    elif spec.fill is not Fill.BOXES and len(feature.values) % _row_length(spec):
+        yield (
+            FindingCode.WRONG_SHAPE,
+            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, which are no rows of "
+            f"{_row_length(spec)}",
+        )
+
+
+@lru_cache(maxsize=1024)
+def _row_length(spec: FeatureSpec) -> int:
+    """Returns of how many values a feature must have a multiple."""
+    return math.prod(side for side in spec.shape if side is not None) or 1
+
+
+def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = "") -> Iterator[Problem]:
+    """Yields what is wrong with the values of a feature that is there, and of its type and shape.
+
+    Args:
+      feature: without its encoding.
+      spec: what it should be, without its encoding.
+      own: whether the records were written by this project, and so keep all that the spec says.
+      split: of the records, empty if unknown.
+    """
+    values = feature.values
+    if is_text(spec):
+        for value in values:
+            if not is_utf8(value):
+                yield FindingCode.NOT_UTF8, f"feature {spec.name!r} holds {shown(value)}, which is no UTF-8"
+                return
+    if spec.type is FeatureType.FLOAT and spec.fill not in _BOXES:
+        wrong = [value for value in values if not math.isfinite(value)]
+        if wrong:
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            yield FindingCode.NOT_FINITE, f"feature {spec.name!r} holds {wrong[0]}{more}"
+            return
+    if own:
+        yield from _special_problems(values, spec, split)
+
+
+def is_text(spec: FeatureSpec) -> bool:
+    """Whether a feature holds text."""
+    if spec.fill in _TEXTS:
+        return spec.type is FeatureType.BYTES
+    return spec.fill in (Fill.EXTRA, Fill.CONSTANT) and spec.value_type == ValueType.STRING
+
+
+def is_utf8(value: bytes) -> bool:
+    """Whether bytes are text."""
+    if value.isascii():
+        return True
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def shown(value: Any) -> str:
+    """Returns a value for a message, cut off where it is long."""
+    if isinstance(value, bytes):
+        text = ascii(value[:_SHOWN_BYTES])[1:]
+        return text + "..." if len(value) > _SHOWN_BYTES else text
+    return repr(value)
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """Returns values for a message, the first few if they are many."""
+    few = ", ".join(map(shown, values[:_SHOWN_VALUES])) + (", ..." if len(values) > _SHOWN_VALUES else "")
+    return few if len(values) == 1 else f"[{few}]"
+
+
+def _special_problems(values: Sequence[Any], spec: FeatureSpec, split: str) -> Iterator[Problem]:
+    name = f"feature {spec.name!r}"
+    if spec.fill is Fill.CONSTANT:
+        if tuple(values) != tuple(spec.value):
+            yield FindingCode.WRONG_VALUE, f"{name} is {_listed(values)}, and should be {_listed(spec.value)}"
+    elif spec.fill is Fill.SPLIT:
+        if split and values and bytes(values[0]) != split.encode():
+            yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, and the shard's split {split!r}"
+    elif spec.fill is Fill.SOURCE_SHA256:
+        if values and not _SHA256.match(values[0]):
+            yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, which is no sha256 in hex"
+    elif spec.fill is Fill.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
+        allowed = allowed_numbers(ValueType(spec.value_type), spec.value, wide=True)
+        wrong = [value for value in values if value not in allowed]
+        if wrong:
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            yield (
+                FindingCode.WRONG_VALUE,
+                f"{name} holds {wrong[0]}{more}, which is no {spec.value_type} "
+                f"({allowed[0]} to {allowed[-1]})",
+            )
