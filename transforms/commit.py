@@ -223,7 +223,9 @@ def commit(
         result = replace(result, files={**result.files, dataset.QUARANTINE_JSONL: sha256})
         stale = _remove_stale(job, result, results, listed)
         left = [file for file in listed if file not in stale]
-        whole = FindingSummary().add(check_directory(result, left))
+        # The files that killed workers did not finish are removed with the publication.
+        whole_files = [file for file in left if not storage.is_temporary(file)]
+        whole = FindingSummary().add(check_directory(result, whole_files))
         report = make_report(
             checks,
             whole.merge(findings) if findings else whole,
