@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.schemas.example import Feature, FeatureType, parse_example
+from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.fills import Fill
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.sketches import FLOAT32_BITS, Histogram
@@ -28,7 +28,6 @@ _FORMATS = {"bmp": b"BM", "gif": b"GIF8", "jpeg": b"\xff\xd8\xff", "png": b"\x89
 _CATEGORIES = frozenset(
     {Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET, Fill.OBJECT_LABEL, Fill.OBJECT_TEXT, Fill.FORMAT, Fill.SPLIT}
 )
-_CATEGORY_TYPES = (ValueType.ENUM, ValueType.BOOL)
 
 
 def is_blob(spec: FeatureSpec | None) -> bool:
@@ -209,18 +208,6 @@ class RecordStatistics:
 
     records: int = 0
     features: dict[tuple[str, FeatureType], FeatureStatistics] = field(default_factory=dict)
-
-    def add_example(self, data: bytes, specs: Mapping[str, FeatureSpec]) -> None:
-        """Adds a record; one that cannot be parsed is none, and that is told elsewhere.
-
-        Args:
-          data: the serialised Example.
-          specs: what is known of its features, by name.
-        """
-        try:
-            self.add(parse_example(data), specs)
-        except ValueError:
-            return
 
     def add(self, features: Mapping[str, Feature], specs: Mapping[str, FeatureSpec]) -> None:
         """Adds a record.

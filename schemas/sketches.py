@@ -15,8 +15,6 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
 
-#: By how much a quantile may be wrong, as a share of itself.
-RELATIVE_ERROR = 1 / 256
 #: Binary digits behind the point with which sums of shares and ratios are kept.
 FRACTION_BITS = 40
 #: The same for floats of 32 bits, whose sums are exact with these.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shardwright.schemas.ledger import Entry
@@ -20,14 +20,6 @@ class SourceSizes:
 
     def __init__(self) -> None:
         self.extents = {name: Moments() for name in _MEASURES}
-
-    @staticmethod
-    def of_entries(entries: Iterable[Entry]) -> SourceSizes:
-        """Adds up what a shard's ledger says of its written images, as far as it says anything."""
-        sizes = SourceSizes()
-        for entry in entries:
-            sizes.add(entry)
-        return sizes
 
     def add(self, entry: Entry) -> None:
         """Adds what a ledger says of one image, if it says anything."""

@@ -20,12 +20,15 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
         Entry(key=str(i), outcome="written", source_width=rng.randrange(9), source_height=3, source_bytes=i)
         for i in range(5)
     ]
+    sizes = SourceSizes()
+    for entry in entries:
+        sizes.add(entry)
     return ShardResult(
         file=f"{split}-{shard:05d}-of-{count:05d}.tfrecord", split=split, shard=shard, num_shards=count,
         plan_digest="d" * 64, records=1000, bytes=10**8, sha256="s" * 64,
         counts={"written": 1000, "quarantined": 1}, reasons={"quarantined": {"CORRUPT": 1}},
         class_counts={name: rng.randrange(5) for name in CLASSES}, formats={"jpg": 990, "png": 10},
-        boxes={"written": 3}, bad_boxes=("a",), sources=SourceSizes.of_entries(entries).state(),
+        boxes={"written": 3}, bad_boxes=("a",), sources=sizes.state(),
         quarantine=(Entry(key="bad", outcome="quarantined", reason="CORRUPT"),), started=1.0, finished=2.0,
     )  # fmt: skip
 

@@ -1,15 +1,20 @@
 """What the last rebuild did, as metrics in Prometheus' text format (`OUT/metrics.prom`).
 
-All are gauges that the last run set, for a scheduled job is not there to be asked: node_exporter's textfile
-collector, or any web server, hands the file on. What a run does not know (one that failed says nothing of the
-dataset) stays as the run before said it.
+All metrics are gauges that the last run set, because nobody can scrape a scheduled job: node_exporter's
+textfile collector, or any web server, hands the file on. A failed run knows nothing of the dataset. The
+values that a run does not know stay as the run before wrote them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from prometheus_client import generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import printable
@@ -20,33 +25,31 @@ from shardwright.transforms import storage
 OUTCOMES = ("success", "no_change", "refused", "failure")
 #: Those after which the latest version is as good as the input.
 _UP_TO_DATE = ("success", "no_change")
-#: A line of ours; what is none is not taken over.
-_SAMPLE = re.compile(
-    r'([a-z_]+)\{((?:[a-z]+="(?:[^"\\]|\\["\\n])*",?)+)\} (-?\d{1,19}(?:\.\d{1,19})?(?:e[+-]?\d\d?)?)'
-)
-_LABEL = re.compile(r'([a-z]+)="((?:[^"\\]|\\["\\n])*)"')
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
-#: Name -> what it says, in the order of the file.
-_HELP = {
-    "shardwright_rebuild_last_run_timestamp_seconds": "When the last rebuild ended.",
-    "shardwright_rebuild_last_run_duration_seconds": "How long the last rebuild took.",
-    "shardwright_rebuild_last_run_outcome": "1 for how the last rebuild ended, 0 for the other ways.",
+#: Name -> its labels beside the dataset, and what it says, in the order of the file.
+_METRICS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "shardwright_rebuild_last_run_timestamp_seconds": ((), "When the last rebuild ended."),
+    "shardwright_rebuild_last_run_duration_seconds": ((), "How long the last rebuild took."),
+    "shardwright_rebuild_last_run_outcome":
+        (("outcome",), "1 for how the last rebuild ended, 0 for the other ways."),
     "shardwright_rebuild_last_success_timestamp_seconds":
-        "When a rebuild last ended well: with a new version, or with nothing to change.",
-    "shardwright_rebuild_last_publication_timestamp_seconds": "When a rebuild last published a new version.",
-    "shardwright_rebuild_shards": "Shards of the last rebuild that came so far: written or reused.",
+        ((), "When a rebuild last ended well: with a new version, or with nothing to change."),
+    "shardwright_rebuild_last_publication_timestamp_seconds":
+        ((), "When a rebuild last published a new version."),
+    "shardwright_rebuild_shards":
+        (("result",), "Shards of the last rebuild that came so far: written or reused."),
     "shardwright_rebuild_images":
-        "Images of the last rebuild that came so far: converted, copied or quarantined.",
-    "shardwright_rebuild_findings": "Findings of the last validation of a rebuild, by code.",
+        (("result",), "Images of the last rebuild that came so far: converted, copied or quarantined."),
+    "shardwright_rebuild_findings": (("code",), "Findings of the last validation of a rebuild, by code."),
     "shardwright_rebuild_scrubbed_shards":
-        "Shards of the latest version that the last rebuild read again: sound or damaged.",
-    "shardwright_rebuild_scrubbed_bytes": "Bytes of these shards.",
-    "shardwright_dataset_records": "Records of the latest version, in all splits.",
-    "shardwright_dataset_size_bytes": "Bytes of the latest version's shards.",
-    "shardwright_dataset_classes": "Classes of the latest version.",
-    "shardwright_dataset_versions": "Versions there are.",
-    "shardwright_dataset_latest_version_info": "Always 1; the labels name the latest version.",
+        (("result",), "Shards of the latest version that the last rebuild read again: sound or damaged."),
+    "shardwright_rebuild_scrubbed_bytes": ((), "Bytes of these shards."),
+    "shardwright_dataset_records": ((), "Records of the latest version, in all splits."),
+    "shardwright_dataset_size_bytes": ((), "Bytes of the latest version's shards."),
+    "shardwright_dataset_classes": ((), "Classes of the latest version."),
+    "shardwright_dataset_versions": ((), "Versions there are."),
+    "shardwright_dataset_latest_version_info":
+        (("fingerprint", "version"), "Always 1; the labels name the latest version."),
 }  # fmt: skip
 
 
@@ -87,8 +90,30 @@ class RunMetrics:
     scrubbed: Mapping[str, int] | None = None
 
 
-#: Labels beside the dataset -> value.
-_Samples = dict[tuple[tuple[str, str], ...], float]
+#: Values of the labels beside the dataset, in the order of `_METRICS` -> value.
+_Samples = dict[tuple[str, ...], float]
+
+
+@dataclass(frozen=True)
+class _LastRun:
+    """What `prometheus_client` collects.
+
+    Attributes:
+      dataset: name of the dataset.
+      samples: samples of each metric.
+    """
+
+    dataset: str
+    samples: Mapping[str, _Samples]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics that have samples."""
+        for name, (labels, meaning) in _METRICS.items():
+            if samples := self.samples.get(name):
+                family = GaugeMetricFamily(name, meaning, labels=("dataset", *labels))
+                for values in sorted(samples):
+                    family.add_metric([_encodable(text) for text in (self.dataset, *values)], samples[values])
+                yield family
 
 
 def metrics_text(run: RunMetrics, before: str = "") -> str:
@@ -98,16 +123,7 @@ def metrics_text(run: RunMetrics, before: str = "") -> str:
       run: the last one.
       before: the contents after the run before; empty if there was none.
     """
-    known = {**_stored(before), **_of_run(run)}
-    lines = []
-    for name, meaning in _HELP.items():
-        if samples := known.get(name):
-            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
-            lines += [
-                _line(name, (("dataset", run.dataset), *labels), samples[labels])
-                for labels in sorted(samples)
-            ]
-    return "".join(f"{line}\n" for line in lines)
+    return generate_latest(_LastRun(run.dataset, {**_stored(before), **_of_run(run)})).decode()
 
 
 def write_metrics(output: str, run: RunMetrics) -> str:
@@ -133,22 +149,20 @@ def _of_run(run: RunMetrics) -> dict[str, _Samples]:
     """Returns the samples of what a run knows, by metric."""
     rebuild, dataset = "shardwright_rebuild_", "shardwright_dataset_"
     ended: _Samples = {(): run.ended}
-    info: _Samples | None = (
-        {(("fingerprint", run.fingerprint), ("version", run.version)): 1.0} if run.version else None
-    )
+    info: _Samples | None = {(run.fingerprint, run.version): 1.0} if run.version else None
     read = run.scrubbed
     damaged = read["damaged"] if read else 0
     known: dict[str, _Samples | None] = {
         f"{rebuild}last_run_timestamp_seconds": ended,
         f"{rebuild}last_run_duration_seconds": {(): run.seconds},
-        f"{rebuild}last_run_outcome": _by("outcome", {name: name == run.outcome for name in OUTCOMES}),
+        f"{rebuild}last_run_outcome": _by({name: name == run.outcome for name in OUTCOMES}),
         f"{rebuild}last_success_timestamp_seconds": ended if run.outcome in _UP_TO_DATE else None,
         f"{rebuild}last_publication_timestamp_seconds": ended if run.outcome == "success" else None,
-        f"{rebuild}shards": _by("result", run.shards),
-        f"{rebuild}images": _by("result", run.images),
-        f"{rebuild}findings": _by("code", run.findings),
+        f"{rebuild}shards": _by(run.shards),
+        f"{rebuild}images": _by(run.images),
+        f"{rebuild}findings": _by(run.findings),
         f"{rebuild}scrubbed_shards": _by(
-            "result", {"sound": read["shards"] - damaged, "damaged": damaged} if read else None
+            {"sound": read["shards"] - damaged, "damaged": damaged} if read else None
         ),
         f"{rebuild}scrubbed_bytes": _one(read["bytes"] if read else None),
         f"{dataset}records": _one(run.records),
@@ -164,31 +178,23 @@ def _one(value: float | None) -> _Samples | None:
     return None if value is None else {(): value}
 
 
-def _by(label: str, values: Mapping[str, float] | None) -> _Samples | None:
-    return None if values is None else {((label, name),): value for name, value in values.items()}
+def _by(values: Mapping[str, float] | None) -> _Samples | None:
+    return None if values is None else {(name,): value for name, value in values.items()}
 
 
-def _line(name: str, labels: Iterable[tuple[str, str]], value: float) -> str:
-    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-    return f"{name}{{{shown}}} {int(value) if value == int(value) else float(value)!r}"
-
-
-def _escaped(text: str) -> str:
-    return printable(text).encode("utf-8", "replace").decode().translate(_ESCAPES)
+def _encodable(text: str) -> str:
+    """Returns a label's value without the surrogates of undecodable bytes."""
+    return printable(text).encode("utf-8", "replace").decode()
 
 
 def _stored(text: str) -> dict[str, _Samples]:
-    """Returns what a file of ours says, by metric, without the dataset's label and without damaged lines."""
+    """Returns the samples of an earlier file, without its damaged lines."""
     stored: dict[str, _Samples] = {}
     for line in text.split("\n"):
-        match = _SAMPLE.fullmatch(line)
-        if match and match[1] in _HELP:
-            labels = tuple(
-                (key, _unescaped(value)) for key, value in _LABEL.findall(match[2]) if key != "dataset"
-            )
-            stored.setdefault(match[1], {})[labels] = float(match[3])
+        with contextlib.suppress(Exception):  # The parser raises many kinds of errors on damaged lines.
+            for family in text_string_to_metric_families(line):
+                for name, labels, value, *_ in family.samples:
+                    names, _meaning = _METRICS[name]
+                    if labels.keys() == {"dataset", *names} and math.isfinite(value):
+                        stored.setdefault(name, {})[tuple(labels[key] for key in names)] = value
     return stored
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)

@@ -23,7 +23,6 @@ class RebuildTask:
       holder: of the lease, made up by the launcher.
       settings: checked settings of the conversion.
       versions: the software versions that decide bytes.
-      explicit: settings that the job names, as opposed to defaults.
       gates: what the version has to pass.
       retention: which versions stay.
       hooks: event -> whom to tell.
@@ -44,7 +43,6 @@ class RebuildTask:
     holder: str
     settings: ConvertSettings
     versions: Mapping[str, str]
-    explicit: frozenset[str] = frozenset()
     gates: JobGates = field(default_factory=JobGates)
     retention: Retention = field(default_factory=Retention)
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason, Stage
-from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.lost import LostRecord
 from shardwright.transforms.records.framing import DamagedRange
@@ -294,12 +293,3 @@ def _quarantined(lost: LostRecord, uri: str, entry: Entry | None = None) -> Entr
         message=f"{lost.code}: {lost.message}",
         uri=uri,
     )
-
-
-def count_by(texts: Sequence[str], separator: str = LABEL_SEPARATOR) -> dict[str, int]:
-    """Counts the names in texts that may join several."""
-    counts: dict[str, int] = {}
-    for text in texts:
-        for name in text.split(separator) if text else ():
-            counts[name] = counts.get(name, 0) + 1
-    return counts

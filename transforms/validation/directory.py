@@ -49,12 +49,6 @@ def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
     }
 
 
-def unexpected_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
-    """Returns the indexes that belong to none of the dataset's uncompressed shards."""
-    known = set(index_files(dataset, empty=True).values())
-    return [file for file in _indexes(files) if file not in known]
-
-
 def unneeded_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
     """Returns the indexes that would not be written now: unexpected ones, and those of empty shards."""
     needed = set(index_files(dataset).values())

@@ -82,11 +82,6 @@ class _Common(NamedTuple):
     classes: tuple[str, ...] | None
 
 
-def check_record(data: bytes, contract: RecordSchema, decode: bool, look: bool = False) -> CheckedRecord:
-    """Checks a single record as `RecordChecker` checks many, which costs less."""
-    return RecordChecker(contract, decode, look, picture=True).check(data)
-
-
 class RecordChecker:
     """Checks records that promise the same; can be used by several threads.
 

@@ -18,7 +18,7 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.settings import FITS
 from shardwright.transforms.records.build import build_example
 from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation.record import check_record
+from shardwright.transforms.validation.record import RecordChecker
 
 WIDTH, HEIGHT = 31, 22
 LABELS = ("cat", "dog", "3", "4", "5", "6", "owl")
@@ -66,7 +66,8 @@ def test_any_objects_make_a_sound_record_or_fail_their_image(
         return
     layout = settings_of("detection", **wanted).record_layout
     record = build_example(ImageRef("a.png", "a.png"), image, "0" * 64, layout, IDS, result.values)
-    checked = check_record(record, RecordSchema(layout.features, LABELS, layout.first_label), decode=True)
+    promised = RecordSchema(layout.features, LABELS, layout.first_label)
+    checked = RecordChecker(promised, decode=True).check(record)
     assert checked.problems == ()
     counts = result.counts or {}
     assert sum(counts.get(name, 0) for name in ("written", "vanished", "dropped")) == len(objects)

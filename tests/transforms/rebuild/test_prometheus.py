@@ -75,7 +75,7 @@ def test_what_a_run_did_is_there_for_prometheus() -> None:
         },
     }
     assert one(text, "dataset_latest_version_info", version="20261121T020000Z", fingerprint="abc") == 1
-    assert text.count('{dataset="pets"') == len(read(text)) and text.endswith("\n")
+    assert text.count('dataset="pets"') == len(read(text)) and text.endswith("\n")
 
 
 def test_names_are_as_prometheus_has_them() -> None:
@@ -106,6 +106,24 @@ def test_how_a_run_ends_decides_which_times_move() -> None:
         after = metrics_text(replace(FAILED, outcome=outcome), before)
         assert (one(after, "rebuild_last_success_timestamp_seconds") > 1.7e9) is success
         assert (one(after, "rebuild_last_publication_timestamp_seconds") > 1.7e9) is publication
+
+
+def test_the_file_of_an_earlier_release_is_read() -> None:
+    earlier = """\
+# HELP shardwright_rebuild_last_run_duration_seconds How long the last rebuild took.
+# TYPE shardwright_rebuild_last_run_duration_seconds gauge
+shardwright_rebuild_last_run_duration_seconds{dataset="p"} 12.5
+# HELP shardwright_rebuild_images Images of the last rebuild that came so far.
+# TYPE shardwright_rebuild_images gauge
+shardwright_rebuild_images{dataset="p",result="a\\"b\\\\\\nc"} 40
+shardwright_dataset_size_bytes{dataset="p"} 123456789012
+shardwright_dataset_latest_version_info{dataset="p",fingerprint="ab",version="20261121T020000Z"} 1
+"""
+    text = metrics_text(FAILED, earlier)
+    assert one(text, "rebuild_last_run_duration_seconds") == FAILED.seconds
+    assert one(text, "rebuild_images", result='a"b\\\nc') == 40
+    assert one(text, "dataset_size_bytes") == 123456789012
+    assert one(text, "dataset_latest_version_info", version="20261121T020000Z", fingerprint="ab") == 1
 
 
 def test_a_dataset_that_never_succeeded_has_no_such_time() -> None:

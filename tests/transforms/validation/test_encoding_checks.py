@@ -20,7 +20,7 @@ from shardwright.transforms.images.convert import ConvertedImage, Frame
 from shardwright.transforms.images.geometry import plan_geometry
 from shardwright.transforms.records.build import build_features, label_ids
 from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation.record import check_record
+from shardwright.transforms.validation.record import RecordChecker
 
 LABELS = ("cat", "dog", "owl")
 HEIGHT, WIDTH = 3, 5
@@ -92,7 +92,8 @@ def found_in(
     if layout.pixels and pixels is None:
         pixels = (HEIGHT, WIDTH, 3) if said == "raw" else (None, None, 3)
     promised = RecordSchema(layout.features, LABELS, layout.first_label, pixels=pixels, **contract)
-    return [f"{code.value}: {message}" for code, message in check_record(data, promised, True).problems]
+    problems = RecordChecker(promised, decode=True).check(data).problems
+    return [f"{code.value}: {message}" for code, message in problems]
 
 
 def texts(*values: bytes) -> Feature:

@@ -14,7 +14,7 @@ from PIL import Image
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import Fill, extended, layout_by_name
 from shardwright.transforms.records.record_schema import RecordSchema, infer_contract
-from shardwright.transforms.validation.record import check_record
+from shardwright.transforms.validation.record import RecordChecker
 
 LABELS = ("cat", "dog", "owl")
 SIZE = (12, 9)
@@ -65,7 +65,7 @@ def found_in(layout: str, values: Mapping[str, Any], **contract: Any) -> list[tu
     made = layout_by_name(layout)
     several = bool(contract.pop("several_labels", False))
     promised = RecordSchema(extended(made, (), several).features, LABELS, made.first_label, **contract)
-    checked = check_record(record(layout, values, several), promised, decode=True)
+    checked = RecordChecker(promised, decode=True).check(record(layout, values, several))
     return [(code.value, message) for code, message in checked.problems]
 
 
@@ -157,10 +157,10 @@ def test_objects_of_foreign_records_are_known_by_their_names() -> None:
     sound = record("detection", OBJECTS)
     single = record("detection", {name: values[:1] for name, values in OBJECTS.items()})
     without = record("detection", {})
-    contract = infer_contract([single, single, without])
-    assert not any(check_record(data, contract, True).problems for data in (sound, single, without))
+    checker = RecordChecker(infer_contract([single, single, without]), decode=True)
+    assert not any(checker.check(data).problems for data in (sound, single, without))
     bad = record("detection", {**OBJECTS, "image/object/bbox/xmax": [0.5, 0.1]})
-    assert [code.value for code, _ in check_record(bad, contract, True).problems] == ["BOX_ORDER"]
+    assert [code.value for code, _ in checker.check(bad).problems] == ["BOX_ORDER"]
 
 
 def test_what_bears_a_known_name_but_not_its_type_is_let_be() -> None:
@@ -170,7 +170,7 @@ def test_what_bears_a_known_name_but_not_its_type_is_let_be() -> None:
     }
     contract = infer_contract([encode_example(odd)])
     assert contract.spec(Fill.OBJECT_LABEL) is None
-    assert not check_record(encode_example(odd), contract, True).problems
+    assert not RecordChecker(contract, decode=True).check(encode_example(odd)).problems
 
 
 def test_tensorflow_reads_the_masks_that_are_found_sound() -> None:
