@@ -157,9 +157,12 @@ def metrics_of(result: Any) -> dict[str, Any]:
         return {}
     metrics: dict[str, Any] = {}
     for item in found["counters"]:
-        metrics[item.key.metric.name] = metrics.get(item.key.metric.name, 0) + item.result
+        # Prism leaves out the attempted value of a counter whose committed value is 0; `result` is None then.
+        metrics[item.key.metric.name] = metrics.get(item.key.metric.name, 0) + (item.result or 0)
     for item in found["distributions"]:
         value = item.result
+        if value is None:
+            continue
         metrics[item.key.metric.name] = {
             "count": value.count, "sum": value.sum, "min": value.min, "max": value.max, "mean": value.mean
         }  # fmt: skip
