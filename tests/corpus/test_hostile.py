@@ -30,7 +30,12 @@ _SLOWEST_SECONDS = 10.0
 _EXCUSES = {
     ("TOO_MANY_PIXELS", "more than"): "above --max_pixels, where Pillow only warns",
     ("TOO_MANY_PIXELS", "holds at most"): "no stored format holds it",
-    ("CORRUPT", "the checksum of the picture data"): "PNG data that fails its own checksum",
+    ("CORRUPT", "the checksum of the pixel data"): "PNG data that fails its own checksum",
+    ("TRUNCATED", "rows are missing"): "PNG whose data ends before its picture does",
+    ("TRUNCATED", "premature end of data segment"): "JPEG of which a part is made up",
+    ("CORRUPT", "extraneous bytes before marker 0xd"): "JPEG whose restart markers stand at wrong places",
+    ("UNSUPPORTED_FORMAT", "its codes begin with"): "GIF with wider codes than the format allows",
+    ("UNSUPPORTED_FORMAT", "tiff_jpeg compression"): "old-style JPEG in TIFF, which TIFF's authors withdrew",
     ("CORRUPT", "its planar configuration"): "TIFF of which Pillow makes other pixels each time",
     ("UNSUPPORTED_FORMAT", "have no defined brightness"): "32-bit or float pixels without a scale",
 }

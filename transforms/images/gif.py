@@ -10,6 +10,8 @@ from shardwright.schemas.errors import ImageFault
 
 _SCREEN_BYTES, _DESCRIPTOR_BYTES = 13, 10
 _EXTENSION, _IMAGE, _TRAILER = 0x21, 0x2C, 0x3B
+#: Bits with which the codes of a picture may begin: an index into 256 colors has 8.
+_MAX_CODE_BITS = 8
 
 
 def check_first_frame(data: bytes) -> None:
@@ -23,7 +25,14 @@ def check_first_frame(data: bytes) -> None:
     """
     import imagecodecs
 
-    frame = _first_frame(data)
+    frame, code_bits = _first_frame(data)
+    if code_bits > _MAX_CODE_BITS:
+        raise ImageFault(
+            QuarantineReason.UNSUPPORTED_FORMAT,
+            Stage.DECODE,
+            f"gif: its codes begin with {code_bits} bits, and the format allows {_MAX_CODE_BITS}; convert it "
+            "to PNG",
+        )
     try:
         imagecodecs.gif_decode(frame, asrgb=False)
     except imagecodecs.GifError as error:
@@ -32,17 +41,23 @@ def check_first_frame(data: bytes) -> None:
         raise ImageFault(reason, Stage.DECODE, f"gif: {words}") from error
 
 
-def _first_frame(data: bytes) -> bytes:
-    """Returns the file without what follows its first frame."""
+def _first_frame(data: bytes) -> tuple[bytes, int]:
+    """Returns a file with the first frame alone, and the number of bits with which its codes begin.
+
+    Comments and other extensions are left out: they say nothing about the pixels, and the decoder that
+    checks them refuses some that Pillow reads.
+    """
     position = _SCREEN_BYTES + _color_table_bytes(data[10])
+    head = data[:position]
     while position < len(data):
         kind = data[position]
         if kind == _EXTENSION:
             position = _after_blocks(data, position + 2)
         elif kind == _IMAGE:
-            table = _color_table_bytes(data[position + 9])
-            position = _after_blocks(data, position + _DESCRIPTOR_BYTES + table + 1)
-            return data[:position] + bytes((_TRAILER,))
+            begin = position
+            position += _DESCRIPTOR_BYTES + _color_table_bytes(data[begin + 9])
+            end = _after_blocks(data, position + 1)
+            return head + data[begin:end] + bytes((_TRAILER,)), data[position]
         elif kind == _TRAILER:
             break
         else:

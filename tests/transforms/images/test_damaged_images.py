@@ -181,3 +181,21 @@ def test_a_gif_whose_pixels_end_early_is_truncated() -> None:
             raise AssertionError("a part of the pixels is made up")
         if end < len(cut) - 5:
             break
+
+
+def test_an_empty_comment_of_a_gif_is_no_damage() -> None:
+    data = pictures.file_of(picture().convert("P"), "GIF")
+    behind_colors = 13 + (3 << (data[10] & 7) + 1)
+    commented = data[:behind_colors] + b"\x21\xfe\x00" + data[behind_colors:]
+    expected = np.asarray(Image.open(io.BytesIO(commented)))
+    assert np.array_equal(np.asarray(_loaded(commented).image), expected)
+
+
+def test_gif_codes_wider_than_a_byte_are_refused_by_name() -> None:
+    data = bytearray(pictures.file_of(picture().convert("P"), "GIF"))
+    frame = data.index(b"\x2c", 13 + (3 << (data[10] & 7) + 1))
+    assert data[frame + 10] == 8
+    data[frame + 10] = 11
+    with pytest.raises(ImageFault, match=r"its codes begin with 11 bits.*convert it to PNG") as fault:
+        _loaded(bytes(data))
+    assert fault.value.reason == "UNSUPPORTED_FORMAT"
