@@ -22,6 +22,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.settings_values import setting_fields, settings_from
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import left_behind, read_dataset
+from shardwright.transforms.sources.choices import check_settings, choices_of
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 from shardwright.transforms.sources.source import Input
@@ -74,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for name in LISTING:
         item = setting_fields()[name]
-        shown = item.metadata["metavar"] or "{" + ",".join(item.metadata["choices"]) + "}"
+        shown = item.metadata["metavar"] or "{" + ",".join(choices_of(name)) + "}"
         help_text = f"of --against, as of convert: {item.metadata['help']}".replace("%", "%%")
         group.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar=shown, help=help_text)
 
@@ -119,7 +120,7 @@ def prepared(
     with _in_words_of_validate():
         values = {**_confined(run), **listing, "input": tuple(against)}
         settings = settings_from(values, dataset.plan.settings)
-        settings.check()
+        check_settings(settings)
         number = _first_number(run)
         rules = make_label_rules(settings, () if number is None else dataset.plan.labels, number or 0)
         inputs = check_inputs(settings, None)

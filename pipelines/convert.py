@@ -41,10 +41,10 @@ from shardwright.pipelines.summary import print_convert_summary, print_inputs
 from shardwright.pipelines.workers import choose_workers
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
-from shardwright.schemas.effects import without_effect
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms import storage
+from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.spool import Spool
 
 if TYPE_CHECKING:

@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.job_sections import SCALARS
+from shardwright.pipelines.job_template import job_text
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.job_template import NOT_OF_REBUILDS, job_text
-from shardwright.schemas.settings_values import setting_fields, settings_from
+from shardwright.schemas.settings_values import not_for_rebuilds, setting_fields, settings_from
 from shardwright.schemas.shell import shell_word
 from shardwright.transforms import storage
 from shardwright.transforms.result_files import write_result
+from shardwright.transforms.sources.choices import check_setting
 from shardwright.transforms.sources.inputs import check_inputs
 
 EXAMPLE = "shardwright init --input gs://bucket/photos --output gs://bucket/pets --resize 224"
@@ -73,7 +74,7 @@ def init(
         keep = SCALARS["keep"][1](keep)
     except ValueError as error:
         raise UsageError(f"--keep {keep}: {error}.") from None
-    for name in NOT_OF_REBUILDS:
+    for name in not_for_rebuilds():
         if name in values:
             raise UsageError(f"--{name} is no setting of a rebuild; leave it out.")
     as_beam_options(list(beam_options))
@@ -139,8 +140,8 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that were given, with what the terminal answers about those that are missing."""
     answers = dict(given)
 
-    def check_setting(name: str) -> Callable[[str], None]:
-        return lambda answer: settings_from({name: answer}).check_one(name)
+    def checked(name: str) -> Callable[[str], None]:
+        return lambda answer: check_setting(settings_from({name: answer}), name)
 
     def check_input(answer: str) -> None:
         if not answer:
@@ -156,11 +157,9 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
     if "output" not in answers:
         answers["output"] = _ask("Where shall the versions of the dataset go", "dataset", check_output)
     if not given:
-        size = _ask("Resize to, such as 224 or 320x240 (empty: as they are)", "", check_setting("resize"))
+        size = _ask("Resize to, such as 224 or 320x240 (empty: as they are)", "", checked("resize"))
         answers |= {"resize": size} if size else {}
-        answers["splits"] = _ask(
-            "Splits, where the input does not say them", _SPLITS, check_setting("splits")
-        )
+        answers["splits"] = _ask("Splits, where the input does not say them", _SPLITS, checked("splits"))
     return answers
 
 
@@ -176,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             EXAMPLE,
         )
         cli_options.add_input_and_output(parser)
-        cli_options.add_settings(parser, leave_out=("job", *NOT_OF_REBUILDS))
+        cli_options.add_settings(parser, leave_out=("job", *not_for_rebuilds()))
         parser.add_argument(
             "--file",
             default="job.yaml",
@@ -211,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _settings() -> list[str]:
-    return [name for name in setting_fields() if name not in NOT_OF_REBUILDS]
+    return [name for name in setting_fields() if name not in not_for_rebuilds()]
 
 
 def _show(made: InitResult) -> None:

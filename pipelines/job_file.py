@@ -30,16 +30,18 @@ from shardwright.schemas.plain_yaml import (
     load_plain_yaml,
     places_of_keys,
 )
-from shardwright.schemas.settings_values import is_on, setting_fields, settings_from, settings_over
+from shardwright.schemas.settings_values import (
+    is_on,
+    not_for_rebuilds,
+    setting_fields,
+    settings_from,
+    settings_over,
+)
 from shardwright.transforms import storage
+from shardwright.transforms.sources.choices import check_setting
 
 #: What a job file holds beside settings.
 SECTIONS = ("gates", *SCALARS, "hooks", "runner")
-#: Settings that make no sense in a rebuild, and why.
-SENSELESS = {
-    "overwrite": "a rebuild replaces nothing, it writes a new version and then switches the pointer",
-    "resume": "a rebuild goes on by itself with what was cut off",
-}
 #: How messages begin that are about an option.
 _OPTION = re.compile(r"(?P<unknown>Unknown option )?--(?P<name>\w+)")
 
@@ -106,7 +108,7 @@ def read_job(
     variables = variables_at(time.time() if now is None else now, os.environ if environ is None else environ)
     document = _read(path)
     settings = settings_over(_settings(document, given, variables), given)
-    for name, why in SENSELESS.items():
+    for name, why in not_for_rebuilds().items():
         if is_on(settings.pop(name, False)):
             if name in given:
                 raise UsageError(f"--{name}: {why}; leave it out.")
@@ -335,5 +337,5 @@ def _checked(name: str, value: Any) -> Any:
       UsageError: if it is wrong.
     """
     settings = settings_from({name: value})
-    settings.check_one(name)
+    check_setting(settings, name)
     return getattr(settings, name)

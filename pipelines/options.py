@@ -15,6 +15,7 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.settings_values import setting_fields, settings_from, settings_over
 from shardwright.transforms import storage
 from shardwright.transforms.layout_files import read_layout
+from shardwright.transforms.sources.choices import check_settings, choices_of
 
 #: Runners whose options are all known here; others learn theirs from a job server.
 _CLOSED_RUNNERS = (
@@ -71,7 +72,7 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = (
         if name in leave_out:
             continue
         help_text = item.metadata["help"].replace("%", "%%")
-        choices = item.metadata["choices"]
+        choices = choices_of(name)
         if isinstance(item.default, bool):
             group.add_argument(
                 f"--{name}",
@@ -335,5 +336,5 @@ def build_settings(given: Mapping[str, Any], carried: Mapping[str, Any] | None) 
     if given.get("layout"):
         given = {**given, "layout": read_layout(str(given["layout"]))}
     settings = settings_from(given, carried)
-    settings.check()
+    check_settings(settings)
     return settings

@@ -11,7 +11,6 @@ from typing import Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
-from shardwright.schemas.effects import ConversionFacts, given_names
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
@@ -20,6 +19,7 @@ from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.overwrite import repair_swap
+from shardwright.transforms.sources.effects import ConversionFacts, given_names
 from shardwright.transforms.sources.folder_tree import WITH_METADATA
 from shardwright.transforms.sources.inputs import check_inputs
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules

@@ -41,7 +41,6 @@ from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
 from shardwright.pipelines.workers import choose_workers
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.effects import without_effect
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.job import JobFile
 from shardwright.schemas.labels import check_carried
@@ -53,6 +52,7 @@ from shardwright.transforms.lease import heartbeat, release
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.begin import is_overtaken
 from shardwright.transforms.rebuild.task import RebuildTask
+from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.listing import list_versions, version_names
 

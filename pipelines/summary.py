@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.changes import Kind
-from shardwright.schemas.effects import without_effect
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import escape_controls
@@ -16,6 +15,7 @@ from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
+from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.folder_tree import CLASS_FOLDERS
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,60 +21,83 @@ RESAMPLES = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
 IMAGE_FORMATS = ("keep", "jpeg", "png", "webp", "raw")
 DAMAGED = ("quarantine", "keep")
 COLORS = ("rgb", "gray", "keep")
-#: What `--source` may name, in the order in which `auto` asks them: each is the module of that name
-#: in `transforms/sources/`.
-SOURCES: Mapping[str, str] = {
-    "file_names": "a folder whose file names say the class, taken apart by --label_regex",
-    "semantic_masks": "a folder of images whose masks lie in --mask_dir under the same names",
-    "box_table": "CSV with a row for each box, such as filename,width,height,class,xmin,ymin,xmax,ymax",
-    "manifest": "CSV, TSV, JSON Lines or Parquet with a row for each image",
-    "cvat": "CVAT's XML (CVAT for images 1.1), or a folder with it and the images",
-    "labelme": "LabelMe: a JSON file for each image",
-    "kitti": "KITTI: label_2/ and image_2/, in training/ or at the top",
-    "cityscapes": "Cityscapes: leftImg8bit/ and gtFine/ or gtCoarse/",
-    "coco": "COCO's JSON of instances, captions or panoptic segments, or a folder with it",
-    "open_images": "Open Images' CSV of boxes, or a folder with it",
-    "voc": "Pascal VOC: XML files in Annotations/ or beside the images",
-    "yolo": "YOLO: data.yaml or a folder with it, or classes.txt with images and labels",
-    "arrays": "images as arrays: MNIST's idx files, CIFAR's batches, .npy and .npz, with their labels",
-    "webdataset": "tars with members KEY.jpg, KEY.cls, KEY.json, KEY.txt, or a folder of them",
-    "archives": "a zip or a tar (gz, bz2, xz, zst too) with class folders inside, or a folder of them",
-    "tfrecord": "TFRecord files: a dataset of Shardwright, or others with an image in each record",
-    "class_folders": "a folder with one sub-folder per class",
-}
 COMPRESSIONS = ("none", "gzip", "zlib")
 #: What the folders at the top of an input may be said to mean.
 FOLDERS = ("auto", "classes", "splits", "ignore")
 SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz", "zlib": ".tfrecord.zlib"}
 
 
+class Affects(Enum):
+    """What a setting decides. Digests, the plan and `dataset.json` follow from it."""
+
+    #: The bytes of a record, given its reference.
+    RECORD = "record"
+    #: How the records stand in their shard: their order and the compression.
+    SHARD = "shard"
+    #: The split and the shard of an image.
+    PLACEMENT = "placement"
+    #: Which images there are, and what is known about each.
+    REFERENCE = "reference"
+    #: Where to read the input, and where not. The plan records what was read, not the place.
+    INPUT = "input"
+    #: How the command runs. The dataset stays the same.
+    RUN = "run"
+
+
+#: A setting that affects one of these can change a byte of the dataset, so the plan records it.
+RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.REFERENCE})
+
+
+class Condition(Enum):
+    """What a setting needs to have an effect; `effects.py` checks each condition."""
+
+    #: A source that uses the setting (`Source.settings`).
+    SOURCE = "source"
+    RESIZING = "resizing"
+    LOSSY_FORMAT = "lossy format"
+    KEPT_ORIGINALS = "kept originals"
+    OBJECTS = "objects"
+    CLASSES = "classes"
+    SEVERAL_SPLITS = "several splits"
+    DRAWN_SPLITS = "drawn splits"
+    VISIBLE_BACKGROUND = "visible background"
+
+
 def _setting(
     default: Any,
     help: str,
-    *,
+    affects: Affects,
+    *needs: Condition,
     check: Callable[[str], Any] | None = None,
     choices: Sequence[str] = (),
     metavar: str = "",
-    identity: bool = True,
+    between: str = "",
+    not_for_rebuilds: str = "",
 ) -> Any:
     """Declares a setting.
 
     Args:
       default: its value, in the form in which a user writes it.
       help: what it does, for `--help`.
-      check: raises ValueError on a wrong value; what it returns is not kept.
-      choices: the values allowed, if they are few.
+      affects: what it decides.
+      *needs: what it needs to have an effect; without any it always has one.
+      check: raises ValueError on a wrong value; the result is not used.
+      choices: the values allowed, if they are few; those of `source` are the modules of the sources.
       metavar: the placeholder in `--help`.
-      identity: whether it can change a byte of the dataset (and so is part of its plan).
+      between: what stands between a name and its value, for a setting that a job file can write as a mapping.
+      not_for_rebuilds: why a rebuild does not take the setting; empty if it does.
     """
     return field(
         default=default,
         metadata={
             "help": help,
+            "affects": affects,
+            "needs": needs,
             "check": check,
             "choices": choices,
             "metavar": metavar,
-            "identity": identity,
+            "between": between,
+            "not_for_rebuilds": not_for_rebuilds,
         },
     )
 
@@ -111,60 +135,96 @@ class ConvertSettings:
         (),
         "a folder, file or archive with images or what names them; repeatable; NAME=PATH prefixes "
         "the keys with NAME/",
+        Affects.INPUT,
         metavar="PATH",
-        identity=False,
     )
-    output: str = _setting("", "the dataset directory to write", metavar="DIR", identity=False)
+    output: str = _setting("", "the dataset directory to write", Affects.RUN, metavar="DIR")
     source: str = _setting(
-        "auto", "what the input is; auto looks and says what it takes it for", choices=("auto", *SOURCES)
+        "auto",
+        "what the input is; auto looks and says what it takes it for",
+        Affects.REFERENCE,
     )
     layout: str = _setting(
         "classification",
         "the record layout: one of those that `shardwright layouts` lists, or a file LAYOUT.yaml",
+        Affects.RECORD,
         metavar="NAME|FILE",
     )
     image_root: str = _setting(
         "",
         "where the relative paths of a manifest or an annotation file begin; default its own folder",
+        Affects.INPUT,
+        Condition.SOURCE,
         metavar="PATH",
-        identity=False,
     )
     mask_dir: str = _setting(
         "",
         "a folder with a mask for each image, under the same name",
+        Affects.INPUT,
+        Condition.SOURCE,
         metavar="PATH",
-        identity=False,
     )
     confine: bool = _setting(
         False,
         "read no image or mask outside of an input's own folder or bucket, --image_root and --mask_dir, "
         "wherever a manifest, an annotation file or a symbolic link leads",
-        identity=False,
+        Affects.INPUT,
     )
-    image_column: str = _setting("", "of a manifest, with the images' paths", metavar="NAME")
-    label_column: str = _setting("", "of a manifest, with the class names or numbers", metavar="NAME")
-    split_column: str = _setting("", "of a manifest, with the splits", metavar="NAME")
-    group_column: str = _setting("", "of a manifest: what must not straddle two splits", metavar="NAME")
-    sha256_column: str = _setting("", "of a manifest, with the files' checksums", metavar="NAME")
+    image_column: str = _setting(
+        "", "of a manifest, with the images' paths", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
+    )
+    label_column: str = _setting(
+        "",
+        "of a manifest, with the class names or numbers",
+        Affects.REFERENCE,
+        Condition.SOURCE,
+        metavar="NAME",
+    )
+    split_column: str = _setting(
+        "", "of a manifest, with the splits", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
+    )
+    group_column: str = _setting(
+        "",
+        "of a manifest: what must not straddle two splits",
+        Affects.REFERENCE,
+        Condition.SOURCE,
+        Condition.SEVERAL_SPLITS,
+        Condition.DRAWN_SPLITS,
+        metavar="NAME",
+    )
+    sha256_column: str = _setting(
+        "", "of a manifest, with the files' checksums", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
+    )
     extra_columns: str = _setting(
         "",
         "columns to store as features: price:float,tags:string[] (bool, enum, int32, uint32, int64, uint64, "
         "float, double, string or bytes)",
+        Affects.RECORD,
+        Condition.SOURCE,
         check=_opt(parse_extra_columns),
         metavar="NAME:TYPE,...",
+        between=":",
     )
     label_separator: str = _setting(
-        "", "between the classes of an image that has several, such as |", metavar="TEXT"
+        "",
+        "between the classes of an image that has several, such as |",
+        Affects.RECORD,
+        Condition.SOURCE,
+        metavar="TEXT",
     )
     label_regex: str = _setting(
         "",
         "takes file names apart: '(?P<label>[a-z]+)\\d+\\.jpg'; also (?P<split>...) and (?P<group>...)",
+        Affects.REFERENCE,
+        Condition.SOURCE,
         check=_opt(_label_regex),
         metavar="REGEX",
     )
     label_depth: str = _setting(
         "1",
         "how many folders make a class name: 1, or 2 for animals/cat, 3, ..., all, or last for the innermost",
+        Affects.REFERENCE,
+        Condition.SOURCE,
         check=units.parse_label_depth,
         metavar="N|all|last",
     )
@@ -173,143 +233,209 @@ class ConvertSettings:
         "what the folders at the top are: classes; splits (those named train, validation, test, ..., with or "
         "without class folders inside; the rest is left out); ignore (they say nothing of the images); auto "
         "looks, and fails if they could be either",
+        Affects.REFERENCE,
+        Condition.SOURCE,
         choices=FOLDERS,
     )
     unlabelled: str = _setting(
         "quarantine",
         "images without a class: left out, or kept with label -1",
+        Affects.RECORD,
+        Condition.CLASSES,
         choices=("quarantine", "keep"),
     )
     rename_labels: str = _setting(
-        "", "old=new,... or a file with one old=new on a line", metavar="OLD=NEW,..."
+        "",
+        "old=new,... or a file with one old=new on a line",
+        Affects.REFERENCE,
+        metavar="OLD=NEW,...",
+        between="=",
     )
     keep_labels: str = _setting(
         "",
         "a file with the class names to keep, after renaming; images of others are filtered",
+        Affects.INPUT,
         metavar="FILE",
-        identity=False,
     )
     bad_boxes: str = _setting(
         "drop",
         "boxes outside of the image, inverted, empty or without a class: drop them, clip what can "
         "be clipped, or fail the image",
+        Affects.RECORD,
+        Condition.OBJECTS,
         choices=("drop", "clip", "fail"),
     )
     missing_annotations: str = _setting(
         "fail",
         "images without an annotation file of their own, such as VOC's XML or LabelMe's JSON: fail them, "
         "or store them as empty, without objects (YOLO always does)",
+        Affects.REFERENCE,
+        Condition.SOURCE,
         choices=("fail", "empty"),
     )
     pixel_shape: str = _setting(
         "",
         "of bare pixels that do not say it: 32x32x3 (height, width, channels)",
+        Affects.REFERENCE,
+        Condition.SOURCE,
         check=_opt(units.parse_pixel_shape),
         metavar="HxWxC",
     )
     splits: str = _setting(
         "train=1",
         "shares such as train=0.8,validation=0.1,test=0.1; ignored where the source names the splits",
+        Affects.PLACEMENT,
+        Condition.DRAWN_SPLITS,
         check=_check_splits,
         metavar="NAME=SHARE,...",
+        between="=",
     )
     split_by: str = _setting(
         "",
         "a regular expression on the key: images with the same first group (or match) stay in one split",
+        Affects.PLACEMENT,
+        Condition.SEVERAL_SPLITS,
+        Condition.DRAWN_SPLITS,
         check=_regex,
         metavar="REGEX",
     )
     seed: int = _setting(
         0,
         "of the hashes that place every image",
+        Affects.SHARD,
         check=partial(units.parse_int, low=0, high=2**63 - 1),
         metavar="N",
     )
     shard_size: str = _setting(
-        "128MB", "bytes per shard to aim at (MB = 10^6)", check=units.parse_size, metavar="SIZE"
+        "128MB",
+        "bytes per shard to aim at (MB = 10^6)",
+        Affects.PLACEMENT,
+        check=units.parse_size,
+        metavar="SIZE",
     )
     shards: str = _setting(
         "",
         "a fixed number of shards: 8 (in each split) or train=8,test=1",
+        Affects.PLACEMENT,
         check=_opt(units.parse_shards),
         metavar="N",
+        between="=",
     )
-    compression: str = _setting("none", "of the shards", choices=COMPRESSIONS)
+    compression: str = _setting("none", "of the shards", Affects.SHARD, choices=COMPRESSIONS)
     resize: str = _setting(
-        "", "target size in pixels: 224 (= 224x224) or WxH", check=_opt(units.parse_resize), metavar="WxH"
+        "",
+        "target size in pixels: 224 (= 224x224) or WxH",
+        Affects.RECORD,
+        check=_opt(units.parse_resize),
+        metavar="WxH",
     )
     fit: str = _setting(
-        "stretch", "how a picture meets the target size (Pillow's ImageOps terms)", choices=FITS
+        "stretch",
+        "how a picture meets the target size (Pillow's ImageOps terms)",
+        Affects.RECORD,
+        Condition.RESIZING,
+        choices=FITS,
     )
-    resample: str = _setting("bilinear", "the resampling filter", choices=RESAMPLES)
+    resample: str = _setting(
+        "bilinear", "the resampling filter", Affects.RECORD, Condition.RESIZING, choices=RESAMPLES
+    )
     image_format: str = _setting(
         "",
         "of the stored images; default jpeg when resizing, else keep (the original bytes "
         "whenever nothing has to change)",
+        Affects.RECORD,
         choices=IMAGE_FORMATS,
     )
     quality: int = _setting(
-        95, "of JPEG (4:2:0) and WebP, 1 to 100", check=partial(units.parse_int, low=1, high=100), metavar="Q"
+        95,
+        "of JPEG (4:2:0) and WebP, 1 to 100",
+        Affects.RECORD,
+        Condition.LOSSY_FORMAT,
+        check=partial(units.parse_int, low=1, high=100),
+        metavar="Q",
     )
-    color: str = _setting("rgb", "channels: rgb, gray, or keep grey pictures grey", choices=COLORS)
+    color: str = _setting(
+        "rgb", "channels: rgb, gray, or keep grey pictures grey", Affects.RECORD, choices=COLORS
+    )
     background: str = _setting(
         "white",
         "colour under transparent pixels and around padded pictures",
+        Affects.RECORD,
+        Condition.VISIBLE_BACKGROUND,
         check=units.parse_color,
         metavar="COLOR",
     )
-    strip_metadata: bool = _setting(False, "kept originals lose EXIF, GPS and comments")
+    strip_metadata: bool = _setting(
+        False, "kept originals lose EXIF, GPS and comments", Affects.RECORD, Condition.KEPT_ORIGINALS
+    )
     damaged: str = _setting(
         "quarantine",
         "what to do with an image whose decoder reports missing or damaged data: leave it out, or keep "
         "the pixels that the decoder makes up",
+        Affects.RECORD,
         choices=DAMAGED,
     )
     max_pixels: int = _setting(
         89_478_485,
         "width x height above which an image is quarantined unread (Pillow's limit)",
+        Affects.RECORD,
         check=partial(units.parse_int, low=1, high=2**31 - 1),
         metavar="N",
     )
     max_bytes: str = _setting(
         "256MB",
         "source size above which an image is quarantined unread",
+        Affects.RECORD,
         check=units.parse_size,
         metavar="SIZE",
     )
     max_bad_fraction: float = _setting(
         0.01,
         "quarantined / (written + quarantined) above which nothing is published",
+        Affects.RUN,
         check=units.parse_fraction,
         metavar="SHARE",
-        identity=False,
     )
     dedupe: str = _setting(
-        "none", "exact: of files with equal bytes only the smallest key stays", choices=("none", "exact")
+        "none",
+        "exact: of files with equal bytes only the smallest key stays",
+        Affects.REFERENCE,
+        choices=("none", "exact"),
     )
     class_names: str = _setting(
-        "", "a file with the class names in id order; others are quarantined", metavar="FILE", identity=False
+        "", "a file with the class names in id order; others are quarantined", Affects.INPUT, metavar="FILE"
     )
     limit: int = _setting(
         0,
         "take only the N images with the lowest hashes (0: all)",
+        Affects.REFERENCE,
         check=partial(units.parse_int, low=0, high=2**63 - 1),
         metavar="N",
     )
     verify: str = _setting(
         "fast",
         "of what was written: framing, CRCs, counts and checksums; every picture decoded; its looks, too",
+        Affects.RUN,
         choices=("fast", "full", "quality", "none"),
-        identity=False,
     )
     plan_from: str = _setting(
         "",
         "carry on the plan of this dataset.json: settings, labels and shard counts",
+        Affects.INPUT,
         metavar="FILE",
-        identity=False,
     )
-    overwrite: bool = _setting(False, "replace what stands at --output", identity=False)
-    resume: bool = _setting(False, "finish a run that was cut off", identity=False)
+    overwrite: bool = _setting(
+        False,
+        "replace what stands at --output",
+        Affects.RUN,
+        not_for_rebuilds="a rebuild replaces nothing, it writes a new version and then switches the pointer",
+    )
+    resume: bool = _setting(
+        False,
+        "finish a run that was cut off",
+        Affects.RUN,
+        not_for_rebuilds="a rebuild goes on by itself with what was cut off",
+    )
 
     @cached_property
     def parsed_splits(self) -> dict[str, Any]:
@@ -449,7 +575,7 @@ class ConvertSettings:
 
     def identity(self) -> dict[str, Any]:
         """The settings that can change a byte of the dataset, in canonical form."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["identity"]}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["affects"] in RECORDED}
         values["splits"] = ",".join(f"{name}={share}" for name, share in self.parsed_splits.items())
         values["label_depth"] = self.label_depth.strip()
         values["shard_size"] = units.parse_size(self.shard_size)
@@ -458,3 +584,8 @@ class ConvertSettings:
         values["image_format"] = self.stored_format
         values["background"] = "#{:02x}{:02x}{:02x}".format(*self.background_rgb)
         return values
+
+
+def settings_that_affect(*what: Affects) -> tuple[str, ...]:
+    """Returns the names of the settings that decide something."""
+    return tuple(item.name for item in fields(ConvertSettings) if item.metadata["affects"] in what)

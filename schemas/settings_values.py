@@ -11,13 +11,16 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.settings import ConvertSettings
 
-#: Settings that can be written as a mapping, and what stands between a key and its value.
-_MAPPINGS = {"splits": "=", "shards": "=", "rename_labels": "=", "extra_columns": ":"}
-
 
 def setting_fields() -> dict[str, Any]:
     """Returns the dataclass fields of the settings by name."""
     return {item.name: item for item in fields(ConvertSettings)}
+
+
+def not_for_rebuilds() -> dict[str, str]:
+    """Returns the settings that a rebuild does not take, and why."""
+    reasons = {name: item.metadata["not_for_rebuilds"] for name, item in setting_fields().items()}
+    return {name: why for name, why in reasons.items() if why}
 
 
 def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None = None) -> ConvertSettings:
@@ -37,7 +40,7 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
             if name not in known:
                 where = "--plan_from: " if name in (carried or {}) and name not in values else ""
                 raise UsageError(f"{where}unknown setting {name!r}{nearest(name, list(known)) or '.'}")
-            merged[name] = _coerce(name, value, known[name].default)
+            merged[name] = _coerce(name, value, known[name])
     if "shards" in values and "shard_size" in values and values["shards"] and values["shard_size"]:
         raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
     if carried and "resize" in values and "image_format" not in values:
@@ -69,8 +72,9 @@ def _stores_pixels(carried: Mapping[str, Any]) -> bool:
     return layout_by_name(str(carried.get("layout", ConvertSettings.layout))).pixels
 
 
-def _coerce(name: str, value: Any, default: Any) -> Any:
+def _coerce(name: str, value: Any, setting: Any) -> Any:
     """Brings a value from a job file, a notebook or a plan into the form of its setting."""
+    default, between = setting.default, setting.metadata["between"]
     if name == "input":
         return _coerce_input(value)
     if isinstance(default, bool):
@@ -81,8 +85,8 @@ def _coerce(name: str, value: Any, default: Any) -> Any:
         raise UsageError(f"--{name} {value}: write true or false.")
     if value is None:
         return default
-    if isinstance(value, Mapping) and name in _MAPPINGS:
-        value = ",".join(f"{key}{_MAPPINGS[name]}{item}" for key, item in value.items())
+    if isinstance(value, Mapping) and between:
+        value = ",".join(f"{key}{between}{item}" for key, item in value.items())
     if isinstance(value, list | tuple) and name == "resize":
         value = "x".join(str(item) for item in value)
     if isinstance(value, Mapping | list | tuple | set):

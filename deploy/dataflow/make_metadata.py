@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.settings_values import setting_fields
 from shardwright.schemas.values import TYPE_NAMES
+from shardwright.transforms.sources.choices import choices_of
 
 METADATA = Path(__file__).with_name("metadata.json")
 
@@ -144,7 +145,7 @@ WORKERS = (
 def parameter(name: str, field: Any) -> dict[str, Any]:
     """Returns the parameter of a setting."""
     shape = SHAPES.get(name, Shape("More"))
-    choices = [choice for choice in field.metadata["choices"] if choice]
+    choices = [choice for choice in choices_of(name) if choice]
     entry: dict[str, Any] = {
         "name": name,
         "label": name.replace("_", " ").capitalize(),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from shardwright.pipelines import options
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.settings_values import setting_fields, settings_from
+from shardwright.transforms.sources.choices import check_settings
 
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCUMENT = json.loads((FOLDER / "metadata.json").read_text())
@@ -121,7 +122,7 @@ def test_every_parameter_is_described() -> None:
 def test_right_values_pass(name: str, value: str) -> None:
     assert takes(name, value)
     if name in setting_fields():
-        settings_from(REQUIRED | {name: value}).check()
+        check_settings(settings_from(REQUIRED | {name: value}))
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
@@ -144,7 +145,7 @@ def test_what_the_template_lets_through_the_command_takes(name: str) -> None:
     @given(st.from_regex(regex.replace("$", r"\Z"), alphabet=ASCII))
     def check(value: Any) -> None:
         try:
-            settings_from(REQUIRED | {name: value}).check()
+            check_settings(settings_from(REQUIRED | {name: value}))
         except UsageError as error:
             assert TOLD_AT_LAUNCH.search(error.message), error.message
 

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from shardwright.pipelines import cli
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import read_job
+from shardwright.pipelines.job_template import job_text
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.job import JobFile, Retention
-from shardwright.schemas.job_template import job_text
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.settings_values import setting_fields
 from shardwright.schemas.thresholds import Policy, Thresholds
+from shardwright.transforms.sources.choices import choices_of
 
 AWKWARD = [
     "#no", "a # b", "a: b", "- a", "yes", "No", "null", "~", "", "1e3", "010", "0x1F", "1.10", "12:30", " a",
@@ -63,8 +64,8 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
         return st.lists(TEXTS.filter(bool), min_size=1, max_size=3).map(tuple)
     if name in RIGHT:
         return st.sampled_from(RIGHT[name])
-    if item.metadata["choices"]:
-        return st.sampled_from(item.metadata["choices"])
+    if choices_of(name):
+        return st.sampled_from(choices_of(name))
     return st.booleans() if isinstance(item.default, bool) else TEXTS
 
 

@@ -12,33 +12,25 @@ from shardwright.schemas.byte_range import PIXELS, ByteRange
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger, is_whole, ledger_header, load_ledger
-from shardwright.schemas.settings import ConvertSettings
-from shardwright.transforms.shards import shard_plan
+from shardwright.schemas.settings import RECORDED, Affects, ConvertSettings, settings_that_affect
+from shardwright.transforms.shards.shard_plan import recipes_of
 
 REF = ImageRef("a/x.png", "/in/a/x.png", label="a", split="train", size=9, version="7")
 BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
 
-#: What each setting does to a record. A setting that is not here has been forgotten.
-DECIDES_THE_RECORD = {
-    "layout", "resize", "fit", "resample", "image_format", "quality", "color", "background",
-    "strip_metadata", "damaged", "max_pixels", "max_bytes", "bad_boxes", "extra_columns", "label_separator",
-    "unlabelled",
-}  # fmt: skip
-DECIDES_THE_PLACE = {"seed", "compression", "splits", "split_by", "shard_size", "shards"}
-#: These say what a reference is like: its key, classes, split, checksum, columns, outcome or part of a file.
-DECIDES_THE_REFERENCE = {
-    "source", "image_column", "label_column", "split_column", "group_column", "sha256_column",
-    "label_regex", "label_depth", "folders", "rename_labels", "pixel_shape", "dedupe", "limit",
-    "missing_annotations",
-}  # fmt: skip
 
-
-def test_every_setting_that_can_change_a_byte_is_accounted_for() -> None:
-    groups = (DECIDES_THE_RECORD, DECIDES_THE_PLACE, DECIDES_THE_REFERENCE)
-    assert sum(map(len, groups)) == len(set().union(*groups))
-    assert set().union(*groups) == ConvertSettings().identity().keys()
-    assert set(shard_plan._SHARD_SETTINGS) - set(shard_plan._PLACE_SETTINGS) == DECIDES_THE_RECORD
-    assert set(shard_plan._PLACE_SETTINGS) <= DECIDES_THE_PLACE
+def test_what_a_setting_affects_decides_the_plan_and_the_digests() -> None:
+    """What a setting affects is part of every digest: a change here converts old datasets again."""
+    assert set(settings_that_affect(*RECORDED)) == set(ConvertSettings(input=("in",)).identity())
+    assert settings_that_affect(Affects.SHARD) == ("seed", "compression")
+    assert set(settings_that_affect(Affects.RECORD)) == {
+        "layout", "resize", "fit", "resample", "image_format", "quality", "color", "background",
+        "strip_metadata", "damaged", "max_pixels", "max_bytes", "bad_boxes", "extra_columns",
+        "label_separator", "unlabelled",
+    }  # fmt: skip
+    recipes = recipes_of(ConvertSettings(input=("in",), resize="224").identity(), {"pillow": "2"})
+    assert recipes.record == "3a5d41cdf83a8004ef9f6f366dfbe5832d8321f785e108ae0ba2ac90381385b7"
+    assert recipes.shard == "0e53dff75f8f5b46c130bb2a172ebe10d9adece617a08fcc550dbbc3e846e0da"
 
 
 def test_settings_outside_of_the_identity_are_known_to_change_nothing() -> None:

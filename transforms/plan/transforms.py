@@ -16,7 +16,6 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import FilterReason, Outcome
-from shardwright.schemas.effects import ConversionFacts, without_effect
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import (
     EncodedRefs,
@@ -42,6 +41,7 @@ from shardwright.transforms.plan.assign import (
 )
 from shardwright.transforms.plan.forecast import Placement, RefSummary, make_forecast
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
+from shardwright.transforms.sources.effects import ConversionFacts, without_effect
 from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.storage import is_remote
 

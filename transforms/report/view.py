@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from shardwright.schemas.effects import EFFECTS, ConversionFacts
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.plan import SplitsFrom
-from shardwright.schemas.settings import SOURCES
-from shardwright.schemas.settings_values import settings_from
+from shardwright.schemas.settings_values import setting_fields, settings_from
 from shardwright.schemas.split_order import in_split_order
 from shardwright.transforms.report.charts import (
     Chart,
@@ -22,6 +20,7 @@ from shardwright.transforms.report.charts import (
 from shardwright.transforms.report.data import ReportData, ShownFinding
 from shardwright.transforms.report.pages import LETTERS
 from shardwright.transforms.report.samples import class_totals, ranked
+from shardwright.transforms.sources.effects import ConversionFacts, has_effect
 
 #: Classes whose bars are all shown; of more the largest and the smallest so many.
 _ALL_CLASSES, _SOME_CLASSES = 60, 30
@@ -211,15 +210,15 @@ def settings_in_effect(data: ReportData) -> dict[str, Any]:
     """Returns the settings without those that had no effect, because the source or another one decided."""
     settings = dict(data.settings)
     of_source = split_text(data).endswith("as the source names them")
-    judged = settings.keys() & EFFECTS.keys()  # a later version may have others
+    judged = settings.keys() & setting_fields().keys()  # a later version may have others
     with contextlib.suppress(UsageError):  # the file of a layout may not be here
         known = ConversionFacts(
             settings_from({}, {name: settings[name] for name in judged}),
-            frozenset(SOURCES),
+            None,
             SplitsFrom.SOURCE if of_source else SplitsFrom.HASH,
         )
         for name in judged:
-            if not EFFECTS[name].has_effect(known):
+            if not has_effect(name, known):
                 del settings[name]
     if settings.get("splits"):
         settings["splits"] = _shares(str(settings["splits"]))

@@ -9,21 +9,16 @@ from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.fills import Fill
 from shardwright.schemas.image_ref import ImageRef, decode_refs
 from shardwright.schemas.plan import Forecast
-from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.settings import Affects, ConvertSettings, settings_that_affect
 from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.records.build import label_ids
 
-#: Settings that decide the bytes inside a shard, given its references.
-_SHARD_SETTINGS = (
-    "layout", "seed", "compression", "resize", "fit", "resample", "image_format", "quality",
-    "color", "background", "strip_metadata", "damaged", "max_pixels", "max_bytes", "bad_boxes",
-    "extra_columns", "label_separator", "unlabelled",
-)  # fmt: skip
-#: Of these, what decides where a record stands and not what it holds.
-_PLACE_SETTINGS = ("seed", "compression")
+#: Settings that decide the bytes of a record, and of a shard, given its references.
+_RECORD_SETTINGS = settings_that_affect(Affects.RECORD)
+_SHARD_SETTINGS = settings_that_affect(Affects.RECORD, Affects.SHARD)
 #: What holds the name of an image.
 _NAMES = frozenset({Fill.KEY, Fill.FILE_BASENAME})
 #: Software that frames records and does not make them.
@@ -106,7 +101,7 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
       KeyError: if a setting is missing.
     """
     chosen = {name: identity[name] for name in _SHARD_SETTINGS}
-    making = {name: value for name, value in chosen.items() if name not in _PLACE_SETTINGS}
+    making = {name: chosen[name] for name in _RECORD_SETTINGS}
     makers = {name: version for name, version in versions.items() if name not in _FRAMING}
     return Recipes(recipe_digest(making, makers), recipe_digest(chosen, versions))
 

@@ -581,6 +581,7 @@ def _check_unit(box: Sequence[float], texts: Sequence[str], relative: bool) -> N
 SOURCE = Source(
     name="box_table",
     provides=frozenset({Needs.OBJECTS}),
+    settings=frozenset({"image_root", "image_column", "label_column", "split_column"}),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

@@ -136,6 +136,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 SOURCE = Source(
     name="cityscapes",
     provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
+    settings=frozenset({"missing_annotations"}),
     accepts=lambda glimpse, settings: bool(_find_pairings(glimpse, settings)),
     describe=_describe,
     list_part=list_part,

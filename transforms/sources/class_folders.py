@@ -458,6 +458,8 @@ def _remote_reference(
 SOURCE = Source(
     name="class_folders",
     provides=frozenset({Needs.LABEL}),
+    settings=frozenset({"label_depth", "folders"}),
+    metadata_settings=frozenset({"label_column", "extra_columns", "label_separator"}),
     accepts=lambda glimpse, settings: not glimpse.is_file,
     describe=_describe,
     list_part=list_part,

@@ -416,6 +416,7 @@ def _label(image: CvatImage, settings: ConvertSettings) -> str:
 SOURCE = Source(
     name="cvat",
     provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
+    settings=frozenset({"image_root", "label_separator"}),
     accepts=lambda glimpse, settings: bool(_files_in(glimpse)),
     describe=_describe,
     list_part=list_part,

@@ -40,6 +40,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
 SOURCE = Source(
     name="file_names",
     provides=frozenset({Needs.LABEL}),
+    settings=frozenset({"label_regex"}),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

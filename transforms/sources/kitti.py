@@ -149,6 +149,7 @@ def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
 SOURCE = Source(
     name="kitti",
     provides=frozenset({Needs.OBJECTS}),
+    settings=frozenset({"missing_annotations"}),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

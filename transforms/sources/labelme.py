@@ -362,6 +362,7 @@ def _read(path: str, inner: str) -> _Document | None:
 SOURCE = Source(
     name="labelme",
     provides=frozenset({Needs.OBJECTS}),
+    settings=frozenset({"image_root", "missing_annotations"}),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

@@ -251,6 +251,7 @@ def _class_names(path: str) -> dict[str, str]:
 SOURCE = Source(
     name="open_images",
     provides=frozenset({Needs.OBJECTS}),
+    settings=frozenset({"image_root"}),
     accepts=lambda glimpse, settings: bool(_box_files(glimpse)),
     describe=_describe,
     list_part=list_part,

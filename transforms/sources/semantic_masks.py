@@ -118,6 +118,7 @@ def split_folders_in(folder: str) -> FolderTree:
 SOURCE = Source(
     name="semantic_masks",
     provides=frozenset({Needs.SEMANTIC}),
+    settings=frozenset({"mask_dir"}),
     accepts=lambda glimpse, settings: (
         bool(settings.mask_dir) and not glimpse.is_file and settings.record_layout.needs is Needs.SEMANTIC
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import NamedTuple
@@ -10,9 +10,31 @@ from typing import NamedTuple
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import SOURCES, ConvertSettings
+from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.spool import Spool
+
+#: What `--source` may name, in the order in which `auto` asks them: each is the module of that name
+#: in this package.
+SOURCES: Mapping[str, str] = {
+    "file_names": "a folder whose file names say the class, taken apart by --label_regex",
+    "semantic_masks": "a folder of images whose masks lie in --mask_dir under the same names",
+    "box_table": "CSV with a row for each box, such as filename,width,height,class,xmin,ymin,xmax,ymax",
+    "manifest": "CSV, TSV, JSON Lines or Parquet with a row for each image",
+    "cvat": "CVAT's XML (CVAT for images 1.1), or a folder with it and the images",
+    "labelme": "LabelMe: a JSON file for each image",
+    "kitti": "KITTI: label_2/ and image_2/, in training/ or at the top",
+    "cityscapes": "Cityscapes: leftImg8bit/ and gtFine/ or gtCoarse/",
+    "coco": "COCO's JSON of instances, captions or panoptic segments, or a folder with it",
+    "open_images": "Open Images' CSV of boxes, or a folder with it",
+    "voc": "Pascal VOC: XML files in Annotations/ or beside the images",
+    "yolo": "YOLO: data.yaml or a folder with it, or classes.txt with images and labels",
+    "arrays": "images as arrays: MNIST's idx files, CIFAR's batches, .npy and .npz, with their labels",
+    "webdataset": "tars with members KEY.jpg, KEY.cls, KEY.json, KEY.txt, or a folder of them",
+    "archives": "a zip or a tar (gz, bz2, xz, zst too) with class folders inside, or a folder of them",
+    "tfrecord": "TFRecord files: a dataset of Shardwright, or others with an image in each record",
+    "class_folders": "a folder with one sub-folder per class",
+}
 
 
 class Input(NamedTuple):
@@ -83,6 +105,8 @@ class Source:
       names_images: whether a file of this kind names images instead of holding them.
       has_columns: whether it can say more of an image, for `--extra_columns` and columns of layouts.
       names_classes_by_folder: whether classes are folders, of which `--label_depth` takes several.
+      settings: of those that some sources use and others do not, the ones that this source uses.
+      metadata_settings: more of them that it uses where metadata files lie beside the images.
     """
 
     name: str
@@ -95,6 +119,8 @@ class Source:
     names_images: bool = False
     names_classes_by_folder: bool = False
     has_columns: bool = False
+    settings: frozenset[str] = frozenset()
+    metadata_settings: frozenset[str] = frozenset()
 
 
 def source_by_name(name: str) -> Source:

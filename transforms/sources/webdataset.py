@@ -203,6 +203,7 @@ def _text(name: str, ref: ImageRef) -> str:
 SOURCE = Source(
     name="webdataset",
     provides=frozenset({Needs.LABEL}),
+    settings=frozenset({"label_column", "extra_columns", "label_separator"}),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

@@ -237,6 +237,9 @@ def _look_into(ref: ImageRef) -> ImageRef:
 SOURCE = Source(
     name="archives",
     provides=frozenset({Needs.LABEL}),
+    settings=frozenset(
+        {"label_column", "extra_columns", "label_separator", "label_regex", "label_depth", "folders"}
+    ),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

@@ -438,6 +438,7 @@ def _take_segments(found: _Found, value: Mapping[str, Any], opened: _Opened) -> 
 SOURCE = Source(
     name="coco",
     provides=frozenset({Needs.OBJECTS, Needs.PANOPTIC}),
+    settings=frozenset({"image_root", "mask_dir"}),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

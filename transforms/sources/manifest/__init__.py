@@ -410,6 +410,18 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 SOURCE = Source(
     name="manifest",
     provides=frozenset({Needs.LABEL, Needs.OBJECTS}),
+    settings=frozenset(
+        {
+            "image_root",
+            "image_column",
+            "label_column",
+            "split_column",
+            "group_column",
+            "sha256_column",
+            "extra_columns",
+            "label_separator",
+        }
+    ),
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,

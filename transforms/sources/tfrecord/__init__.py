@@ -418,6 +418,7 @@ def _with_classes(
 SOURCE = Source(
     name="tfrecord",
     provides=frozenset(Needs),
+    settings=frozenset({"extra_columns", "label_separator", "pixel_shape"}),
     accepts=lambda glimpse, settings: record_files.accepts(glimpse),
     describe=_describe,
     list_part=list_part,

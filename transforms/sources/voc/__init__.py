@@ -391,6 +391,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
 SOURCE = Source(
     name="voc",
     provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
+    settings=frozenset({"image_root", "mask_dir", "missing_annotations"}),
     accepts=lambda glimpse, settings: bool(_find_places(glimpse, settings)),
     describe=_describe,
     list_part=list_part,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.schemas.effects import EFFECTS, OF_SOURCES, ConversionFacts, given_names, without_effect
 from shardwright.schemas.plan import SplitsFrom
-from shardwright.schemas.settings import SOURCES, ConvertSettings
+from shardwright.schemas.settings import Condition, ConvertSettings
 from shardwright.schemas.settings_values import setting_fields
-from shardwright.transforms.sources.source import source_by_name
+from shardwright.transforms.sources.effects import ConversionFacts, given_names, has_effect, without_effect
+from shardwright.transforms.sources.source import SOURCES, all_sources, source_by_name
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPLITS = "train=0.8,test=0.2"
 
 
@@ -31,10 +31,15 @@ def judged(
     return "\n".join(without_effect(names, listed, before))
 
 
-def test_every_setting_is_classified() -> None:
-    assert set(EFFECTS) == set(setting_fields()), "say in schemas/effects.py when the setting has an effect"
-    assert set(OF_SOURCES) <= set(EFFECTS)
-    assert {name for names in OF_SOURCES.values() for name in names} <= set(SOURCES)
+def used_by(name: str) -> set[str]:
+    """Returns the sources that say that they use a setting."""
+    return {source.name for source in all_sources() if name in source.settings | source.metadata_settings}
+
+
+def test_sources_use_exactly_the_settings_that_need_a_source() -> None:
+    needing = {name for name, item in setting_fields().items() if Condition.SOURCE in item.metadata["needs"]}
+    used = {name for source in all_sources() for name in source.settings | source.metadata_settings}
+    assert used == needing and "label_regex" in needing
 
 
 @pytest.mark.parametrize("name", sorted(setting_fields()))
@@ -49,7 +54,7 @@ def test_every_setting_has_an_effect_somewhere(name: str) -> None:
     )
     layouts = (full, replace(full, layout="classification"))
     cases = [ConversionFacts(settings, frozenset({source})) for settings in layouts for source in SOURCES]
-    assert any(EFFECTS[name].has_effect(known) for known in cases)
+    assert any(has_effect(name, known) for known in cases)
 
 
 def test_the_sources_use_what_the_table_says() -> None:
@@ -64,13 +69,13 @@ def test_the_sources_use_what_the_table_says() -> None:
             texts[source] += (folder / "image_metadata.py").read_text()
     for name in ("mask_dir", "pixel_shape", "label_separator"):
         reading = {source for source, text in texts.items() if re.search(rf"settings\.{name}\b", text)}
-        assert set(OF_SOURCES[name]) == reading, name
+        assert used_by(name) == reading, name
     columns = {source for source in SOURCES if source_by_name(source).has_columns}
-    assert set(OF_SOURCES["extra_columns"]) == columns
+    assert used_by("extra_columns") == columns
     folders = {source for source in SOURCES if source_by_name(source).names_classes_by_folder}
-    assert set(OF_SOURCES["label_depth"]) == set(OF_SOURCES["folders"]) == folders
+    assert used_by("label_depth") == used_by("folders") == folders
     rooted = {source for source, text in texts.items() if "image_root" in text}
-    assert set(OF_SOURCES["image_root"]) == rooted
+    assert used_by("image_root") == rooted
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,7 @@ import yaml
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.job_values import escaped
 from shardwright.schemas.settings_values import setting_fields
-
-#: Settings of a conversion that are none of a rebuild.
-NOT_OF_REBUILDS = ("overwrite", "resume")
+from shardwright.transforms.sources.choices import choices_of
 
 _SIZE = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
 _OTHER_HELP = {
@@ -108,7 +106,7 @@ def job_text(
     lines.append("runner:\n" + "".join(_indented(runner)) if runner else _RUNNER)
     lines.append(_OTHERS)
     for name, item in fields.items():
-        if name not in settings and name not in NOT_OF_REBUILDS:
+        if name not in settings and not item.metadata["not_for_rebuilds"]:
             lines += [_help(name), "#" + _pair(name, item.default)]
     return "".join(lines)
 
@@ -124,8 +122,7 @@ def _indented(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _help(name: str) -> str:
-    metadata = setting_fields()[name].metadata
-    choices = metadata["choices"]
+    metadata, choices = setting_fields()[name].metadata, choices_of(name)
     among = f" ({', '.join(choices)})" if choices else ""
     return f"# {_OTHER_HELP.get(name) or metadata['help']}{among}\n"
 

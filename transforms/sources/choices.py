@@ -1,0 +1,36 @@
+"""The values of settings that can have few, the names of sources among them."""
+
+from __future__ import annotations
+
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.settings_values import setting_fields
+from shardwright.transforms.sources.source import SOURCES
+
+
+def choices_of(name: str) -> tuple[str, ...]:
+    """Returns the values that a setting can have; none if they are not few."""
+    return ("auto", *SOURCES) if name == "source" else tuple(setting_fields()[name].metadata["choices"])
+
+
+def check_setting(settings: ConvertSettings, name: str) -> None:
+    """Checks the value of one setting.
+
+    Raises:
+      UsageError: if it is wrong, saying what to write instead.
+    """
+    choices = choices_of("source")
+    if name == "source" and settings.source not in choices:
+        hint = nearest(settings.source, choices) or "."
+        raise UsageError(f"--source {settings.source}: choose one of {', '.join(choices)}{hint}")
+    settings.check_one(name)
+
+
+def check_settings(settings: ConvertSettings) -> None:
+    """Checks all settings and how they go together.
+
+    Raises:
+      UsageError: naming the first setting that is wrong and what to write instead.
+    """
+    check_setting(settings, "source")
+    settings.check()

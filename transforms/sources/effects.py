@@ -1,0 +1,156 @@
+"""Tells which settings have no effect in a conversion; each of them is reported.
+
+The declaration of a setting names the conditions under which it has an effect, and each source names the
+settings that it uses. This module checks both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shardwright.schemas.layouts import Fill, Needs
+from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.settings import Condition, ConvertSettings
+from shardwright.transforms.sources.source import all_sources, source_by_name
+
+
+@dataclass(frozen=True)
+class ConversionFacts:
+    """What is known of a conversion when a setting is judged.
+
+    Attributes:
+      settings: all settings, with their defaults.
+      sources: names of the sources that read the inputs; None if that is not known.
+      splits_from: what decides the splits; None before the inputs are listed.
+      metadata: whether metadata files lie beside the images of class folders.
+      on_background: number of images that show the background colour; None before they are converted.
+    """
+
+    settings: ConvertSettings
+    sources: frozenset[str] | None
+    splits_from: SplitsFrom | None = None
+    metadata: bool = False
+    on_background: int | None = None
+
+
+class _Condition(NamedTuple):
+    """A condition that a setting needs to have an effect.
+
+    Attributes:
+      has_effect: takes the setting's name and what is known; whether the condition is met, or may be.
+      otherwise: completes "--NAME has no effect" where it is not met.
+    """
+
+    has_effect: Callable[[str, ConversionFacts], bool]
+    otherwise: Callable[[str, ConversionFacts], str]
+
+
+def _is_used(name: str, known: ConversionFacts) -> bool:
+    """Whether a source of the conversion uses a setting."""
+    if known.sources is None:
+        return True
+    sources = [source_by_name(source) for source in known.sources]
+    return any(
+        name in source.settings or (known.metadata and name in source.metadata_settings) for source in sources
+    )
+
+
+def _not_used(name: str, known: ConversionFacts) -> str:
+    """Returns why a setting of some sources has no effect: which ones can use it."""
+    sources = list(all_sources())
+    users = [source.name for source in sources if name in source.settings | source.metadata_settings]
+    text = f"on what is read as {_listed(sorted(known.sources or ()))}; only {_listed(users)} can use it"
+    if any(name in source.metadata_settings for source in sources):
+        text += " (class_folders if a .json lies beside every image)"
+    return text
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _needs(has_effect: Callable[[ConversionFacts], bool], otherwise: str) -> _Condition:
+    return _Condition(lambda name, known: has_effect(known), lambda name, known: otherwise)
+
+
+def _fills(known: ConversionFacts) -> Iterable[Fill]:
+    return known.settings.record_layout.by_fill()
+
+
+_CONDITIONS: Mapping[Condition, _Condition] = {
+    Condition.SOURCE: _Condition(_is_used, _not_used),
+    Condition.RESIZING: _needs(lambda known: bool(known.settings.resize), "without --resize"),
+    Condition.LOSSY_FORMAT: _needs(
+        lambda known: known.settings.stored_format in ("keep", "jpeg", "webp"),
+        "on images that are not stored as JPEG or WebP",
+    ),
+    Condition.KEPT_ORIGINALS: _needs(
+        lambda known: known.settings.stored_format == "keep",
+        "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata",
+    ),
+    Condition.OBJECTS: _needs(
+        lambda known: any(str(fill).startswith("object_") for fill in _fills(known)),
+        "with a layout that stores no objects",
+    ),
+    Condition.CLASSES: _needs(
+        lambda known: known.settings.record_layout.needs is not Needs.OBJECTS,
+        "with a layout of objects: images without objects are kept anyway",
+    ),
+    Condition.SEVERAL_SPLITS: _needs(
+        lambda known: len(known.settings.parsed_splits) > 1,
+        "without several --splits to keep a group together in",
+    ),
+    Condition.DRAWN_SPLITS: _needs(
+        lambda known: known.splits_from is not SplitsFrom.SOURCE,
+        "because the source names the split of every image",
+    ),
+    Condition.VISIBLE_BACKGROUND: _needs(
+        lambda known: known.on_background != 0,
+        "because no image was padded or has transparent pixels that were filled",
+    ),
+}
+
+
+def _missing(name: str, known: ConversionFacts) -> _Condition | None:
+    """Returns the first condition that a setting needs and that is not met; None if all are met."""
+    for condition in ConvertSettings.__dataclass_fields__[name].metadata["needs"]:
+        if not _CONDITIONS[condition].has_effect(name, known):
+            return _CONDITIONS[condition]
+    return None
+
+
+def has_effect(name: str, known: ConversionFacts) -> bool:
+    """Whether a setting has an effect, or may have one as far as is known."""
+    return _missing(name, known) is None
+
+
+def given_names(values: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the settings that were given; one that is empty or switched off asks for nothing.
+
+    Args:
+      values: of a command line, a job file or a notebook, by name.
+    """
+    return frozenset(
+        name
+        for name, value in values.items()
+        if value not in ("", None, (), [], {}) and str(value).lower() not in ("false", "no", "0")
+    )
+
+
+def without_effect(
+    given: Iterable[str], known: ConversionFacts, before: ConversionFacts | None = None
+) -> Iterator[str]:
+    """Yields a sentence for each given setting that has no effect, as far as that is known.
+
+    Args:
+      given: names of the settings that were given, in any order.
+      known: what is known by now.
+      before: what was known when such sentences were yielded last; None for the first time.
+    """
+    for name in sorted(given):
+        missing = _missing(name, known)
+        if missing is not None and (before is None or has_effect(name, before)):
+            yield f"--{name} has no effect {missing.otherwise(name, known)}."
