@@ -60,6 +60,7 @@ from shardwright.transforms.validation.statements import (
     check_statements,
     recipes_of_dataset,
 )
+from shardwright.transforms.validation.version_files import check_version_files
 
 _STRAY = "dataset.json does not list it, and patterns take it for a shard"
 EXAMPLE = "shardwright validate out/ --quality"
@@ -92,6 +93,7 @@ def directory_findings(target: Target) -> FindingSummary:
         found.add(Finding(FindingCode.SHARD_UNEXPECTED, _STRAY, file) for file in stray_files(dataset, files))
         found.add(check_sidecars(dataset, target.directory))
         found.add(check_reports(target.directory, dataset, files))
+        found.add(check_version_files(target.directory, dataset, files))
     return found
 
 

@@ -15,7 +15,7 @@ from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.summary import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.codes import ExitCode, Severity
-from shardwright.schemas.dataset import DATASET_JSON, pretty_json
+from shardwright.schemas.dataset import DATASET_JSON, DIGEST, pretty_json
 from shardwright.schemas.errors import ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.shell import shell_word
@@ -25,6 +25,7 @@ from shardwright.schemas.version import (
     PINNED_JSON,
     VersionRecord,
     VersionState,
+    pin_text,
     split_version,
     time_text,
     version_path,
@@ -51,7 +52,7 @@ class VersionsResult(NamedTuple):
       latest: the one that readers get; empty for none.
       versions: what is known of each, the newest first; one with a damaged `version.json` has the state
         `damaged` and a problem.
-      problem: why nobody knows the latest; empty if somebody does.
+      problem: what is wrong with `latest.json`; empty if nothing is.
     """
 
     output: str
@@ -66,7 +67,8 @@ class VersionsResult(NamedTuple):
             for record in self.versions
         ]
         for row, record in zip(rows, self.versions):
-            del row["format_version"]
+            for name in ("format_version", "files", DIGEST):
+                del row[name]
             if record.problem:
                 row["problem"] = record.problem
         return {"output": printable(self.output), "latest": self.latest or None, "versions": rows}
@@ -105,21 +107,27 @@ def versions(
     if pin:
         path = storage.join(version_path(output, pin), PINNED_JSON)
         with storage.faults("write", path):
-            storage.write_bytes(path, pretty_json({"pinned": round(time.time(), 3)}).encode())
+            storage.write_bytes(path, pin_text(time.time()).encode())
     if unpin:
         path = storage.join(version_path(output, unpin), PINNED_JSON)
         with storage.faults("remove", path):
             storage.remove(path)
-    problem, latest = "", ""
+    problem, latest, stated = "", "", ""
     try:
         found = read_pointer(output)
-        latest = found[0].version if found else ""
+        latest, stated = (found[0].version, found[0].fingerprint) if found else ("", "")
     except UsageError as error:
         problem = error.message
     if latest and latest not in records and latest not in version_names(output):  # not even since then
         problem = (
             f"{LATEST_JSON} names version {latest}, which is gone; go back to another one with shardwright "
             f"rollback {shell_word(output)}."
+        )
+    if latest in records and records[latest].fingerprint not in ("", stated):
+        problem = (
+            f"{LATEST_JSON} states another fingerprint than version {latest} has, so somebody changed one of "
+            "them; restore it, or go to another version and back with shardwright rollback "
+            f"{shell_word(output)} --to VERSION."
         )
     if pin or unpin:
         records = read_versions(output)

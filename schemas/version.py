@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Severity
+from shardwright.schemas.dataset import DIGEST, has_own_digest, pretty_json, with_digest
 from shardwright.schemas.errors import UsageError
 
 FORMAT_VERSION = 1
@@ -27,8 +28,18 @@ VERSION_JSON = "version.json"
 DIFF_JSON = "diff.json"
 PINNED_JSON = "pinned.json"
 CHECKS_DIR = "_checks"
+#: Says the sha256 of each other file in `_checks/`.
+CHECK_LIST = f"{CHECKS_DIR}/sha256.json"
 
-_TYPES: Mapping[str, Any] = {"str": str, "int": int, "float": (int, float), "Mapping[str, int]": dict}
+_TYPES: Mapping[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "Mapping[str, int]": dict,
+    "Mapping[str, str]": dict,
+}
+#: What the values of a mapping have to be.
+_VALUE_TYPES: Mapping[str, type] = {"Mapping[str, int]": int, "Mapping[str, str]": str}
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _VERSION = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 
@@ -118,6 +129,7 @@ class VersionRecord:
       accepted: refusals that somebody let pass, by gate or name.
       acceptances: who let them pass, when and why.
       holder: what tells the run that made it from any other, as in its lease.
+      files: file -> sha256 of the files that were written with it, `diff.json` and `_checks/sha256.json`.
       pinned: whether it stays whatever retention says; told by `pinned.json`, and not stored here.
       problem: why its `version.json` cannot be used; empty for one that can, and not stored.
     """
@@ -138,6 +150,7 @@ class VersionRecord:
     accepted: tuple[str, ...] = ()
     acceptances: tuple[Acceptance, ...] = ()
     holder: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
     pinned: bool = False
     problem: str = ""
 
@@ -151,16 +164,16 @@ class VersionRecord:
         refusals = [refusal.as_json() for refusal in self.refusals]
         document = {"format_version": FORMAT_VERSION, **asdict(self), "refusals": refusals}
         del document["pinned"], document["problem"], document["acceptances"]
-        if self.acceptances:  # version 0.1 reads every other record
+        if self.acceptances:
             document["acceptances"] = [item._asdict() for item in self.acceptances]
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(with_digest(document), indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod
     def loads(data: bytes) -> VersionRecord:
-        """Reads a stored document.
+        """Reads a stored document; those of older versions of the software have no digest.
 
         Raises:
-          ValueError: if it is none that this version of the software reads.
+          ValueError: if it is none that this version of the software reads, or its digest is wrong.
         """
         with _damaged():
             value = _document(data)
@@ -224,6 +237,9 @@ def _damaged() -> Iterator[None]:
 def _document(data: bytes) -> dict[str, Any]:
     """Returns the values of a stored document of this format."""
     value = dict(json.loads(data))
+    if not has_own_digest(value):
+        raise ValueError(f"its fields are not those that its field {DIGEST!r} was made of")
+    value.pop(DIGEST, None)
     if value.pop("format_version") != FORMAT_VERSION:
         raise ValueError("it is of another format_version")
     return value
@@ -233,8 +249,10 @@ def _check_types(document: VersionRecord | Pointer) -> None:
     """Checks that values have the types that are declared, as far as somebody counts on them."""
     for item in fields(document):
         value, wanted = getattr(document, item.name), _TYPES.get(str(item.type))
-        numbers = value.values() if isinstance(value, dict) else ()
-        if (wanted and not isinstance(value, wanted)) or not all(isinstance(n, int) for n in numbers):
+        values, kind = value.values() if isinstance(value, dict) else (), _VALUE_TYPES.get(str(item.type))
+        if (wanted and not isinstance(value, wanted)) or (
+            kind and not all(isinstance(v, kind) for v in values)
+        ):
             raise ValueError(f"its {item.name} is {value!r:.80}")
 
 
@@ -294,6 +312,20 @@ def version_name(directory: str) -> str:
 def check_file(shard: str) -> str:
     """Returns where it stands, inside the directory of a version, what was found in a shard."""
     return f"{CHECKS_DIR}/{shard}.json.gz"
+
+
+def pin_text(when: float) -> str:
+    """Returns the text of `pinned.json`; `when` is in seconds since the epoch."""
+    return pretty_json(with_digest({"pinned": round(when, 3)}))
+
+
+def is_pin(data: bytes) -> bool:
+    """Whether `pinned.json` is as it was written; older software wrote it without a digest."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and value.keys() | {DIGEST} == {"pinned", DIGEST} and has_own_digest(value)
 
 
 def version_path(output: str, version: str) -> str:

@@ -42,8 +42,15 @@ def refusal(gate: str, name: str, severity: str = "error") -> dict[str, str]:
 
 def point_to(output: object, version: str, previous: str = "") -> None:
     """Has the pointer name a version."""
+    try:
+        fingerprint = json.loads(storage.read_bytes(f"{output}/versions/{version}/version.json"))[
+            "fingerprint"
+        ]
+    except FileNotFoundError:
+        fingerprint = "f"
     document = {
-        "format_version": 1, "version": version, "fingerprint": "f", "published": FIRST, "previous": previous,
+        "format_version": 1, "version": version, "fingerprint": fingerprint, "published": FIRST,
+        "previous": previous,
     }  # fmt: skip
     storage.write_bytes(f"{output}/latest.json", json.dumps(document).encode())
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +13,7 @@ from shardwright.schemas import dataset as files
 from shardwright.schemas.changes import Changes, Kind
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode, Severity
-from shardwright.schemas.dataset import Dataset, pretty_json
+from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Described, Drift, drift_between
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import printable
@@ -20,10 +22,13 @@ from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.thresholds import check
 from shardwright.schemas.units import percent_beside_limit
 from shardwright.schemas.version import (
+    CHECK_LIST,
+    CHECKS_DIR,
     DIFF_JSON,
     GateRefusal,
     VersionRecord,
     VersionState,
+    check_file,
     version_path,
 )
 from shardwright.transforms import storage
@@ -39,6 +44,8 @@ from shardwright.transforms.validation.results import ResultFiles, Results, writ
 from shardwright.transforms.validation.shard import ShardCheck
 from shardwright.transforms.validation.sidecars import check_sidecars
 from shardwright.transforms.versions.listing import read_version_record, write_version_record
+
+_READS_AT_ONCE = 16
 
 
 def gate_version(
@@ -73,7 +80,8 @@ def gate_version(
     with storage.faults("write to", directory):
         task.hold.keep()
         made = read_dataset(directory)
-        found = FindingSummary().add(check_directory(made, storage.list_files(directory)))
+        listed = storage.list_files(directory)
+        found = FindingSummary().add(check_directory(made, listed))
         found.add(check_sidecars(made, directory))
         found.add(repaired_shards(begun.version, committed["rejected"]))
         report = write_results(
@@ -91,11 +99,11 @@ def gate_version(
             task.gates.findings,
             task.gates.expectations,
         )
-        drift = None
+        drift, digests = None, _write_check_list(task, checks, listed)
         if begun.dataset is not None:
             old = _described(task.output, begun.version, begun.dataset)
             drift = drift_between(old, _described(task.output, task.version, made), changes)
-            write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
+            digests[DIFF_JSON] = write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
         refusals = (
             *_refused_findings(report),
             *_refused_drift(drift, task.gates),
@@ -118,6 +126,7 @@ def gate_version(
             changes={kind.value: changes.total(kind) for kind in Kind} if begun.dataset is not None else {},
             refusals=refusals,
             holder=task.holder,
+            files=digests,
         )
         page = render(gather(directory, record=record, drawn=as_time(time.time())))
         write_text(directory, files.REPORT_HTML, page, task.hold)
@@ -128,6 +137,36 @@ def gate_version(
     gated = ("refused: " if refused else "published, with warnings: ") + names if names else "published"
     stage(task, "gated", gated, state=record.state.value, refusals=told)
     return record
+
+
+def _write_check_list(
+    task: RebuildTask, checks: Sequence[ShardCheck], listed: Sequence[str]
+) -> dict[str, str]:
+    """Writes the sha256 of all stored checks in one file; returns that file's sha256, by its name.
+
+    Args:
+      task: what was rebuilt.
+      checks: of the shards; they know the digests of those that were written or used.
+      listed: the files in the version's directory.
+
+    Raises:
+      EngineError: if the lease was lost, or the storage failed.
+    """
+    known = {check_file(check.file): check.stored for check in checks if check.stored}
+    stored = [file for file in listed if file.startswith(f"{CHECKS_DIR}/") and file != CHECK_LIST]
+
+    def sha256(file: str) -> str:
+        if file in known:
+            return known[file]
+        # A shard that was taken over brought it along, and this run looks less deep.
+        return hashlib.sha256(storage.read_bytes(storage.join(task.directory, file))).hexdigest()
+
+    with ThreadPoolExecutor(_READS_AT_ONCE) as executor:
+        digests = dict(zip(stored, executor.map(sha256, stored)))
+    if not digests:
+        return {}
+    text = pretty_json(with_digest({"files": digests}))
+    return {CHECK_LIST: write_text(task.directory, CHECK_LIST, text, task.hold)}
 
 
 def result_files(directory: str, looked: bool) -> ResultFiles:

@@ -103,7 +103,7 @@ class VerifyVersion(beam.PTransform):
             results
             | "NameShardTasks"
             >> beam.FlatMap(to_check, self._begun).with_output_types(ShardTask)  # ShardTask
-            | "VerifyShards" >> ValidateShards(contracts, depth, stores=True)
+            | "VerifyShards" >> ValidateShards(contracts, depth, stores=True, hold=task.hold)
         )
         read = validated.checks | "StillAtWork" >> beam.Map(still_at_work).with_output_types(
             ShardCheck

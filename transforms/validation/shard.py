@@ -149,6 +149,7 @@ class ShardCheck:
       digests: of each record in `rows`, of its bytes; empty for one with problems. None at all unless they
         were asked for.
       books: what the shard's ledger states and comes to; None if nobody looked, or it is unusable.
+      stored: sha256 of the file in which the check is stored; empty if it is not.
     """
 
     file: str
@@ -161,6 +162,7 @@ class ShardCheck:
     features: RecordStatistics = field(default_factory=RecordStatistics)
     digests: list[Digest] = field(default_factory=list)
     books: ShardBooks | None = None
+    stored: str = ""
 
 
 #: Digest of a record's bytes -> its picture, None where nobody looked: records in which nothing is wrong.

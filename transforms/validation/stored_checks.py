@@ -34,6 +34,7 @@ from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
 from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.images.perceptual_hash import HASH_BYTES, PATCH_BYTES
+from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.ledger import ShardBooks
 from shardwright.transforms.validation.quality import odd_pictures
@@ -74,6 +75,7 @@ class ShardSummary:
       digests: of each record in `rows`, of its bytes; empty for one with problems. None at all unless they
         were asked for.
       books: what the shard's ledger states and comes to; None if it is unusable, or checks are stored.
+      stored: sha256 of the file in which this is stored; empty if it is not.
     """
 
     file: str
@@ -87,6 +89,7 @@ class ShardSummary:
     statistics: Statistics | None = None
     digests: list[Digest] = field(default_factory=list)
     books: ShardBooks | None = None
+    stored: str = ""
 
 
 def sum_up(check: ShardCheck, depth: Depth) -> ShardSummary:
@@ -102,14 +105,30 @@ def sum_up(check: ShardCheck, depth: Depth) -> ShardSummary:
     )  # fmt: skip
 
 
-def store_check(task: ShardTask, contract: RecordSchema, depth: Depth, checked: ShardSummary) -> None:
+def store_check(
+    task: ShardTask,
+    contract: RecordSchema,
+    depth: Depth,
+    checked: ShardSummary,
+    hold: HeldLease | None = None,
+) -> str:
     """Stores what a check showed beside its shard, unless other bytes were read than the shard's.
 
+    Args:
+      task: the shard.
+      contract: what its records promise.
+      depth: how deep was looked.
+      checked: what was found.
+      hold: the lease that has to be held for that; None where anybody may write.
+
+    Returns:
+      The sha256 of the file; empty if nothing was stored.
+
     Raises:
-      EngineError: if the storage failed.
+      EngineError: if the lease was lost, or the storage failed.
     """
     if task.expected is None or any(code in checked.findings.counts for code in _OTHER_BYTES):
-        return
+        return ""
     document = {
         **_terms(contract, task.split, len(contract.labels or ())),
         **_files(task),
@@ -129,9 +148,9 @@ def store_check(task: ShardTask, contract: RecordSchema, depth: Depth, checked: 
         "statistics": None if checked.statistics is None else checked.statistics.state(),
     }
     data = gzip.compress(json.dumps(document).encode(), _LEVEL, mtime=0)
-    path = _path(task)
-    with storage.faults("write to", path):
-        storage.write_bytes(path, data)
+    with storage.faults("write to", _path(task)):
+        write_held(_directory(task), check_file(task.file), data, hold)
+    return hashlib.sha256(data).hexdigest()
 
 
 def stored_check(task: ShardTask, contract: RecordSchema, depth: Depth) -> ShardSummary | None:
@@ -143,7 +162,8 @@ def stored_check(task: ShardTask, contract: RecordSchema, depth: Depth) -> Shard
       depth: how deep to look.
     """
     try:
-        said = _read(_path(task), contract, task.split)
+        data = storage.read_bytes(_path(task))
+        said = _parsed(data, contract, task.split)
         if said is None or any(said[name] != value for name, value in _files(task).items()):
             return None
         sound = bool(said["sound"])
@@ -160,6 +180,7 @@ def stored_check(task: ShardTask, contract: RecordSchema, depth: Depth) -> Shard
             rows,
             list(_pictures(said, rows)) if looked else [],
             Statistics.from_state(said["statistics"]) if looked else None,
+            stored=hashlib.sha256(data).hexdigest(),
         )  # fmt: skip
     except _DAMAGED:
         return None
@@ -176,7 +197,7 @@ def sound_records(task: ShardTask, contract: RecordSchema, depth: Depth) -> Soun
     found: dict[Digest, Picture | None] = {}
     for path in task.earlier:
         try:
-            said = _read(path, contract, task.split)
+            said = _parsed(storage.read_bytes(path), contract, task.split)
             if said is None or said["depth"] < depth:
                 continue
             rows = list(_rows(said, task))
@@ -191,17 +212,21 @@ def sound_records(task: ShardTask, contract: RecordSchema, depth: Depth) -> Soun
     return found
 
 
+def _directory(task: ShardTask) -> str:
+    return task.path.removesuffix(f"/{task.file}")
+
+
 def _path(task: ShardTask) -> str:
-    return f"{task.path.removesuffix(task.file)}{check_file(task.file)}"
+    return storage.join(_directory(task), check_file(task.file))
 
 
-def _read(path: str, contract: RecordSchema, split: str) -> dict[str, Any] | None:
-    """Reads what is stored of a shard, if it was found on the same terms.
+def _parsed(data: bytes, contract: RecordSchema, split: str) -> dict[str, Any] | None:
+    """Returns what is stored of a shard, if it was found on the same terms.
 
     Raises:
-      OSError, ValueError or the like: if there is nothing, or it is damaged.
+      OSError, ValueError or the like: if it is damaged.
     """
-    said: dict[str, Any] = json.loads(_bounded(storage.read_bytes(path)))
+    said: dict[str, Any] = json.loads(_bounded(data))
     there, now = said["labels"], len(contract.labels or ())
     if there > now or bool(there) != bool(now):
         return None

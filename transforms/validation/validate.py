@@ -14,6 +14,7 @@ from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.images.decode import limit_pixels
+from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts
 from shardwright.transforms.validation.duplicate_candidates import pictures_by_place, prints_of
@@ -61,9 +62,10 @@ class Validated(NamedTuple):
 
 
 class _CheckShard(beam.DoFn):
-    def __init__(self, depth: Depth, stores: bool) -> None:
+    def __init__(self, depth: Depth, stores: bool, hold: HeldLease | None) -> None:
         self._depth = depth
         self._stores = stores
+        self._hold = hold
 
     def setup(self) -> None:
         limit_pixels(_NO_LIMIT)
@@ -86,7 +88,9 @@ class _CheckShard(beam.DoFn):
         if found:
             yield beam.pvalue.TaggedOutput(_FINDINGS, check.findings)
         PROGRESS.add(checked_records=check.records, checked_shards=1, findings=found)
-        yield ShardCheck(check.file, check.split, check.records, check.bytes, books=check.books)
+        yield ShardCheck(
+            check.file, check.split, check.records, check.bytes, books=check.books, stored=check.stored
+        )
 
     def _check(self, task: ShardTask, contract: RecordSchema) -> ShardSummary:
         """Checks a shard, or tells what is stored of that."""
@@ -100,8 +104,7 @@ class _CheckShard(beam.DoFn):
         checked = sum_up(
             check_shard(task, contract, depth, executor, sound_records(task, contract, depth)), depth
         )
-        store_check(task, contract, depth, checked)
-        return checked
+        return replace(checked, stored=store_check(task, contract, depth, checked, self._hold))
 
 
 class ValidateShards(beam.PTransform):
@@ -115,13 +118,21 @@ class ValidateShards(beam.PTransform):
       depth: how deep to look.
       stores: whether what is found is stored beside the shards, and a shard with which it is stored already
         is not read again.
+      hold: the lease that has to be held to store it; None where anybody may write.
     """
 
-    def __init__(self, contract: beam.PCollection, depth: Depth, stores: bool = False) -> None:
+    def __init__(
+        self,
+        contract: beam.PCollection,
+        depth: Depth,
+        stores: bool = False,
+        hold: HeldLease | None = None,
+    ) -> None:
         super().__init__()
         self._contract = contract
         self._depth = depth
         self._stores = stores
+        self._hold = hold
 
     def expand(self, tasks: beam.PCollection) -> Validated:
         """Applies the transform."""
@@ -131,7 +142,7 @@ class ValidateShards(beam.PTransform):
             count = tasks | "CountShards" >> beam.combiners.Count.Globally()  # int
             shards = beam.pvalue.AsSingleton(count)
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
-        do = _CheckShard(self._depth, self._stores)
+        do = _CheckShard(self._depth, self._stores, self._hold)
         check = beam.ParDo(do, contract, shards).with_output_types(ShardCheck, **_TYPES)
         checked = tasks | "CheckShard" >> check.with_outputs(*_TYPES, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -15,8 +16,11 @@ import pytest
 from shardwright.pipelines.datasets import Target, contract_of
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.errors import EngineError
 from shardwright.schemas.fills import Fill
+from shardwright.schemas.lease import Lease
 from shardwright.transforms import storage
+from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation import shard as shard_module
 from shardwright.transforms.validation import stored_checks
@@ -53,11 +57,14 @@ def _check(task: ShardTask, contract: RecordSchema, depth: Depth) -> ShardSummar
 
 
 def _told(checked: ShardSummary | None) -> dict[str, Any] | None:
-    """Returns all that is known of a shard but the digests of its records, which nobody asks for twice."""
+    """Returns all that is known of a shard, without what depends on where that comes from.
+
+    Nobody asks twice for the digests of its records, and only what is stored has a file with a digest.
+    """
     if checked is None:
         return None
     value = {field.name: getattr(checked, field.name) for field in dataclasses.fields(checked)}
-    del value["digests"]
+    del value["digests"], value["stored"]
     value["statistics"] = None if checked.statistics is None else checked.statistics.state()
     return value
 
@@ -96,8 +103,11 @@ def test_what_was_found_is_told_exactly(folder: Path, depth: Depth) -> None:
         found = _check(task, contract, depth)
         assert found.rows
         assert bool(found.pictures) == (depth is Depth.LOOKS)
-        store_check(task, contract, depth, found)
+        stored = store_check(task, contract, depth, found)
+        assert stored == hashlib.sha256(Path(stored_checks._path(task)).read_bytes()).hexdigest()
         os.unlink(task.path)  # nobody needs the shard itself
+        known = stored_check(task, contract, depth)
+        assert known is not None and known.stored == stored
         assert _told(stored_check(task, contract, depth)) == _told(found)
     wrong = stored_check(tasks[0], contract, depth)
     assert wrong is not None and wrong.sound == (wrong.findings.counts == {})
@@ -250,3 +260,22 @@ def test_it_is_plain_json_without_dates(folder: Path) -> None:
     import gzip
 
     assert json.loads(gzip.decompress(first))["sha256"] == (task.expected and task.expected.sha256)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_who_lost_the_lease_stores_nothing(folder: Path, removed: bool) -> None:
+    output = folder.parent
+    mine, other = (HeldLease(str(output), Lease(holder, "v", seconds=60.0)) for holder in ("me", "other"))
+    contract, (task, *_) = _contract(folder), _tasks(folder)
+    found = _check(task, contract, Depth.EXAMPLES)
+    mine.acquire()
+    assert store_check(task, contract, Depth.EXAMPLES, found, mine)
+    shutil.rmtree(folder / "_checks")
+    mine.release()
+    other.acquire()
+    if removed:
+        shutil.rmtree(folder)
+    with pytest.raises(EngineError, match="lost its lease"):
+        store_check(task, contract, Depth.EXAMPLES, found, mine)
+    assert not (folder / "_checks").exists() and folder.exists() != removed
+    assert store_check(task, contract, Depth.EXAMPLES, found, None if removed else other)
