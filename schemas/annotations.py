@@ -108,6 +108,17 @@ class Annotations:
         """The class names of its objects and segments."""
         return {item.label for item in self.objects or ()} | {item.label for item in self.segments}
 
+    @property
+    def has_mask_parts(self) -> bool:
+        """Whether a mask is a part of a file, such as a TFRecord."""
+        whole = self.semantic_place or self.category_place or self.instance_place
+        return bool(whole) or any(item.mask_place for item in self.objects or ())
+
+    @property
+    def has_unmarked_mask(self) -> bool:
+        """Whether a mask's file has no known state, so that nobody can tell whether it changes."""
+        return bool(self.semantic_mask or self.panoptic_mask) and not self.mask_version
+
     def encode(self) -> str:
         """Returns the annotations as an `ImageRef` carries them: JSON without what is not said."""
         value = _said(self)

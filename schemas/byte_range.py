@@ -11,6 +11,8 @@ STORED, DEFLATE, BZIP2, LZMA, PIXELS = "stored", "deflate", "bzip2", "lzma", "pi
 BASE64 = "base64"
 #: Bare pixels as URL-safe base64, and as the packed varints of a protobuf's list of numbers.
 BASE64_PIXELS, VARINT_PIXELS = "base64_pixels", "varint_pixels"
+#: The methods whose bytes are pixels and no image file.
+BARE_PIXELS = (PIXELS, BASE64_PIXELS, VARINT_PIXELS)
 
 
 class ByteRange(NamedTuple):

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shardwright.schemas.byte_range import decode_place
+from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import Outcome, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
@@ -30,15 +30,10 @@ def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
     ]  # fmt: skip
     if ref.outcome == Outcome.QUARANTINED:
         line.append(ref.message)  # of others it says where they are listed, which may change
-    elif _is_pixels(ref.place):
-        place = decode_place(ref.place)
+    elif ref.place and (place := decode_place(ref.place)).method in BARE_PIXELS:
+        # Bare pixels of another shape are another picture.
         line += [place.method, place.shape, place.planar, place.dtype]
     return hashlib.blake2b(json.dumps(line).encode(), digest_size=8).hexdigest()
-
-
-def _is_pixels(place: str) -> bool:
-    """Whether a place holds bare pixels, which are another picture by another shape."""
-    return 'pixels"' in place
 
 
 def _lasting(ref: ImageRef) -> str:
@@ -46,7 +41,7 @@ def _lasting(ref: ImageRef) -> str:
 
     Masks in the image's own file are parts of its record, which the state of the reference speaks for.
     """
-    if '_place":' not in ref.annotations:
+    if not ref.has_mask_parts:
         return ref.annotations
     said = json.loads(ref.annotations)
     for holder in (said, *said.get("objects", ())):

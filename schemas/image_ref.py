@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
+from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import Outcome
 
 #: A batch of references as it crosses a stage boundary: compressed JSON, a list per field.
@@ -38,10 +39,12 @@ class ImageRef(NamedTuple):
       place: which part of the file the bytes are (`Place.encode`); empty for all of it.
       message: one sentence about the fault of a reference that is quarantined already; else which row
         or record of its source it comes from, or what that lacks, where there is such a thing.
-      annotations: what else is known of the image (`Annotations.encode`), else empty.
+      annotations: what else is known of the image (`annotated` sets it), else empty.
       extra: the values of extra columns (`encode_extra`), else empty.
       source_id: the id that the source gives the image, for `image/source_id`; else empty.
       file_name: the file name that a record of the source has, where that is not the key; else empty.
+      has_mask_parts: as `Annotations.has_mask_parts`.
+      has_unmarked_mask: as `Annotations.has_unmarked_mask`.
     """
 
     key: str
@@ -61,6 +64,8 @@ class ImageRef(NamedTuple):
     extra: str = ""
     source_id: str = ""
     file_name: str = ""
+    has_mask_parts: bool = False
+    has_unmarked_mask: bool = False
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -83,6 +88,14 @@ class ImageRef(NamedTuple):
         """True while nothing speaks against the image."""
         return not self.outcome
 
+    def annotated(self, annotations: Annotations) -> ImageRef:
+        """Returns the reference with what else is known of its image."""
+        return self._replace(
+            annotations=annotations.encode(),
+            has_mask_parts=annotations.has_mask_parts,
+            has_unmarked_mask=annotations.has_unmarked_mask,
+        )
+
     def filtered(self, reason: str) -> ImageRef:
         """Returns the reference as one of what is no candidate."""
         return self._replace(outcome=Outcome.FILTERED, reason=reason)
@@ -95,6 +108,11 @@ class ImageRef(NamedTuple):
     def fingerprint(self) -> str:
         """The source's state as one string; equal fingerprints mean unchanged bytes."""
         return f"{self.size}:{self.version}"
+
+    @property
+    def has_known_state(self) -> bool:
+        """Whether the known states of the image and its mask suffice to tell that neither changed."""
+        return self.size >= 0 and bool(self.version) and not self.has_unmarked_mask
 
 
 def is_image(ref: ImageRef) -> bool:

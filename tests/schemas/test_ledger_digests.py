@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
-from shardwright.schemas.byte_range import PIXELS, ByteRange
+from shardwright.schemas.byte_range import DEFLATE, PIXELS, ByteRange
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger, is_whole, ledger_header, load_ledger
@@ -94,6 +94,8 @@ def test_bare_pixels_of_another_shape_or_order_are_another_picture() -> None:
         ByteRange("", 5, 12),
     ]
     assert len({ref_digest(REF._replace(place=place.encode()), [0]) for place in places}) == len(places)
+    member = ByteRange("", 5, 12, DEFLATE, name="a/pixels")
+    assert ref_digest(REF._replace(place=member.encode()), [0]) == ref_digest(REF, [0])
     moved = places[0]._replace(file="/spool/3", offset=900, file_size=1000, file_version="9")
     assert ref_digest(REF._replace(place=moved.encode()), [0]) == ref_digest(
         REF._replace(place=places[0].encode()), [0]
@@ -104,7 +106,7 @@ def test_masks_inside_of_a_record_are_told_by_the_state_of_the_record() -> None:
     def digest(version: str, **where: Any) -> str:
         place = ByteRange("", 5, 9)._replace(**where).encode()
         said = Annotations(objects=(ObjectAnnotation("a", mask_place=place),), semantic_place=place)
-        return ref_digest(REF._replace(version=version, annotations=said.encode()), [0])
+        return ref_digest(REF._replace(version=version).annotated(said), [0])
 
     moved = digest("7", file="/versions/2/_work/spool", offset=77, file_size=99, file_version="5")
     assert digest("7") == moved != digest("8")

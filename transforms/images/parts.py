@@ -14,12 +14,12 @@ import numpy as np
 from PIL import Image
 
 from shardwright.schemas.byte_range import (
+    BARE_PIXELS,
     BASE64,
     BASE64_PIXELS,
     BZIP2,
     DEFLATE,
     LZMA,
-    PIXELS,
     STORED,
     VARINT_PIXELS,
     ByteRange,
@@ -35,7 +35,6 @@ _SIGNATURE = b"PK\x03\x04"
 #: Bytes of the extra field that are fetched with the header; few members have more.
 _EXTRA_BYTES = 96
 #: Ways to write bare pixels.
-_PIXELS = (PIXELS, BASE64_PIXELS, VARINT_PIXELS)
 #: How many times its bytes a member may unpack to, once that is more than a little; deflate cannot.
 _MAX_RATIO, _SMALL_BYTES = 5000, 1 << 24
 #: Memory that LZMA may take for its dictionary, whatever a member asks for.
@@ -57,7 +56,7 @@ def read_part(uri: str, place: ByteRange, size: int, max_bytes: int) -> bytes:
       OSError: if it cannot be read.
     """
     data = _stored_bytes(place.file or uri, place)
-    if place.method in _PIXELS:
+    if place.method in BARE_PIXELS:
         return as_image_file(data, place)
     if place.method == BASE64:
         data = as_image_file(data, place)
@@ -191,7 +190,7 @@ def as_image_file(data: bytes, place: ByteRange) -> bytes:
     """
     if place.method == BASE64:
         return _from_base64(data)
-    return _pixels_as_file(bare_pixels(data, place), place) if place.method in _PIXELS else data
+    return _pixels_as_file(bare_pixels(data, place), place) if place.method in BARE_PIXELS else data
 
 
 def bare_pixels(data: bytes, place: ByteRange) -> bytes:

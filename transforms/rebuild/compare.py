@@ -25,7 +25,7 @@ from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.scrub import ScrubbedShard, ScrubShards, scrub_facts, tell
 from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.shards.reuse import can_stay, is_marked
+from shardwright.transforms.shards.reuse import can_stay
 from shardwright.transforms.shards.shard_plan import plan_shard
 
 _SHOWN = 3
@@ -110,7 +110,8 @@ def compare_shard(
         return Compared(place, True)
     if header.plan_digest != plan.digest or not is_whole(data):
         return Compared(place, True)
-    doubtful = {ref.key for ref in plan.refs if ref.is_candidate and (verify_sources or not is_marked(ref))}
+    candidates = (ref for ref in plan.refs if ref.is_candidate)
+    doubtful = {ref.key for ref in candidates if verify_sources or not ref.has_known_state}
     unread = header.reasons.get(Outcome.QUARANTINED, {}).keys() & _MAY_BE_READABLE
     if not doubtful and not unread:
         return Compared(place, False)

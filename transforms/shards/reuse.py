@@ -306,7 +306,7 @@ class EarlierRecords:
             self.rejected.append(name)
             return
         for entry, ref in same_refs:
-            same = self._trusting and ref.fingerprint == entry.fingerprint and is_marked(ref)
+            same = self._trusting and ref.fingerprint == entry.fingerprint and ref.has_known_state
             yield entry.key, ReusableRecord(entry, same, shard)
 
 
@@ -339,12 +339,3 @@ def can_stay(entry: Entry) -> bool:
     if entry.reason == QuarantineReason.BAD_ANNOTATION:
         return entry.stage != Stage.READ  # an image that is missing, or a mask
     return entry.reason != QuarantineReason.UNREADABLE
-
-
-def is_marked(ref: ImageRef) -> bool:
-    """Whether the states of an image and its mask are known well enough to tell that they did not change."""
-    if ref.size < 0 or not ref.version:
-        return False
-    # Looked for in the JSON as it stands: a quote inside of its strings would have a backslash before it.
-    has_mask = '"semantic_mask":' in ref.annotations or '"panoptic_mask":' in ref.annotations
-    return not has_mask or '"mask_version":' in ref.annotations

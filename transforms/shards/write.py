@@ -37,7 +37,7 @@ from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.plan.transforms import in_global_window
 from shardwright.transforms.records.framing import FRAME_BYTES
 from shardwright.transforms.shards.finish import ShardPlace, discard, finish_shard, result_of, write_ledger
-from shardwright.transforms.shards.reuse import EarlierRecords, ReusableBuilds, is_marked, take_over
+from shardwright.transforms.shards.reuse import EarlierRecords, ReusableBuilds, take_over
 from shardwright.transforms.shards.shard_plan import ShardPlan, plan_shard
 
 _COMPRESSION_TYPES = {
@@ -254,7 +254,7 @@ class _WriteShard(beam.DoFn):
             )
             if taken is not None:
                 return dataclasses.replace(taken, carried=True)
-        trusted = earlier.trust_mtime and all(is_marked(ref) for ref in plan.refs if ref.is_candidate)
+        trusted = earlier.trust_mtime and all(ref.has_known_state for ref in plan.refs if ref.is_candidate)
         for source in earlier.unfinished if trusted else ():
             if taken := take_over(own, source, place, plan.digest, hold=hold):
                 return taken

@@ -203,7 +203,9 @@ class MetadataReader:
             said = read_metadata(texts, self._settings, has_class)
         except BadMetadata as error:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error)), ()
-        ref = ref._replace(annotations=said.annotations, extra=said.extra)
+        ref = ref._replace(extra=said.extra)
+        if said.annotations:
+            ref = ref.annotated(said.annotations)
         if has_class and not self._settings.label_column:
             return ref, ()
         message = said.message + self._hint if said.message else ""

@@ -185,7 +185,7 @@ def check_folder(option: str, path: str) -> None:
 def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:
     """Returns a reference with its annotations, and the class names of its objects."""
     names = sorted(annotations.labels - {""})
-    return ref._replace(annotations=annotations.encode(), label=LABEL_SEPARATOR.join(names))
+    return ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(names))
 
 
 def bad_entry(key: str, uri: str, message: str, reason: str = QuarantineReason.BAD_ANNOTATION) -> ImageRef:

@@ -36,14 +36,14 @@ class Metadata:
     Attributes:
       label: the class name, several joined by `LABEL_SEPARATOR`; empty for none.
       message: why there is no class.
-      annotations: the caption (`Annotations.encode`).
+      annotations: the caption; None without one.
       extra: the values of extra columns (`encode_extra`).
       numbers: the ids of classes that are numbers.
     """
 
     label: str = ""
     message: str = _UNLABELLED
-    annotations: str = ""
+    annotations: Annotations | None = None
     extra: str = ""
     numbers: tuple[ClassId, ...] = ()
 
@@ -85,7 +85,7 @@ def read_metadata(texts: Mapping[str, str], settings: ConvertSettings, has_class
         said.numbers = tuple(ClassId(str(name), name) for name in names if isinstance(name, int))
         said.message = "" if names else "its class is empty"
     if texts.get("txt", "").strip():
-        said.annotations = Annotations(captions=(_storable(texts["txt"].strip()),)).encode()
+        said.annotations = Annotations(captions=(_storable(texts["txt"].strip()),))
     if settings.parsed_extra_columns:
         try:
             extra = {

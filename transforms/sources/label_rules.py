@@ -69,14 +69,14 @@ class LabelRules:
             names = self._names(ref.labels)
             if not names:
                 return ref.filtered(FilterReason.LABEL_NOT_KEPT)
-            ref = ref._replace(label=LABEL_SEPARATOR.join(names), annotations=self._annotations(ref))
+            ref = self._with_new_names(ref)._replace(label=LABEL_SEPARATOR.join(names))
         if self.class_needed and ref.is_candidate and not ref.label:
             return ref.quarantined(QuarantineReason.UNKNOWN_LABEL, ref.message or "nothing says its class")
         return ref
 
-    def _annotations(self, ref: ImageRef) -> str:
+    def _with_new_names(self, ref: ImageRef) -> ImageRef:
         if not ref.annotations:
-            return ""
+            return ref
         known = decode_annotations(ref.annotations)
         objects = [
             replace(item, label=name) for item in known.objects or () for name in self._name_of(item.label)
@@ -87,9 +87,8 @@ class LabelRules:
             for item in known.segments
             for name in self._name_of(item.label) or [""]
         ]
-        return replace(
-            known, objects=None if known.objects is None else tuple(objects), segments=tuple(segments)
-        ).encode()
+        objects_of_ref = None if known.objects is None else tuple(objects)
+        return ref.annotated(replace(known, objects=objects_of_ref, segments=tuple(segments)))
 
     def _name_of(self, name: str) -> list[str]:
         """Returns the new name of one object, nothing if it is not kept; one without a name stays so."""

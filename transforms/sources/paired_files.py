@@ -109,7 +109,7 @@ def _list_images(
         elif has_masks and name not in files:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, _NO_MASK_FILE)
         elif has_masks:
-            yield ref._replace(annotations=MaskFile(name, files[name]).annotations)
+            yield ref.annotated(MaskFile(name, files[name]).annotations)
         else:
             yield ref
     for name in sorted(files.keys() - used):

@@ -47,10 +47,10 @@ class MaskFile(NamedTuple):
     state: storage.StoredObject
 
     @property
-    def annotations(self) -> str:
-        """What an image with this mask carries."""
+    def annotations(self) -> Annotations:
+        """What is known of an image with this mask."""
         uri, size, version, _ = self.state
-        return Annotations(semantic_mask=uri, mask_size=size, mask_version=version).encode()
+        return Annotations(semantic_mask=uri, mask_size=size, mask_version=version)
 
 
 def find_masks(folder: str) -> dict[str, MaskFile]:
@@ -94,7 +94,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
         if mask is None:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_MASK)
         else:
-            yield ref._replace(annotations=mask.annotations)
+            yield ref.annotated(mask.annotations)
     name = mask_folder.rpartition("/")[2]
     for stem in sorted(masks.keys() - used):
         path, state = masks[stem]

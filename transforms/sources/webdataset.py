@@ -184,9 +184,8 @@ def _finish(sample: _Sample, settings: ConvertSettings) -> Iterator[ImageRef | C
         return
     yield from said.numbers
     for ref in sample.images:
-        yield ref._replace(
-            label=said.label, message=said.message, annotations=said.annotations, extra=said.extra
-        )
+        ref = ref._replace(label=said.label, message=said.message, extra=said.extra)
+        yield ref.annotated(said.annotations) if said.annotations else ref
 
 
 def _text(name: str, ref: ImageRef) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
 from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.transforms.records.framing import data_of_frame
@@ -17,7 +18,6 @@ from shardwright.transforms.shards.reuse import (
     EarlierBuild,
     EarlierRecords,
     can_stay,
-    is_marked,
     near,
     take_over,
 )
@@ -153,19 +153,20 @@ def test_nothing_is_copied_out_of_a_shard_with_other_bytes(old: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "marked"),
+    ("annotations", "known"),
     [
-        ("", True),
-        ('{"captions":["a \\"semantic_mask\\": b"]}', True),
-        ('{"semantic_mask":"/m.png"}', False),
-        ('{"semantic_mask":"/m.png","mask_size":3,"mask_version":"4"}', True),
-        ('{"panoptic_mask":"/m.png","captions":["\\"mask_version\\":"]}', False),
+        (Annotations(), True),
+        (Annotations(captions=('a "semantic_mask": b',)), True),
+        (Annotations(semantic_mask="/m.png"), False),
+        (Annotations(semantic_mask="/m.png", mask_size=3, mask_version="4"), True),
+        (Annotations(panoptic_mask="/m.png", captions=('"mask_version":',)), False),
     ],
 )
-def test_a_mask_without_a_state_leaves_its_image_without_one(annotations: str, marked: bool) -> None:
-    ref = ImageRef("a", "/a", size=1, version="2", annotations=annotations)
-    assert is_marked(ref) == marked
-    assert not is_marked(ref._replace(size=-1)) and not is_marked(ref._replace(version=""))
+def test_a_mask_without_a_state_leaves_its_image_without_one(annotations: Annotations, known: bool) -> None:
+    ref = ImageRef("a", "/a", size=1, version="2").annotated(annotations)
+    (ref,) = decode_refs(encode_refs([ref]))
+    assert ref.has_known_state == known
+    assert not ref._replace(size=-1).has_known_state and not ref._replace(version="").has_known_state
 
 
 def test_what_follows_from_the_bytes_can_stay() -> None:

@@ -406,7 +406,7 @@ def _with_classes(
             must=settings.unlabelled != "keep",
         )
         names = sorted({name for name in classes.names if name})
-        ref = ref._replace(label=LABEL_SEPARATOR.join(names), annotations=known.encode())
+        ref = ref.annotated(known)._replace(label=LABEL_SEPARATOR.join(names))
     opened.said.update(classes.ids)
     if roles.split and not ref.split and _keeps_splits(settings):
         spans = example.bytes_of(roles.split) or [Span(0, 0)]

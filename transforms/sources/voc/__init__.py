@@ -251,7 +251,7 @@ def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iter
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, lists.twice[stem]), ""
         elif stem in sides:
             odd = not semantic and not sides[stem].endswith(".xml")
-            yield ref._replace(annotations=masks[stem].annotations if semantic else ""), sides[stem] * odd
+            yield ref.annotated(masks[stem].annotations) if semantic else ref, sides[stem] * odd
         elif semantic:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, NO_MASK), ""
         else:
