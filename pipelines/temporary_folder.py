@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
@@ -14,6 +15,8 @@ from shardwright.transforms.storage import SCRATCH_VARIABLE
 
 #: What the names of these folders begin with.
 _PREFIX = "shardwright-run-"
+#: What the names of the folders of Beam's job servers begin with (`SubprocessJobServer.start`).
+_JOB_SERVER = "beam-temp"
 
 
 @contextlib.contextmanager
@@ -35,18 +38,34 @@ def own_temporary_folder() -> Iterator[None]:
 
 
 def _locked_folder(base: str, stack: contextlib.ExitStack) -> str:
-    """Makes a folder and locks it; both end with the stack.
+    """Makes a folder and locks it until the stack ends, or the process where Beam needs the folder that long.
 
     Raises:
       OSError: if it cannot be made or locked.
     """
     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    held = contextlib.ExitStack()
+    held.callback(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(held.close)
+    stack.callback(_end, folder, held)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    stack.callback(os.close, descriptor)
+    held.callback(os.close, descriptor)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.stat(folder)  # another command may have taken it for abandoned before it was locked
     return folder
+
+
+def _end(folder: str, held: contextlib.ExitStack) -> None:
+    """Removes a folder, unless a job server of Beam runs in it.
+
+    Beam stops its job servers when the process ends, and a server whose folder is gone is not stopped. Python
+    calls exit handlers in reverse order, so the handler of the folder runs after those of the servers.
+    """
+    with contextlib.suppress(OSError):
+        if any(name.startswith(_JOB_SERVER) for name in os.listdir(folder)):
+            return
+    held.close()
+    atexit.unregister(held.close)
 
 
 @contextlib.contextmanager

@@ -78,6 +78,31 @@ def test_folders_of_killed_commands_are_removed_and_those_of_living_ones_stay(ba
     assert base.parent.is_dir()
 
 
+def test_a_job_server_of_beam_is_stopped_before_its_folder_goes(base: Path) -> None:
+    script = (
+        "from apache_beam.runners.portability import job_server\n"
+        "from shardwright.pipelines.temporary_folder import own_temporary_folder\n"
+        "class Process:\n"
+        "    def __init__(self, *_, **__): pass\n"
+        "    def start(self): return 'localhost:1'\n"
+        "    def stop(self): print('stopped')\n"
+        "job_server.subprocess_server.SubprocessServer = Process\n"
+        "class Server(job_server.SubprocessJobServer):\n"
+        "    def subprocess_cmd_and_endpoint(self): return ['prism'], 'localhost:1'\n"
+        "with own_temporary_folder():\n"
+        "    job_server.StopOnExitJobServer(Server()).start()\n"
+        "print('ended')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(base)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\nstopped\n", "")
+    assert not list(base.iterdir())
+
+
 def test_a_place_without_locks_or_permission_ends_no_command(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
