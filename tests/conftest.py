@@ -10,7 +10,8 @@ from typing import Any
 
 import hypothesis
 import pytest
-from apache_beam.transforms import core
+from helpers.fast_beam import speed_up
+from helpers.memory_disk import use_memory_disk
 from hostile import make_tree
 
 from shardwright.pipelines import cli
@@ -27,22 +28,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("suite")
 
 
-_arguments_of = core.get_function_args_defaults
-_known_arguments: dict[Any, tuple[list[str], list[Any]]] = {}
-
-
-def _known_arguments_of(function: Any) -> tuple[list[str], list[Any]]:
-    """What Beam asks `inspect` of the same methods thousands of times in a job: a quarter of a small one."""
-    method = getattr(function, "__func__", None)
-    if method is None:
-        return _arguments_of(function)
-    if method not in _known_arguments:
-        _known_arguments[method] = _arguments_of(function)
-    names, defaults = _known_arguments[method]
-    return [*names], [*defaults]
-
-
-core.get_function_args_defaults = _known_arguments_of
+use_memory_disk()
+speed_up()
 
 
 def pytest_collection_finish() -> None:

@@ -1,0 +1,98 @@
+"""Spares Beam work that it repeats in each of the thousands of jobs of the suite; no result depends on it.
+
+`SHARDWRIGHT_PLAIN_BEAM=1` leaves Beam as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import os
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from apache_beam.internal import cloudpickle_pickler
+from apache_beam.options import pipeline_options
+from apache_beam.runners.worker import statecache, statesampler
+from apache_beam.transforms import core
+from apache_beam.typehints import decorators
+
+_WEIGHT = 1000
+
+
+def _once_per_function(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns `compute` with its results kept, for functions and for methods of all objects of a class."""
+    functions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+    methods: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def computed(function: Any) -> Any:
+        known, key = functions, function
+        if hasattr(function, "__func__"):
+            known, key = methods, function.__func__
+        if not hasattr(key, "__code__"):
+            return compute(function)
+        if key not in known:
+            known[key] = compute(function)
+        return known[key]
+
+    return computed
+
+
+class _QuickBz2:
+    """Compresses the functions of a job with the smallest buffers: the sizes of the others take the time."""
+
+    decompress = staticmethod(bz2.decompress)
+
+    @staticmethod
+    def compress(data: bytes, compresslevel: int = 9) -> bytes:
+        return bz2.compress(data, 1)
+
+
+def _start_sampler(self: Any) -> None:
+    """Starts to track the states of a bundle, without the thread that adds up the time in each."""
+    statesampler.set_current_tracker(self)
+    self.started = True
+
+
+def _stop_sampler(self: Any) -> None:
+    statesampler.set_current_tracker(None)
+    self.finished = True
+
+
+def _formatter(self: argparse.ArgumentParser) -> argparse.HelpFormatter:
+    """Returns what Beam's parser checks each option with; it need not ask for the size of the terminal."""
+    return self.formatter_class(prog=self.prog, width=80)
+
+
+def speed_up() -> None:
+    """Puts the quick versions in place, unless the environment asks for Beam as it is."""
+    if os.environ.get("SHARDWRIGHT_PLAIN_BEAM"):
+        return
+    defaults = _once_per_function(core.get_function_args_defaults)
+
+    def get_function_args_defaults(function: Any) -> tuple[list[str], list[Any]]:
+        names, values = defaults(function)
+        return [*names], [*values]
+
+    core.get_function_args_defaults = get_function_args_defaults
+    mixes_yield_and_return = core._check_fn_use_yield_and_return
+    known: dict[Any, bool] = {}
+
+    def check_fn_use_yield_and_return(function: Any) -> bool:
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return bool(mixes_yield_and_return(function))
+        if code not in known:
+            known[code] = mixes_yield_and_return(function)
+        return known[code]
+
+    core._check_fn_use_yield_and_return = check_fn_use_yield_and_return
+    decorators.get_signature = _once_per_function(decorators.get_signature)
+    # Where a type was declared, for messages about wrong types.
+    decorators.IOTypeHints._make_origin = classmethod(lambda *_, **__: [])
+    cloudpickle_pickler.bz2 = _QuickBz2
+    statecache.get_deep_size = lambda *_: _WEIGHT
+    statesampler.StateSampler.start = _start_sampler
+    statesampler.StateSampler.stop = _stop_sampler
+    pipeline_options._BeamArgumentParser._get_formatter = _formatter

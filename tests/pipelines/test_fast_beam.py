@@ -1,0 +1,103 @@
+"""What the suite spares Beam changes nothing that a job makes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.internal import pickler
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.worker import statesampler
+from apache_beam.transforms import core
+from helpers import fast_beam
+from hostile import document, make_tree
+
+ROOT = Path(__file__).resolve().parents[2]
+_CONVERT = """
+import sys
+sys.path[:0] = sys.argv[3:]
+import conftest
+from shardwright.pipelines.cli import main
+sys.exit(main(["convert", "--input", sys.argv[1], "--output", sys.argv[2], "--splits=train=0.5,test=0.5"]))
+"""
+_UNPICKLE = """
+import sys
+from apache_beam.internal import pickler
+print(pickler.loads(sys.stdin.buffer.read())(20))
+"""
+_STEPS: list[str] = []
+
+
+def _note_step(value: int) -> int:
+    _STEPS.append(statesampler.get_current_tracker().current_state().name_context.step_name)
+    return value
+
+
+class _Mixed(beam.DoFn):
+    def process(self, element: int):
+        if element:
+            yield element
+        return element
+
+
+def test_functions_are_pickled_so_that_beam_itself_reads_them() -> None:
+    encoded = pickler.dumps(lambda value: value + 1)
+    done = subprocess.run([sys.executable, "-c", _UNPICKLE], input=encoded, capture_output=True, timeout=120)
+    assert done.stdout.split() == [b"21"], done.stderr
+    assert pickler.loads(encoded)(1) == 2
+
+
+def test_each_function_is_looked_at_by_itself() -> None:
+    def first(one: int, two: int = 2) -> int:
+        return one + two
+
+    def second(three: str = "3") -> str:
+        return three
+
+    for _ in range(2):
+        assert core.get_function_args_defaults(first) == (["one", "two"], [2])
+        assert core.get_function_args_defaults(second) == (["three"], ["3"])
+        assert core._check_fn_use_yield_and_return(_Mixed().process)
+        assert not core._check_fn_use_yield_and_return(first)
+        assert beam.typehints.decorators.get_signature(first).return_annotation == "int"
+        assert beam.typehints.decorators.get_signature(second).return_annotation == "str"
+    core.get_function_args_defaults(first)[0].clear()
+    assert core.get_function_args_defaults(first)[0] == ["one", "two"]
+
+
+def test_beams_options_are_all_there() -> None:
+    options = PipelineOptions(["--runner=Some", "--num_workers=3"]).get_all_options()
+    assert options["runner"] == "Some" and options["num_workers"] == 3
+
+
+def test_steps_still_know_which_of_them_runs() -> None:
+    _STEPS.clear()
+    with beam.Pipeline() as pipeline:
+        _ = pipeline | beam.Create([1]) | "NoteTheStep" >> beam.Map(_note_step)
+    assert _STEPS == ["NoteTheStep"]
+
+
+@pytest.mark.slow
+def test_a_dataset_has_the_same_bytes_with_beam_as_it_is(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "in")
+    made = []
+    for plain in ("", "1"):
+        output = tmp_path / f"out{plain}"
+        argv = [sys.executable, "-c", _CONVERT, str(tree), str(output), str(ROOT / "tests")]
+        environment = {**os.environ, "SHARDWRIGHT_PLAIN_BEAM": plain}
+        subprocess.run([*argv, str(ROOT / "tests" / "pipelines")], env=environment, check=True, timeout=300)
+        made.append(
+            {name: document(output)[name] for name in ("fingerprint", "splits", "ledger", "versions")}
+        )
+    assert made[0] == made[1]
+
+
+def test_the_environment_leaves_beam_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDWRIGHT_PLAIN_BEAM", "1")
+    before = core.get_function_args_defaults
+    fast_beam.speed_up()
+    assert core.get_function_args_defaults is before
