@@ -1,19 +1,24 @@
-"""Files that ask for gigabytes are converted or refused in less than 700 MB."""
+"""Files that ask for gigabytes take less than 700 MB, photographs less than 600 MB."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import oversized
 import pytest
+from conftest import PHOTOS
 from hostile import COMMAND
+from PIL import Image
 
 pytestmark = pytest.mark.slow
 
 MOST_MEGABYTES = 700
+MOST_MEGABYTES_OF_PHOTOGRAPHS = 600
 #: Runs a command; prints its exit code and its peak of memory in kB.
 _MEASURE = """
 import os, subprocess, sys
@@ -23,9 +28,21 @@ print(os.waitstatus_to_exitcode(status), used.ru_maxrss)
 """
 
 
-def _peak_of(tmp_path: Path, data: bytes, copies: int, *more: str) -> float:
-    """Converts copies of a file; returns the command's peak of memory in MB."""
-    for number in range(copies):
+def _photograph(megapixels: float, seed: int) -> bytes:
+    """Returns a JPEG of an example, enlarged, with noise as a camera's sensor gives it."""
+    photos = sorted(PHOTOS.glob("*/*.jpg"))
+    width, height = round((megapixels * 1.5e6) ** 0.5), round((megapixels / 1.5e-6) ** 0.5)
+    with Image.open(photos[seed % len(photos)]) as photo:
+        pixels = np.asarray(photo.convert("RGB").resize((width, height)), np.int16)
+    noise = np.random.default_rng(seed).integers(-14, 15, (height, width, 1), np.int16)
+    file = BytesIO()
+    Image.fromarray(np.clip(pixels + noise, 0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+def _peak_of(tmp_path: Path, files: Iterable[bytes], *more: str) -> float:
+    """Converts files; returns the command's peak of memory in MB."""
+    for number, data in enumerate(files):
         folder = tmp_path / "in" / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.jpg").write_bytes(data)
@@ -59,4 +76,10 @@ def _peak_of(tmp_path: Path, data: bytes, copies: int, *more: str) -> float:
     ids=["coefficients", "fewer coefficients", "tile", "tiles", "canvas", "smaller canvas"],
 )
 def test_memory_stays_below_its_limit(tmp_path: Path, make: Callable[[], bytes], copies: int) -> None:
-    assert _peak_of(tmp_path, make(), copies, "--resize=224") < MOST_MEGABYTES
+    assert _peak_of(tmp_path, [make()] * copies, "--resize=224") < MOST_MEGABYTES
+
+
+@pytest.mark.parametrize("more", [(), ("--resize=6000x6000",)], ids=["as they are", "enlarged"])
+def test_memory_of_photographs(tmp_path: Path, more: tuple[str, ...]) -> None:
+    files = (_photograph(megapixels, seed) for seed, megapixels in enumerate((1, 20, 4, 19, 8, 16, 12, 18)))
+    assert _peak_of(tmp_path, files, *more) < MOST_MEGABYTES_OF_PHOTOGRAPHS

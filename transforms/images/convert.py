@@ -17,7 +17,7 @@ from shardwright.transforms.images import color, decode
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
 from shardwright.transforms.images.geometry import Geometry, plan_geometry
 from shardwright.transforms.images.metadata import strip_metadata
-from shardwright.transforms.images.resize import resize
+from shardwright.transforms.images.resize import resize, resize_steps
 
 #: Reserves working memory, in bytes, while a picture is being decoded.
 Reserve = Callable[[int], AbstractContextManager[None]]
@@ -30,6 +30,8 @@ _FLATTENED_BYTES = 12
 #: Bytes of a pixel of the resized picture: itself, and the rows of the resampling between two passes. Bytes
 #: of a pixel of the stored one: a padded copy or what becomes of it when it is encoded.
 _RESIZED_BYTES, _STORED_BYTES = 8, 4
+#: Stands for a picture that is not needed any more.
+_NO_PICTURE = Image.new("L", (1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +129,29 @@ def _convert(
             return _keep(data, opened, loaded, frame, settings, decode_seconds)
         damage, note = loaded.damage, loaded.note
         image = decode.upright(loaded.image, opened.orientation)
-        del loaded  # its picture is not needed any more, if it was not the upright one
+        # Whoever resamples a large picture lets go of the source as soon as that is possible.
+        del loaded
+        opened.image = _NO_PICTURE
         on_background = color.is_see_through(image) or geometry.canvas != geometry.size
         image = color.to_color(image, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, image.size, factor, opened.orientation)
-        image = resize(image, geometry.size, settings.resample, box)
+        for size, part in resize_steps(image.size, geometry.size, settings.resample, box):
+            image = resize(image, size, settings.resample, part)
         if geometry.canvas != geometry.size:
             image = _pad(image, geometry.canvas, geometry.offset, settings.background_rgb)
         stored = settings.stored_format
         if stored == "keep":
             stored = "jpeg" if opened.kind == "jpeg" else "png"
         encoded = encode_image(image, stored, settings.quality)
+        width, height = image.size
+        channels = 3 if stored == "webp" else len(image.getbands())  # WebP has no grey
+        del image  # before others take what was reserved for it
     return ConvertedImage(
         encoded=encoded,
         format=FORMAT_NAMES[stored],
-        height=image.height,
-        width=image.width,
-        channels=3 if stored == "webp" else len(image.getbands()),  # WebP has no grey
+        height=height,
+        width=width,
+        channels=channels,
         kept=False,
         animated=opened.animated,
         frame=frame,

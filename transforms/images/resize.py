@@ -53,6 +53,47 @@ def resize(
     return target
 
 
+def resize_steps(
+    image_size: tuple[int, int],
+    size: tuple[int, int],
+    resample: str,
+    box: tuple[float, float, float, float],
+) -> list[tuple[tuple[int, int], tuple[float, float, float, float]]]:
+    """Returns the calls of `resize` that resample a large picture in the least memory.
+
+    Both libraries resample one side, then the other, and keep the source until both are done. Where each side
+    is a call of its own, the caller can let go of the source in between. The pixels are the same.
+
+    Args:
+      image_size: width and height of the picture, pixels.
+      size: of the result.
+      resample: the filter, by Pillow's name in lower case.
+      box: the part of the picture: left, upper, right, lower, in its pixels.
+
+    Returns:
+      Size and part of each call: one or two.
+    """
+    width, height = image_size
+    left, upper, right, lower = box
+    once = [(size, box)]
+    large = max(width * height, size[0] * size[1]) > _KEPT_PIXELS
+    if not large or resample == "nearest":
+        return once
+    if resample in _FILTERS:  # this library begins with the columns, Pillow with the rows
+        first, second = (width, size[1]), (left, 0.0, right, float(size[1]))
+        part, needed = (0.0, upper, float(width), lower), (right - left) * size[1]
+    else:
+        first, second = (size[0], height), (0.0, upper, float(size[0]), lower)
+        part, needed = (left, 0.0, right, float(height)), size[0] * (lower - upper)
+    if first in (image_size, size):
+        return once
+    # A call of its own also keeps what lies beside the part, which a single call leaves out.
+    source, between, result = width * height, math.prod(first), math.prod(size)
+    return (
+        [(first, part), (size, second)] if between + max(source, result) < source + needed + result else once
+    )
+
+
 def _extent(begin: float, end: float, limit: int) -> float:
     """Returns end - begin, such that begin + extent never passes the limit by a rounding error."""
     extent = end - begin

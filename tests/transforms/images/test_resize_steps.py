@@ -1,0 +1,99 @@
+"""Large pictures are resampled side by side, so that three of them are never in memory at once."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from pictures import file_of
+from PIL import Image
+
+from shardwright.schemas.settings import RESAMPLES, ConvertSettings
+from shardwright.transforms.images import convert, resize
+from shardwright.transforms.images.convert import convert_image
+from shardwright.transforms.images.resize import resize as resample_once
+from shardwright.transforms.images.resize import resize_steps
+
+
+def noise(width: int, height: int, seed: int, mode: str = "RGB") -> Image.Image:
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
+
+
+@pytest.mark.parametrize("resample", RESAMPLES)
+def test_two_steps_give_the_pixels_of_one(resample: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resize, "_KEPT_PIXELS", 0)
+    rng = random.Random(resample)
+    steps_seen = set()
+    for seed in range(60):
+        picture = noise(rng.randint(2, 90), rng.randint(2, 90), seed, rng.choice(["RGB", "L"]))
+        width, height = picture.size
+        size = (rng.choice([width, rng.randint(1, 120)]), rng.choice([height, rng.randint(1, 120)]))
+        left, right = rng.choice([(0, width), (rng.uniform(0, width / 3), rng.uniform(width / 2, width))])
+        upper, lower = rng.choice(
+            [(0, height), (rng.uniform(0, height / 3), rng.uniform(height / 2, height))]
+        )
+        box = (left, upper, right, lower)
+        steps = resize_steps(picture.size, size, resample, box)
+        steps_seen.add(len(steps))
+        assert steps[-1][0] == size
+        stepped = picture
+        for step_size, step_box in steps:
+            stepped = resample_once(stepped, step_size, resample, step_box)
+        once = resample_once(picture, size, resample, box)
+        assert stepped.mode == once.mode and stepped.tobytes() == once.tobytes(), (seed, size, box)
+    assert steps_seen == ({1} if resample == "nearest" else {1, 2})
+
+
+def test_small_pictures_take_one_step() -> None:
+    assert resize_steps((640, 480), (224, 224), "bilinear", (0, 0, 640, 480)) == [
+        ((224, 224), (0, 0, 640, 480))
+    ]
+
+
+def test_a_narrow_part_is_not_widened_to_the_whole_picture() -> None:
+    """The library leaves out what lies beside the part; a step of its own would not."""
+    box = (9000, 0, 10000, 1000)
+    assert resize_steps((20000, 1000), (6000, 6000), "bilinear", box) == [((6000, 6000), box)]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_the_source_is_gone_before_the_last_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is what a picture's array of pixels is referenced by."""
+    import gc
+
+    monkeypatch.setattr(resize, "_KEPT_PIXELS", 0)
+    alive: list[set[tuple[int, int]]] = []
+    original = convert.resize
+
+    def watched(image: Image.Image, *arguments: object) -> Image.Image:
+        gc.collect()
+        alive.append({item.size for item in gc.get_objects() if isinstance(item, Image.Image) and item._im})
+        return original(image, *arguments)
+
+    monkeypatch.setattr(convert, "resize", watched)
+    data = file_of(noise(61, 47, 1), kind)
+    convert_image(data, f"a.{kind.lower()}", ConvertSettings(resize="113x127"))
+    assert [(61, 47) in sizes for sizes in alive] == [True, False]
+
+
+def test_the_memory_is_given_back_before_the_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for the reservation must not begin while the picture before is still there."""
+    import gc
+
+    left: list[int] = []
+
+    @contextmanager
+    def reserve(_: int):
+        yield
+        left.append(
+            sum(isinstance(item, Image.Image) and item.size == (113, 127) for item in gc.get_objects())
+        )
+
+    image = convert_image(
+        file_of(noise(61, 47, 1), "JPEG"), "a.jpg", ConvertSettings(resize="113x127"), reserve
+    )
+    assert left == [0]
+    assert (image.width, image.height, image.channels) == (113, 127, 3)
