@@ -14,19 +14,19 @@ SHARD_BYTES = 128_000_000
 
 #: name -> value, what it is, where it comes from.
 INPUTS = {
-    "source": (SOURCE_BYTES, "bytes of a source", "assumed: JPEGs of about 500x400"),
-    "record": (RECORD_BYTES, "bytes of a record", "assumed: 224x224 JPEG, quality 95"),
-    "shard": (SHARD_BYTES, "bytes of a shard", "the default of --shard_size"),
+    "source": (SOURCE_BYTES, "bytes per source", "assumed: JPEGs of about 500x400"),
+    "record": (RECORD_BYTES, "bytes per record", "assumed: 224x224 JPEG, quality 95"),
+    "shard": (SHARD_BYTES, "bytes per shard", "the default of --shard_size"),
     "classes": (1000, "classes", "assumed"),
-    "images_s": (950, "images/s of a core", "measured: BENCHMARKS.md"),
-    "list_us": (18, "microseconds of a core to list an object", "measured without a network"),
-    "plan_us": (53, "microseconds of a core to plan and group a reference", "measured with 99,999 shards"),
-    "listed": (24, "bytes of a reference in the order of the listing", "measured"),
-    "grouped": (95, "bytes of a reference in a shard", "measured with 99,999 shards"),
-    "page": (1000, "objects a list request", "assumed: the default of the JSON API"),
-    "page_s": (0.3, "seconds a list request", "assumed"),
-    "streams": (16, "list requests at once", "transforms/sources/class_folders.py"),
-    "reads_s": (5000, "reads/s that a bucket begins with", "Cloud Storage, request rate guidelines"),
+    "images_s": (950, "images/s per core", "measured: BENCHMARKS.md"),
+    "list_us": (18, "core microseconds to list an object", "measured without a network"),
+    "plan_us": (53, "core microseconds to plan and group a reference", "measured with 99,999 shards"),
+    "listed": (24, "bytes per reference, in listing order", "measured"),
+    "grouped": (95, "bytes per reference, grouped by shard", "measured with 99,999 shards"),
+    "page": (1000, "objects per list request", "assumed: the default of the JSON API"),
+    "page_s": (0.3, "seconds per list request", "assumed"),
+    "streams": (16, "parallel list requests", "transforms/sources/class_folders.py"),
+    "reads_s": (5000, "reads/s that a new bucket allows", "Cloud Storage, request rate guidelines"),
     "egress": (25_000_000_000, "bytes/s from storage to a project's workers", "assumed: 200 Gbit/s, a quota"),
     "cores": (1000, "vCPUs", "a choice"),
 }
@@ -51,8 +51,8 @@ def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, s
     core_s = images / of["images_s"]
     return {
         "shards": (shards, "images * record / shard, at most 99,999"),
-        "records a shard": (images / shards, "images / shards"),
-        "MB a shard": (images * of["record"] / shards / 1e6, "images * record / shards"),
+        "records per shard": (images / shards, "images / shards"),
+        "MB per shard": (images * of["record"] / shards / 1e6, "images * record / shards"),
         "vCPU-hours to convert": (core_s / 3600, "images / images_s"),
         "vCPU-hours to plan and group": (images * of["plan_us"] / 3.6e9, "images * plan_us"),
         "vCPU-hours to list": (images * of["list_us"] / 3.6e9, "images * list_us"),
@@ -75,7 +75,7 @@ def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, s
             images * of["source"] / of["egress"] / 3600,
             "images * source / egress",
         ),
-        "vCPUs that a new bucket feeds": (of["reads_s"] / of["images_s"], "reads_s / images_s"),
+        "vCPUs that a new bucket can feed": (of["reads_s"] / of["images_s"], "reads_s / images_s"),
         "GB of memory to commit": (
             shards * 2_000 / 1e9,
             "shards * 2,000",
