@@ -32,7 +32,7 @@ demo: $(STAMP) ## install, convert and validate the example pictures, and where 
 	@echo "The dataset is in $(DEMO)/, its pictures are in $(DEMO).png."
 	@echo "Open $(DEMO)/report.html in a browser."
 
-test: $(STAMP) ## the whole test suite
+test: $(STAMP) ## the test suite without its long tests
 	$(BIN)/python -m pytest -rs -m "not corpus and not slow" \
 		-n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
@@ -51,7 +51,8 @@ airflow-test: $(STAMP) ## the tests of the DAGs with Airflow, which it installs:
 	$(BIN)/python -m pytest tests/deploy/test_airflow.py
 
 test-all: $(STAMP) ## the suite with its long tests, and on real and hostile images: CORPORA=folder
-	SHARDWRIGHT_CORPORA=$(CORPORA) $(BIN)/python -m pytest
+	SHARDWRIGHT_CORPORA=$(CORPORA) $(BIN)/python -m pytest -rs --hypothesis-profile=full \
+		-n $(TESTERS) --dist loadfile
 
 lint: $(STAMP) ## ruff, mypy and the order of imports; changes nothing
 	$(BIN)/ruff check .

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
+from helpers.examples import register_profiles
 from helpers.fast_beam import speed_up
 from helpers.memory_disk import use_memory_disk
 from hostile import make_tree
@@ -21,13 +21,9 @@ from shardwright.pipelines.results import ConvertResult
 ROOT = Path(__file__).resolve().parent.parent
 PHOTOS = ROOT / "examples" / "photos"
 
-# Two processes share the machine: how long an example takes says nothing.
-hypothesis.settings.register_profile(
-    "suite", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("suite")
+pytest_plugins = ["helpers.progress"]
 
-
+register_profiles()
 use_memory_disk()
 speed_up()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from conftest import ROOT
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,7 +142,7 @@ def test_the_table_has_every_parameter_that_has_a_form_of_its_own() -> None:
 def test_what_the_template_lets_through_the_command_takes(name: str) -> None:
     (regex,) = PARAMETERS[name]["regexes"]
 
-    @settings(max_examples=40, deadline=None, derandomize=True)
+    @settings(max_examples=examples(40), deadline=None, derandomize=True)
     @given(st.from_regex(regex.replace("$", r"\Z"), alphabet=ASCII))
     def check(value: Any) -> None:
         try:

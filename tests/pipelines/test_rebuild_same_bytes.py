@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import hypothesis
 import pytest
 from from_nothing import Rebuilt, entries_of, inodes, shard_files
+from helpers.examples import examples
 from hostile import check_books, picture
 from hypothesis import strategies as st
 
@@ -287,7 +288,7 @@ def test_a_rebuild_is_what_a_build_from_nothing_would_be(
 
 
 @pytest.mark.slow
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=examples(60))
 @hypothesis.given(settings=_SETTINGS, steps=st.lists(_STEP, min_size=2, max_size=6))
 def test_so_is_it_after_many_histories(settings: dict[str, Any], steps: list[list[tuple[str, int]]]) -> None:
     check_history(steps=steps, **settings)

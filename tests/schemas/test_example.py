@@ -9,6 +9,7 @@ import struct
 import pytest
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
+from helpers.examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -71,7 +72,7 @@ def _plain(features: dict[str, Feature]) -> dict[str, tuple]:
         "\uffff": Feature(FLOAT, []),
     }
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_bytes_equal_tensorflows_deterministic_serialisation(features: dict[str, Feature]) -> None:
     encoded = encode_example(features)
     assert parse_example(encoded) == features
@@ -177,7 +178,7 @@ def test_every_turn_of_the_wire_format_is_read_as_protobuf_reads_it(case: str) -
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_random_bytes_parse_where_protobuf_parses_them(data: bytes) -> None:
     _agrees_with_protobuf(data)
 

@@ -7,6 +7,7 @@ import random
 import struct
 
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ def _read_all(data: bytes) -> dict[str, Feature]:
 
 
 @given(st.dictionaries(_NAMES, _FEATURES, max_size=6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_tensorflow_writes_is_found(features: dict[str, Feature]) -> None:
     message = tf.train.Example()
     message.features.SetInParent()

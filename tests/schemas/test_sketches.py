@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ _SHARES = [0, 0.01, 0.25, 0.5, 0.9, 0.99, 1]
 _INT64 = st.integers(-(2**63), 2**63 - 1)
 _FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
-_FEW = settings(max_examples=50, deadline=None)
+_FEW = settings(max_examples=examples(50), deadline=None)
 
 
 def _spread(values: list[Any], bits: int = 0) -> Histogram:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from shardwright.schemas.statistics import Statistics, statistics_text
 _NAMES = ["birds", 'a "quote"\nand <script>', "日本", ""]
 _SPECS = {spec.name: spec for spec in DETECTION.features}
 
-_FEW = settings(max_examples=50, deadline=None)
+_FEW = settings(max_examples=examples(50), deadline=None)
 
 
 def _looks(pixels: np.ndarray, scores: tuple[float, ...] = ()) -> ImageQuality:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers.examples import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -60,7 +61,7 @@ def test_as_many_values_as_the_shape_says() -> None:
         serialize_tensor([1, 2, 3], "int64", (2, 2))
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.binary(max_size=60))
 def test_garbage_is_a_tensor_or_refused(data: bytes) -> None:
     try:
@@ -70,7 +71,7 @@ def test_garbage_is_a_tensor_or_refused(data: bytes) -> None:
     assert len(parsed.values) == int(np.prod(parsed.shape, dtype=object))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(tensors(), st.data())
 def test_damage_is_seen_or_is_another_tensor(array: np.ndarray[Any, Any], data: st.DataObject) -> None:
     """What is read of damaged bytes is what TensorFlow reads, if it reads them too."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import listed, write_csv, write_jsonl
@@ -37,7 +38,7 @@ def test_every_row_is_the_same_in_any_stretches(tmp_path: Path, monkeypatch: pyt
 NOTE = st.text(st.sampled_from('a",\r\n é'), max_size=6)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     cells=st.lists(st.tuples(NOTE, NOTE, NOTE), max_size=12),
     quoting=st.sampled_from((csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC)),
@@ -82,7 +83,7 @@ VALUE = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(rows=st.lists(st.tuples(*[VALUE] * 6), max_size=8), separator=st.sampled_from(("", "|")))
 def test_no_values_whatever_break_a_row(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]], separator: str

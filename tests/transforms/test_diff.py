@@ -13,6 +13,7 @@ from random import Random
 import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -172,7 +173,7 @@ def compare_by_hand(old: Sequence[Image], new: Sequence[Image], buckets: int) ->
 
 
 @given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 40))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_what_was_edited_is_what_is_found(seed: int, count: int, buckets: int) -> None:
     random = Random(seed)
     images = make_images(random, count)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pictures
 from annotated import IDS, annotated, settings_of
+from helpers.examples import examples
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -52,7 +53,7 @@ OBJECTS = st.builds(
     target=st.sampled_from(["", "7x50", "40", "1"]),
     policy=st.sampled_from(["drop", "clip", "fail"]),
 )
-@hypothesis_settings(max_examples=300, deadline=None)
+@hypothesis_settings(max_examples=examples(300), deadline=None)
 def test_any_objects_make_a_sound_record_or_fail_their_image(
     objects: list[ObjectAnnotation], relative: bool, orientation: int, fit: str, target: str, policy: str
 ) -> None:

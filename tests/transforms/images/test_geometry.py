@@ -9,6 +9,7 @@ import numpy as np
 import pictures
 import pytest
 from cykooz_resizer import CpuExtensions
+from helpers.examples import examples
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ def _pillows(fit: str, image: Image.Image, target: tuple[int, int], resample: st
 
 @pytest.mark.parametrize("fit", FITS)
 @given(width=SIDES, height=SIDES, target=st.tuples(SIDES, SIDES))
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=examples(60), deadline=None)
 def test_sizes_are_those_of_imageops(fit: str, width: int, height: int, target: tuple[int, int]) -> None:
     canvas = plan_geometry(width, height, target, fit).canvas
     try:
@@ -52,7 +53,7 @@ def test_sizes_are_those_of_imageops(fit: str, width: int, height: int, target: 
     target=st.tuples(LARGE_SIDES, LARGE_SIDES),
     fit=st.sampled_from(FITS),
 )
-@hypothesis_settings(max_examples=300, deadline=None)
+@hypothesis_settings(max_examples=examples(300), deadline=None)
 def test_boxes_lie_inside_and_the_reduction_keeps_twice_the_target(
     width: int, height: int, target: tuple[int, int], fit: str
 ) -> None:

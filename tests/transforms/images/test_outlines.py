@@ -11,6 +11,7 @@ import numpy as np
 import pictures
 import pytest
 from annotated import annotated, boxes_of, cat, png_pixels
+from helpers.examples import examples
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -52,7 +53,7 @@ def unpacked(mask: np.ndarray) -> dict[str, Any]:
 
 
 @given(size=st.tuples(st.integers(15, 40), st.integers(15, 40)), polygons=POLYGONS)
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_polygons_are_drawn_as_coco_draws_them(size: tuple[int, int], polygons: list[list[float]]) -> None:
     width, height = size
     expected = coco.decode(coco.frPyObjects(polygons, height, width)).max(axis=2)
@@ -60,7 +61,7 @@ def test_polygons_are_drawn_as_coco_draws_them(size: tuple[int, int], polygons: 
 
 
 @given(size=st.tuples(SIDES, SIDES), seed=st.integers(0, 10**6), share=st.floats(0, 1))
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 def test_run_lengths_are_read_as_coco_reads_them(size: tuple[int, int], seed: int, share: float) -> None:
     mask = (np.random.default_rng(seed).random((size[1], size[0])) < share).astype(np.uint8)
     for value in (packed(mask), unpacked(mask)):
@@ -161,7 +162,7 @@ def test_damaged_outlines_are_bad_objects(outline: Any, why: str) -> None:
 
 
 @given(st.binary(max_size=40).map(lambda data: data.decode("latin-1")))
-@hypothesis_settings(max_examples=300)
+@hypothesis_settings(max_examples=examples(300))
 def test_no_run_lengths_crash(counts: str) -> None:
     value = {"size": [HEIGHT, WIDTH], "counts": counts}
     try:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ _VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.dictionaries(st.text(), _VALUES, max_size=5), st.booleans(), st.sampled_from([None, 0, 2]), st.binary()
 )
