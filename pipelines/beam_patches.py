@@ -1,45 +1,330 @@
-"""Spares Beam work that it does again for each of the hundreds of steps of a graph. Imports Beam."""
+"""Everything that a command changes in Beam and in Python while it runs, and undoes at its end.
+
+Beam works without these changes and gives the same bytes. With them a small run takes less time, worker
+processes print no tracebacks for errors that the command explains in one sentence, and the log lines of
+rebuilds come through from worker processes.
+
+Only commands apply the patches. A function that is called from a notebook leaves Beam as it was found.
+
+To support another version of Beam, run `tests/pipelines/test_beam_patches.py` with it. The test of a patch
+fails if Beam has changed the code that the patch goes by. Read that code, adapt the patch if necessary, and
+add the version and the new digest here.
+"""
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import hashlib
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib import import_module
 from types import MethodType
 from typing import Any
 from weakref import WeakSet
 
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.transforms import userstate
+#: Seconds for which the end of a command waits for workers that are late.
+LATE_WORKER_SECONDS = 1.0
+#: What Beam calls the threads of its workers.
+_WORKER_THREAD = "run_worker"
+_PAUSE_SECONDS = 0.01
+_MISSING = object()
 
 
-class LeanOptions(PipelineOptions):  # type: ignore[misc]
-    """Beam's options, which parse the command line once for each view instead of whenever it is asked."""
+@dataclass(frozen=True)
+class Patch:
+    """A change of one attribute.
 
-    def view_as(self, cls: type[Any]) -> Any:
-        """Returns the view of a kind; all views share their values."""
-        views = self.__dict__.setdefault("_views", {})
-        if cls not in views:
-            views[cls] = super().view_as(cls)
-        return views[cls]
-
-
-def look_for_state_once() -> None:
-    """Has Beam look through the methods of each class of DoFn once for state and timers; again is the same.
-
-    It does that eight times for each step that is built and four times for each that runs, which was a fifth
-    of the whole run of a small dataset.
+    Attributes:
+      name: what the patch does.
+      place: the attribute that is replaced, with its module.
+      replace: takes the attribute's value and returns the new one.
+      checked: the function of Beam that the patch goes by; usually the one that it replaces.
+      beam_versions: the versions of Beam that the patch was checked against.
+      sha256: digest of the source of `checked` in these versions.
     """
-    look = getattr(userstate, "get_dofn_specs", None)
-    if look is None or hasattr(look, "stateless"):
-        return
+
+    name: str
+    place: str
+    replace: Callable[[Any], Any]
+    checked: str
+    beam_versions: tuple[str, ...]
+    sha256: str
+
+
+def _look_for_state_once(look: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Looks through the methods of each class of DoFn once for state and timers.
+
+    Beam does that eight times for each step that it builds and four times for each step that it runs. That
+    was a fifth of the whole run of a small dataset.
+    """
     stateless: WeakSet[type] = WeakSet()
 
     def get_dofn_specs(dofn: Any) -> tuple[set[Any], set[Any]]:
         # A method that only this object has may be one with state.
         if type(dofn) in stateless and not any(isinstance(item, MethodType) for item in vars(dofn).values()):
             return set(), set()
-        found: tuple[set[Any], set[Any]] = look(dofn)
-        if not any(found):
+        specs: tuple[set[Any], set[Any]] = look(dofn)
+        if not any(specs):
             stateless.add(type(dofn))
-        return found
+        return specs
 
-    vars(get_dofn_specs)["stateless"] = stateless
-    userstate.get_dofn_specs = get_dofn_specs
+    return get_dofn_specs
+
+
+def _take_our_log_lines(log_all: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Shows the log lines of rebuilds that worker processes send; Beam logs all others as before."""
+    from shardwright.transforms.rebuild import events
+
+    def without_ours(messages: Iterable[Any]) -> Iterator[Any]:
+        for message in messages:
+            for entry in [
+                entry for entry in message.log_entries if events.is_place_of_line(entry.log_location)
+            ]:
+                events.LOGGER.info("%s", entry.message)
+                message.log_entries.remove(entry)
+            yield message
+
+    def log_others(self: Any, messages: Iterable[Any], context: Any = None) -> Iterator[Any]:
+        return log_all(self, without_ours(messages), context)
+
+    return log_others
+
+
+def _print_no_traceback(_: Any) -> Callable[..., None]:
+    """Keeps the tracebacks off the screen that Beam's worker prints, unless its log is wanted.
+
+    Workers of the portable runners may be threads of this process.
+    """
+
+    def print_if_verbose(*values: Any, **options: Any) -> None:
+        if not is_beam_silent():
+            builtins.print(*values, **options)
+
+    return print_if_verbose
+
+
+def _hide_ends_of_workers(show: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Keeps the exceptions off the screen that end the threads of Beam, unless its log is wanted."""
+
+    def show_others(raised: Any) -> None:
+        if not (is_beam_silent() and _is_of_beam(raised)):
+            show(raised)
+
+    return show_others
+
+
+def is_beam_silent() -> bool:
+    """Whether nobody wants to see what Beam logs."""
+    return logging.getLogger("apache_beam").level >= logging.CRITICAL
+
+
+def _is_of_beam(raised: Any) -> bool:
+    """Whether an exception went through code of Beam."""
+    traceback = raised.exc_traceback
+    while traceback is not None:
+        if str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("apache_beam."):
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+_PORTABILITY = "apache_beam.runners.portability"
+#: All that is changed.
+PATCHES = (
+    Patch(
+        "look for state once",
+        "apache_beam.transforms.userstate.get_dofn_specs",
+        _look_for_state_once,
+        "apache_beam.transforms.userstate.get_dofn_specs",
+        ("2.77.0",),
+        "eeb36145d3115aa02ec8d05667f4190084047c5229734d49250d6a950db0e923",
+    ),
+    Patch(
+        "show log lines of worker processes, in-process runner",
+        f"{_PORTABILITY}.fn_api_runner.worker_handlers.BasicLoggingService.Logging",
+        _take_our_log_lines,
+        f"{_PORTABILITY}.fn_api_runner.worker_handlers.BasicLoggingService.Logging",
+        ("2.77.0",),
+        "3913588419391506328f4ef4a588435944bb1223c020c35c050981f94e236372",
+    ),
+    Patch(
+        "show log lines of worker processes, local job service",
+        f"{_PORTABILITY}.local_job_service.BeamFnLoggingServicer.Logging",
+        _take_our_log_lines,
+        f"{_PORTABILITY}.local_job_service.BeamFnLoggingServicer.Logging",
+        ("2.77.0",),
+        "4dc6f52a8de3bc6cf17860c5adcc9724b062bf0f7037caf286f1aca39198a5cb",
+    ),
+    Patch(
+        "print no traceback",
+        "apache_beam.runners.worker.sdk_worker.print",
+        _print_no_traceback,
+        "apache_beam.runners.worker.sdk_worker.SdkHarness._execute",
+        ("2.77.0",),
+        "2a62fda30490e8cb64f602f57604d6cc70c3538d1ee3ffb78b66a85386baf3c3",
+    ),
+    Patch(
+        "hide the ends of workers",
+        "threading.excepthook",
+        _hide_ends_of_workers,
+        f"{_PORTABILITY}.local_job_service.SubprocessSdkWorker.run",
+        ("2.77.0",),
+        "e6aa3e5430e191ab290e42adc5ffc7fdfc1e0a77bf1b94daacad97b19a06b94e",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class ReliedOn:
+    """Code of Beam that is not replaced, and whose details count all the same.
+
+    Attributes:
+      name: what it does here.
+      checked: the function.
+      beam_versions: the versions of Beam that it was checked in.
+      sha256: digest of its source in these versions.
+    """
+
+    name: str
+    checked: str
+    beam_versions: tuple[str, ...]
+    sha256: str
+
+
+#: What `OptionsParsedOnce` extends, and what names the threads of workers.
+RELIED_ON = (
+    ReliedOn(
+        "views of options",
+        "apache_beam.options.pipeline_options.PipelineOptions.view_as",
+        ("2.77.0",),
+        "3fd63693be9c56f3f335a2828c98595036835564dc3c0db838fbae11e408ef0f",
+    ),
+    ReliedOn(
+        "threads of workers in this process",
+        "apache_beam.runners.worker.worker_pool_main.BeamFnExternalWorkerPoolServicer.StartWorker",
+        ("2.77.0",),
+        "766cce5c5a7ae3f8c5235e5c16708992136307b0b38f60557e9e761283c14b8f",
+    ),
+)
+
+
+def found(path: str) -> Any:
+    """Returns the object at a dotted path, whose module is imported.
+
+    Raises:
+      AttributeError: if its module has no such object.
+    """
+    words = path.split(".")
+    for end in range(len(words), 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            value = import_module(".".join(words[:end]))
+            for word in words[end:]:
+                value = getattr(value, word)
+            return value
+    raise AttributeError(f"there is no {path}")
+
+
+def source_digest(path: str) -> str:
+    """Returns the sha256 of the source of a function, given by its dotted path."""
+    return hashlib.sha256(inspect.getsource(found(path)).encode()).hexdigest()
+
+
+def fits(patch: Patch) -> bool:
+    """Whether a patch was checked against the installed Beam, or against one with the same source."""
+    from apache_beam import __version__
+
+    if __version__ in patch.beam_versions:
+        return True
+    try:
+        return source_digest(patch.checked) == patch.sha256
+    except (AttributeError, OSError, TypeError):  # it is no more, or its source is not there
+        return False
+
+
+def current_value(patch: Patch) -> Any:
+    """Returns what stands where a patch belongs."""
+    owner, _, name = patch.place.rpartition(".")
+    return getattr(found(owner), name, _MISSING)
+
+
+@contextlib.contextmanager
+def _applied(patch: Patch) -> Iterator[None]:
+    owner_path, _, name = patch.place.rpartition(".")
+    owner = found(owner_path)
+    before = getattr(owner, name, _MISSING)
+    after = patch.replace(before)
+    setattr(owner, name, after)
+    try:
+        yield
+    finally:
+        if getattr(owner, name, _MISSING) is after:  # else somebody else has replaced it since
+            if before is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+#: What undoes the patches of the commands that run, the innermost last.
+_commands: list[ExitStack] = []
+_applied_names: set[str] = set()
+
+
+@contextlib.contextmanager
+def patching() -> Iterator[None]:
+    """Lets `apply_patches` change Beam while the block runs, and undoes all changes at its end."""
+    with ExitStack() as stack:
+        _commands.append(stack)
+        try:
+            yield
+            _wait_for_late_workers()
+        finally:
+            _commands.remove(stack)
+
+
+def apply_patches() -> None:
+    """Applies the patches that are not applied yet, if a command runs; does nothing in a library call."""
+    if not _commands:
+        return
+    for patch in PATCHES:
+        if patch.name not in _applied_names and fits(patch):
+            _commands[-1].enter_context(_applied(patch))
+            _applied_names.add(patch.name)
+            _commands[-1].callback(_applied_names.discard, patch.name)
+
+
+def _wait_for_late_workers() -> None:
+    """Gives workers in threads of this process, which learn late that their job has ended, time to end."""
+    deadline = time.monotonic() + LATE_WORKER_SECONDS
+    while time.monotonic() < deadline and any(
+        thread.name.startswith(_WORKER_THREAD) for thread in threading.enumerate()
+    ):
+        time.sleep(_PAUSE_SECONDS)
+
+
+@contextlib.contextmanager
+def noted_thread_errors(note: Callable[[BaseException | None], None]) -> Iterator[None]:
+    """Has a function see each exception that ends a thread while the block runs, in library calls too.
+
+    Beam says in no other way that a worker process was killed.
+
+    Args:
+      note: takes the exception.
+    """
+    before = threading.excepthook
+
+    def hook(raised: Any) -> None:
+        note(raised.exc_value)
+        before(raised)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        if threading.excepthook is hook:
+            threading.excepthook = before

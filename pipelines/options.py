@@ -268,9 +268,9 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     """
     from apache_beam.options.pipeline_options import DebugOptions, SetupOptions, StandardOptions
 
-    from shardwright.pipelines.beam_patches import LeanOptions
+    from shardwright.pipelines.beam_options import OptionsParsedOnce
 
-    options = LeanOptions(list(argv))
+    options = OptionsParsedOnce(list(argv))
     if options.view_as(SetupOptions).save_main_session is None:
         # Workers have the package; Dataflow would otherwise be sent all that the launcher's script holds.
         options.view_as(SetupOptions).save_main_session = False

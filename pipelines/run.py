@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
 import re
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from shardwright.pipelines.beam_patches import apply_patches, is_beam_silent, patching
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.pipelines.signals import Ending, graceful_shutdown
 from shardwright.pipelines.streams import forgiving_streams
@@ -48,9 +49,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import TestOptions
 
-    from shardwright.pipelines.beam_patches import look_for_state_once
-
-    look_for_state_once()
+    apply_patches()
     try:
         try:
             pipeline = beam.Pipeline(runner=_runner(options), options=options)
@@ -61,7 +60,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
         described = description_of(options)
         if options.view_as(TestOptions).dry_run and not _is_dataflow(options):
             raise NotRun(described)  # the other runners do not know the option and would run the job
-        with _silent_workers(options), noted_worker_ends() as ends:
+        with _silent_worker_processes(options), noted_worker_ends() as ends:
             try:
                 result = pipeline.run()
                 if described:
@@ -170,18 +169,9 @@ def metrics_of(result: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _silent_workers(options: Any) -> Iterator[None]:
-    """Keeps the tracebacks that worker processes print off the screen, as `suppress_beam_logs` does ours."""
-    from apache_beam.runners.worker import sdk_worker
-
-    if logging.getLogger("apache_beam").level < logging.CRITICAL:
-        yield
-        return
-    # The workers of the portable runners may be threads of this process. One that is told late
-    # that its job has ended prints when nobody waits for it any more, so this is not undone.
-    vars(sdk_worker)["print"] = lambda *_, **__: None
-    threading.excepthook = lambda _: None
-    if not _has_processes(options):
+def _silent_worker_processes(options: Any) -> Iterator[None]:
+    """Keeps what worker processes print off the screen, unless Beam's log is wanted."""
+    if not (is_beam_silent() and _has_processes(options)):
         yield
         return
     stderr = sys.stderr
@@ -253,8 +243,11 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
 def suppress_beam_logs(verbose: bool) -> Iterator[None]:
     """Keeps Beam's log lines and worker tracebacks off the screen unless they are wanted."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for name in _ENGINE_LOGGERS:  # these set their own levels, and speak once more at the very end
-        logging.getLogger(name).disabled = not verbose
+    engines = [logging.getLogger(name) for name in _ENGINE_LOGGERS]  # these set their own levels
+    enabled = [not logger.disabled for logger in engines]
+    _set_enabled(engines, [verbose] * len(engines))
+    if not verbose:  # they speak once more at the very end
+        atexit.register(_set_enabled, engines, [False] * len(engines))
     names = ("apache_beam", "google", "urllib3", "root")
     loggers = [logging.getLogger(None if name == "root" else name) for name in names]
     before = [logger.level for logger in loggers]
@@ -265,6 +258,12 @@ def suppress_beam_logs(verbose: bool) -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
+        _set_enabled(engines, enabled)
+
+
+def _set_enabled(loggers: Iterable[logging.Logger], enabled: Iterable[bool]) -> None:
+    for logger, on in zip(loggers, enabled, strict=True):
+        logger.disabled = not on
 
 
 def exit_code_of(
@@ -281,7 +280,9 @@ def exit_code_of(
       resumable: whether the command has --resume.
       complain: says what went wrong in another way, if it returns true.
     """
-    with forgiving_streams(), own_temporary_folder(), graceful_shutdown() as ending, watched():
+    with (
+        forgiving_streams(), own_temporary_folder(), patching(), graceful_shutdown() as ending, watched()
+    ):  # fmt: skip
         ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
         return _exit_code_of(command, verbose, resumable, complain, ending)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
-import threading
 import time
 from collections.abc import Iterator
 
+from shardwright.pipelines.beam_patches import noted_thread_errors
 from shardwright.schemas.errors import EngineError
 
 #: What the thread that waits for a worker process raises, where nobody sees it.
@@ -29,14 +29,12 @@ class WorkerEnds:
 
     def __init__(self) -> None:
         self.codes: list[int] = []
-        self._before = threading.excepthook
 
-    def note(self, raised: threading.ExceptHookArgs) -> None:
-        """Notes the end of a worker process, if that is what a thread raised."""
-        match = _ENDED.search(str(raised.exc_value))
+    def note(self, error: BaseException | None) -> None:
+        """Notes the end of a worker process, if that is what ended a thread."""
+        match = _ENDED.search(str(error))
         if match:
             self.codes.append(int(match[1]))
-        self._before(raised)
 
     def wait(self) -> None:
         """Gives the end of a process whose connection broke some time to become known."""
@@ -74,8 +72,5 @@ def describe_end(code: int) -> str:
 def noted_worker_ends() -> Iterator[WorkerEnds]:
     """Notes how worker processes end while the block runs."""
     ends = WorkerEnds()
-    before, threading.excepthook = threading.excepthook, ends.note
-    try:
+    with noted_thread_errors(ends.note):
         yield ends
-    finally:
-        threading.excepthook = before

@@ -12,7 +12,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from shardwright.schemas.image_ref import printable
@@ -57,7 +57,7 @@ class _Screen(logging.Handler):
 def configure(shown: bool = True) -> None:
     """Shows the log lines of rebuilds on stderr, whatever the level of other loggers; again is the same.
 
-    Those of worker processes on this machine too, which reach this one through Beam.
+    A command also shows those of worker processes on this machine (`pipelines/beam_patches.py`).
 
     Args:
       shown: false takes it back.
@@ -69,32 +69,11 @@ def configure(shown: bool = True) -> None:
     LOGGER.propagate = not shown  # or the root logger's handler shows it once more
     if shown:
         LOGGER.addHandler(_Screen())
-        _hear_workers()
 
 
-def _hear_workers() -> None:
-    """Takes our lines out of what Beam's worker processes log, for Beam logs it where nobody listens."""
-    from apache_beam.runners.portability import local_job_service
-    from apache_beam.runners.portability.fn_api_runner import worker_handlers
-
-    for service in (worker_handlers.BasicLoggingService, local_job_service.BeamFnLoggingServicer):
-        if not getattr(service.Logging, "hears", False):
-            service.Logging = _hearing(service.Logging)
-
-
-def _hearing(log_all: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    def others(messages: Iterable[Any]) -> Iterator[Any]:
-        for message in messages:
-            for entry in [entry for entry in message.log_entries if _THIS_FILE in entry.log_location]:
-                LOGGER.info("%s", entry.message)
-                message.log_entries.remove(entry)
-            yield message
-
-    def hear(self: Any, messages: Iterable[Any], context: Any = None) -> Iterator[Any]:
-        return log_all(self, others(messages), context)
-
-    vars(hear)["hears"] = True
-    return hear
+def is_place_of_line(log_location: str) -> bool:
+    """Whether an entry of a worker's log is a line of a rebuild, by the place in the code that it names."""
+    return _THIS_FILE in log_location
 
 
 def stage(task: RebuildTask, name: str, /, message: str = "", **facts: Any) -> None:

@@ -30,6 +30,7 @@ TASK = RebuildTask("gs://b/pets", "20261121T020000Z", "run", ConvertSettings(inp
 JOB = """
 import sys
 import apache_beam as beam
+from shardwright.pipelines.beam_patches import patching
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.run import suppress_beam_logs, run_pipeline
 from shardwright.schemas.settings import ConvertSettings
@@ -46,7 +47,7 @@ def work(number):
 
 if __name__ == "__main__":
     events.configure()
-    with suppress_beam_logs("--verbose" in sys.argv):
+    with patching(), suppress_beam_logs("--verbose" in sys.argv):  # as a command does
         build = lambda pipeline: pipeline | beam.Create([3]) | beam.Map(work)
         run_pipeline(build, as_beam_options([a for a in sys.argv[1:] if a != "--verbose"]))
 """

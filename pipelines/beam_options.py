@@ -1,0 +1,18 @@
+"""Beam's options without the work that Beam repeats. Imports Beam."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+
+class OptionsParsedOnce(PipelineOptions):  # type: ignore[misc]
+    """Beam's options, which parse the command line once for each view instead of on every use."""
+
+    def view_as(self, cls: type[Any]) -> Any:
+        """Returns the view of a kind; all views share their values."""
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]

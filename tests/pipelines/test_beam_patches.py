@@ -1,0 +1,321 @@
+"""What commands change in Beam: for how long, what they rely on, and that no result depends on them."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.coders import VarIntCoder
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.runners.worker import sdk_worker
+from apache_beam.transforms import userstate
+from conftest import PHOTOS, ROOT, shard_hashes, unpatched
+
+from shardwright.pipelines import beam_patches, cli
+from shardwright.pipelines.beam_options import OptionsParsedOnce
+from shardwright.pipelines.beam_patches import PATCHES, apply_patches, patching
+from shardwright.pipelines.run import exit_code_of, run_pipeline, suppress_beam_logs
+
+_COUNT = userstate.ReadModifyWriteStateSpec("count", VarIntCoder())
+_PARAMETER = beam.DoFn.StateParam(_COUNT)
+_ADVICE = (
+    "Beam has changed what the patch {!r} goes by. Read the new code, adapt the patch if it has to be, and "
+    "write down the version and the digest in beam_patches.py."
+)
+
+
+class _Plain(beam.DoFn):
+    def process(self, element: int):
+        yield element
+
+
+class _Counting(beam.DoFn):
+    def process(self, element: int, count=_PARAMETER):
+        yield element
+
+
+@pytest.fixture
+def beam_as_installed() -> Iterator[None]:
+    """Beam and Python without the patches that the suite runs with."""
+    with unpatched():
+        yield
+
+
+def state() -> list[Any]:
+    """Returns what stands now in all places that patches change."""
+    return [beam_patches.current_value(patch) for patch in PATCHES]
+
+
+def test_views_are_those_of_beam_and_share_their_values() -> None:
+    argv = ["--runner=DirectRunner", "--direct_num_workers=3", "--unknown=1"]
+    ours, beams = OptionsParsedOnce(argv), PipelineOptions(argv)
+    assert ours.view_as(DirectOptions).direct_num_workers == 3
+    ours.view_as(StandardOptions).runner = beams.view_as(StandardOptions).runner = "Other"
+    assert ours.view_as(StandardOptions).runner == "Other"
+    assert ours.get_all_options() == beams.get_all_options()
+    copied = copy.deepcopy(ours)
+    copied.view_as(StandardOptions).runner = "Third"
+    assert copied.get_all_options()["runner"] == "Third" and ours.get_all_options()["runner"] == "Other"
+
+
+def test_state_is_found_again_and_again(beam_as_installed: None) -> None:
+    with patching():
+        apply_patches()
+        apply_patches()
+        for _ in range(2):
+            assert not userstate.is_stateful_dofn(_Plain())
+            assert userstate.get_dofn_specs(_Counting()) == ({_COUNT}, set())
+        own = _Plain()
+        own.process = MethodType(_Counting.process, own)
+        assert userstate.is_stateful_dofn(own), "of this object alone"
+        assert not userstate.is_stateful_dofn(_Plain())
+
+
+@pytest.mark.parametrize("patch", [*PATCHES, *beam_patches.RELIED_ON], ids=lambda item: item.name)
+def test_beam_has_not_changed_what_a_patch_goes_by(patch: Any) -> None:
+    with unpatched():
+        assert beam_patches.source_digest(patch.checked) == patch.sha256, _ADVICE.format(patch.name)
+    assert beam.__version__ in patch.beam_versions, _ADVICE.format(patch.name)
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda item: item.name)
+def test_a_change_of_beam_would_be_noticed(patch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: another function in the same place has another digest."""
+    owner, _, name = patch.checked.rpartition(".")
+    monkeypatch.setattr(beam_patches.found(owner), name, lambda: "of another version")
+    assert beam_patches.source_digest(patch.checked) != patch.sha256
+
+
+def test_another_version_of_beam_is_patched_only_where_it_is_the_same(beam_as_installed: None) -> None:
+    known = PATCHES[0]
+    assert beam_patches.fits(known)
+    later = replace(known, beam_versions=("1.0",))
+    assert beam_patches.fits(later), "its source is the same"
+    assert not beam_patches.fits(replace(later, sha256="0" * 64))
+    assert not beam_patches.fits(replace(later, checked="apache_beam.transforms.userstate.no_such_function"))
+
+
+def test_only_a_command_patches_and_what_it_patched_is_undone(beam_as_installed: None) -> None:
+    before, during = state(), []
+
+    def build(pipeline: Any) -> None:
+        during.append(state())
+        _ = pipeline | beam.Create([1])
+
+    def command() -> int:
+        run_pipeline(build, PipelineOptions([]))
+        return 0
+
+    def broken() -> int:
+        command()
+        raise RuntimeError("no")
+
+    assert command() == 0 and during.pop() == before, "a library call leaves Beam as it is"
+    for run, code in ((command, 0), (broken, 3)):
+        assert exit_code_of(run, lambda: False) == code
+        patched = during.pop()
+        assert all(now is not then for now, then in zip(patched, before, strict=True))
+        assert state() == before
+
+
+def test_a_command_inside_of_another_leaves_the_outer_one_its_patches(beam_as_installed: None) -> None:
+    before = state()
+    with patching():
+        apply_patches()
+        patched = state()
+        assert exit_code_of(lambda: apply_patches() or 0, lambda: False) == 0
+        assert state() == patched != before
+    assert state() == before
+
+
+def _raise_in_a_thread(function: Any) -> list[threading.ExceptHookArgs]:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+    return []
+
+
+def test_tracebacks_of_beams_workers_are_hidden_and_all_others_shown(
+    beam_as_installed: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda raised: said.append(str(raised.exc_value)))
+    of_beam: dict[str, Any] = {"__name__": "apache_beam.runners.worker.made_up"}
+    exec("def fail():\n    raise ValueError('of a worker')", of_beam)
+
+    def own() -> None:
+        raise ValueError("our own")
+
+    def both() -> None:
+        for function in (of_beam["fail"], own):
+            _raise_in_a_thread(function)
+        vars(sdk_worker).get("print", print)("a traceback", file=sys.stderr)
+
+    with suppress_beam_logs(False), patching():
+        apply_patches()
+        both()
+        assert said == ["our own"] and capsys.readouterr().err == ""
+    both()
+    assert said[1:] == ["of a worker", "our own"] and capsys.readouterr().err == "a traceback\n"
+    with suppress_beam_logs(True), patching():
+        apply_patches()
+        both()
+        assert said[3:] == ["of a worker", "our own"] and capsys.readouterr().err == "a traceback\n"
+
+
+def test_a_late_worker_is_waited_for_but_not_for_long(
+    beam_as_installed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, released = [], threading.Event()
+
+    def late() -> None:
+        released.wait(10)
+        done.append(vars(sdk_worker).get("print"))
+
+    thread = threading.Thread(target=late, name="run_worker_7", daemon=True)
+    with patching():
+        apply_patches()
+        thread.start()
+        threading.Timer(0.05, released.set).start()
+    assert done[0] is not None, "it still found the patch"
+    monkeypatch.setattr(beam_patches, "LATE_WORKER_SECONDS", 0.01)
+    released.clear()
+    thread = threading.Thread(target=late, name="run_worker_8", daemon=True)
+    with patching():
+        apply_patches()
+        thread.start()
+    assert len(done) == 1
+    released.set()
+    thread.join()
+
+
+def test_the_loggers_of_engines_speak_again_afterwards() -> None:
+    logger = logging.getLogger("PrismJobServer")
+    before = logger.disabled
+    with suppress_beam_logs(False):
+        assert logger.disabled
+    assert logger.disabled == before
+    with suppress_beam_logs(True):
+        assert not logger.disabled
+
+
+def imported_names(tree: ast.AST) -> set[str]:
+    """Returns the names that a module binds to what it imports from elsewhere."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("shardwright"):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def assigned_in(text: str) -> set[str]:
+    """Returns what a module assigns to attributes of what it imports."""
+    tree = ast.parse(text)
+    names, found = imported_names(tree), set()
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else ()
+        flat = [item for target in targets for item in getattr(target, "elts", [target])]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr":
+            flat = [ast.Attribute(node.args[0], ast.unparse(node.args[1]))]
+        for target in flat:
+            of = target.value if isinstance(target, ast.Attribute | ast.Subscript) else None
+            if isinstance(of, ast.Call) and isinstance(of.func, ast.Name) and of.func.id == "vars":
+                of = of.args[0]
+            elif isinstance(target, ast.Subscript):
+                continue
+            root = of
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id in names:
+                found.add(ast.unparse(target))
+    return found
+
+
+#: What is there to be assigned to, and is put back by the function that assigns it.
+_MEANT_FOR_IT = {
+    "pipelines/streams.py": {"sys.stdout", "sys.stderr"},
+    "pipelines/run.py": {"sys.stderr"},
+    "pipelines/temporary_folder.py": {"tempfile.tempdir"},
+    "transforms/images/decode.py": {"Image.MAX_IMAGE_PIXELS"},
+}
+
+
+def test_an_assignment_to_a_library_is_recognised() -> None:
+    text = "import a.b, c as d\nfrom e import f\nown = a.b.x = 1\nvars(f)['y'] = 2\nsetattr(d, 'z', 3)\n"
+    assert assigned_in(text + "own.x = 4") == {"a.b.x", "vars(f)['y']", "d.'z'"}
+
+
+def test_no_other_file_patches_a_library() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix(): assigned
+        for room in ("pipelines", "loader", "transforms", "schemas")
+        for path in (ROOT / room).rglob("*.py")
+        if path.name != "beam_patches.py" and (assigned := assigned_in(path.read_text()))
+    }
+    assert found == _MEANT_FOR_IT
+
+
+def findings_of(dataset: Path) -> dict[str, Any]:
+    """Returns what validation wrote, without its times and place."""
+    document = json.loads((dataset / "findings.json").read_text())
+    for finding in document["findings"]:
+        del finding["time"]
+    names = ("fingerprint", "mode", "sound", "passed", "counts", "findings", "records", "bytes")
+    return {name: document[name] for name in names}
+
+
+#: Converts, validates and rebuilds in a process whose Beam nobody has touched.
+_PLAIN = """
+import sys
+from shardwright.pipelines import beam_patches
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.validate import validate
+
+if __name__ == "__main__":
+    source, folder, settings = sys.argv[1], sys.argv[2], dict(word.split(":") for word in sys.argv[3:])
+    before = [beam_patches.current_value(patch) for patch in beam_patches.PATCHES]
+    convert(input=source, output=f"{folder}/converted", **settings)
+    validate(f"{folder}/converted", mode="quality")
+    rebuild(input=source, output=f"{folder}/rebuilt", **settings)
+    assert [beam_patches.current_value(patch) for patch in beam_patches.PATCHES] == before
+"""
+
+
+def test_the_same_comes_of_it_without_any_patch(tmp_path: Path) -> None:
+    settings = {"splits": "train=0.7,test=0.3", "shards": "train=2,test=1", "resize": "24", "limit": "12"}
+    plain, patched = tmp_path / "plain", tmp_path / "patched"
+    (tmp_path / "plain.py").write_text(_PLAIN)
+    said = [":".join(item) for item in settings.items()]
+    subprocess.run([sys.executable, tmp_path / "plain.py", PHOTOS, plain, *said], check=True, timeout=300)
+
+    options = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    source = ["--input", str(PHOTOS), "--output"]
+    assert cli.main(["convert", *source, str(patched / "converted"), *options]) == 0
+    assert cli.main(["validate", str(patched / "converted"), "--quality"]) == 0
+    assert cli.main(["rebuild", *source, str(patched / "rebuilt"), *options]) == 0
+    datasets = [[folder / "converted", latest(folder / "rebuilt")] for folder in (plain, patched)]
+    made = [[(shard_hashes(dataset), findings_of(dataset)) for dataset in pair] for pair in datasets]
+    assert made[0] == made[1]
+    for name in ("statistics.json", "stats.pb"):
+        assert (plain / "converted" / name).read_bytes() == (patched / "converted" / name).read_bytes()
+
+
+def latest(output: Path) -> Path:
+    """Returns the directory of the latest version."""
+    version = json.loads((output / "latest.json").read_text())["version"]
+    return next(path.parent for path in output.rglob("dataset.json") if version in str(path))
