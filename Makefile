@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+# What is installed: the package with what it needs, and everything that its tests need, too.
+CORE := $(VENV)/.installed-core
 STAMP := $(VENV)/.installed
 DEMO := demo-out
 # Processes that share the tests, a whole module each; the folders with the short ones come last.
@@ -9,21 +11,40 @@ TESTERS ?= 2
 SOURCES := $(shell find pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test prism-test flink-test airflow-test test-all lint format bench bench-rebuild clean
+.PHONY: help demo uv install lock test prism-test flink-test airflow-test test-all lint format bench bench-rebuild clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# uv resolves and downloads in seconds. One on the PATH is used; else pip puts one into the environment.
+UV = $(or $(shell command -v uv),$(BIN)/uv)
+UV_INSTALL = $(UV) pip install --quiet --python $(BIN)/python --constraints constraints.txt \
+	--build-constraints constraints.txt --reinstall-package shardwright --config-settings editable_mode=strict
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+uv: | $(BIN)/python
+	@command -v uv >/dev/null || test -x $(BIN)/uv || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
 # A new file changes its folder, and with it the links of the strict editable install.
-$(STAMP): setup.py pyproject.toml $(SOURCES)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--editable '.[tensorflow,dev]' --config-settings editable_mode=strict
-	touch $(STAMP)
+$(CORE): setup.py pyproject.toml constraints.txt $(SOURCES) | uv
+	test -e $(STAMP) || $(UV_INSTALL) --editable .
+	test ! -e $(STAMP) || $(MAKE) --no-print-directory $(STAMP)
+	touch $(CORE)
+
+$(STAMP): setup.py pyproject.toml constraints.txt $(SOURCES) | uv
+	$(UV_INSTALL) --editable '.[tensorflow,dev]'
+	touch $(STAMP) $(CORE)
+
+lock: | uv ## write constraints.txt anew: the newest versions that the requirements allow
+	echo setuptools | $(UV) pip compile --quiet --upgrade pyproject.toml - --all-extras --universal \
+		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --output-file constraints.txt
 
 install: $(STAMP) ## a virtual environment in .venv with everything in it
 
-demo: $(STAMP) ## install, convert and validate the example pictures, and where to look
+demo: $(CORE) ## install, convert and validate the example pictures, and where to look
 	$(BIN)/shardwright convert --input examples/photos --output $(DEMO) --overwrite \
 		--resize 224 --fit pad --splits train=0.8,validation=0.1,test=0.1
 	$(BIN)/shardwright validate --dataset $(DEMO)
