@@ -18,7 +18,7 @@ from shardwright.transforms.preview.plain import is_bare_pixels, without_encodin
 from shardwright.transforms.records.encodings import plain_spec
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.sources.tfrecord.images import find_image
-from shardwright.transforms.sources.tfrecord.layouts import roles_of
+from shardwright.transforms.sources.tfrecord.layouts import names_by_role
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 
@@ -55,7 +55,7 @@ def _image_in(data: bytes) -> bytes | None:
     """Returns the image of a record of unknown origin as an image file; None if it cannot be found."""
     try:
         record = SourceRecord(data)
-        image = find_image(record, roles_of(tuple(record.features)), None)
+        image = find_image(record, names_by_role(tuple(record.features)), None)
         stored = data[image.span.begin : image.span.end]
         place = Part(
             "", 0, len(stored), image.method,

@@ -12,7 +12,7 @@ from shardwright.schemas.byte_range import BASE64, STORED
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
 from shardwright.transforms.records.encodings import encoded_values, plain_spec
-from shardwright.transforms.sources.tfrecord.layouts import roles_of_specs
+from shardwright.transforms.sources.tfrecord.layouts import names_of_specs
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 _TEXTS = FeatureSpec(
@@ -70,6 +70,6 @@ def test_roles_come_from_what_fills_a_feature(corners: int) -> None:
     fills = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)[:corners]
     specs = [FeatureSpec(f"f{i}", FeatureType.FLOAT, (None,), fill) for i, fill in enumerate(fills)]
     specs += [FeatureSpec("label", FeatureType.BYTES, (), Fill.KEY), FeatureSpec("y", FeatureType.INT64)]
-    roles = roles_of_specs(specs)
-    assert roles.objects.box == (("f0", "f1", "f2", "f3") if corners == 4 else ())
-    assert roles.file_names == ("label",) and roles.label == ""
+    roles = names_of_specs(specs)
+    assert roles.boxes == (("f0", "f1", "f2", "f3") if corners == 4 else ())
+    assert roles.file_names == ("label",) and roles.name(Fill.LABEL) == ""

@@ -10,13 +10,13 @@ from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import Needs
+from shardwright.schemas.layouts import Fill, Needs
 from shardwright.transforms.images.parts import read_part
 from shardwright.transforms.sources.class_files import class_names_of
 from shardwright.transforms.sources.tfrecord.files import RecordFile, compression_in, split_of
 from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
 from shardwright.transforms.sources.tfrecord.labels import named
-from shardwright.transforms.sources.tfrecord.layouts import layout_name, roles_of
+from shardwright.transforms.sources.tfrecord.layouts import layout_name, names_by_role
 
 _BOXES = [f"image/object/bbox/{corner}" for corner in ("xmin", "ymin", "xmax", "ymax")]
 
@@ -52,14 +52,14 @@ def test_tfds_names_any_split() -> None:
 
 
 def test_what_layouts_provide() -> None:
-    classification = roles_of(("image/encoded", "image/class/label"))
+    classification = names_by_role(("image/encoded", "image/class/label"))
     assert classification.has(Needs.LABEL) and not classification.has(Needs.OBJECTS)
-    assert roles_of(tuple(_BOXES)).objects.box == tuple(_BOXES)
-    assert roles_of(tuple(_BOXES[:3])).objects.box == ()
-    assert roles_of(("objects/bbox",)).has(Needs.OBJECTS)
-    assert not roles_of(("image/panoptic/category_mask",)).has(Needs.PANOPTIC)
-    assert roles_of(("Image", "LABEL")).images == ("Image",)
-    assert roles_of(("Image", "LABEL")).label == "LABEL"
+    assert names_by_role(tuple(_BOXES)).boxes == tuple(_BOXES)
+    assert names_by_role(tuple(_BOXES[:3])).boxes == ()
+    assert names_by_role(("objects/bbox",)).has(Needs.OBJECTS)
+    assert not names_by_role(("image/panoptic/category_mask",)).has(Needs.PANOPTIC)
+    assert names_by_role(("Image", "LABEL")).images == ("Image",)
+    assert names_by_role(("Image", "LABEL")).name(Fill.LABEL) == "LABEL"
 
 
 def test_layouts_have_names() -> None:
@@ -113,7 +113,7 @@ def test_files_travel_as_they_are() -> None:
 
 def _image(features: dict[str, Feature], pixel_shape: tuple[int, ...] | None = None) -> str:
     record = ExampleSpans(encode_example(features))
-    return find_image(record, roles_of(tuple(record.features)), pixel_shape).method
+    return find_image(record, names_by_role(tuple(record.features)), pixel_shape).method
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,12 @@ from shardwright.transforms.sources.tfrecord.files import (
 )
 from shardwright.transforms.sources.tfrecord.images import NoImage
 from shardwright.transforms.sources.tfrecord.labels import classes_of_image
-from shardwright.transforms.sources.tfrecord.layouts import SOURCE_ID, FeatureNames, layout_name, roles_of
+from shardwright.transforms.sources.tfrecord.layouts import (
+    SOURCE_ID,
+    FeatureNames,
+    layout_name,
+    names_by_role,
+)
 from shardwright.transforms.sources.tfrecord.own import LedgerKeys, OwnRecords, keys_of_shard, own_records
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 from shardwright.transforms.sources.tfrecord.sample import check_sample, image_of, pixels_are_planar, sample
@@ -290,7 +295,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     except ValueError as error:
         message = f"{where}: no tf.train.Example: {error}"
         return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
-    roles = opened.own.roles if opened.own else roles_of(tuple(example.features))
+    names = opened.own.feature_names if opened.own else names_by_role(tuple(example.features))
     ref = ImageRef(
         key="",
         uri=opened.part.path,
@@ -300,8 +305,8 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     )
     reason = QuarantineReason.CORRUPT
     try:
-        ref = ref._replace(key=_key(opened, example, roles, record), source_id=_source_id(example, roles))
-        ref = ref._replace(file_name=_file_name(opened, example, roles, record, ref.key))
+        ref = ref._replace(key=_key(opened, example, names, record), source_id=_source_id(example, names))
+        ref = ref._replace(file_name=_file_name(opened, example, names, record, ref.key))
         image = image_of(example, opened.own, opened.settings)
         base = record.offset + HEADER_BYTES
         size = image.span.end - image.span.begin
@@ -317,7 +322,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
             ),
         )
         reason = QuarantineReason.BAD_ANNOTATION
-        ref = _with_classes(ref, opened, example, roles, base)
+        ref = _with_classes(ref, opened, example, names, base)
         reason = QuarantineReason.BAD_ROW
         columns = opened.own.columns if opened.own else {}
         return ref._replace(extra=extra_of(example, columns, opened.settings))
@@ -329,12 +334,12 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
         return ref.quarantined(reason, f"{where}: {error}")
 
 
-def _key(opened: _Opened, example: SourceRecord, roles: FeatureNames, record: Record) -> str:
+def _key(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record) -> str:
     """Returns the key of a record."""
     if opened.own and record.offset in opened.own_keys.by_offset:
         return opened.part.item.prefix + opened.own_keys.by_offset[record.offset]
     name = b""
-    for feature in roles.file_names:
+    for feature in names.file_names:
         spans = example.bytes_of(feature)
         if spans and len(spans) == 1 and 0 < spans[0].end - spans[0].begin <= _MAX_NAME:
             name = example.value_of(feature, spans[0])
@@ -359,22 +364,23 @@ def _text_of(example: SourceRecord, feature: str) -> str:
         return ""
 
 
-def _source_id(example: SourceRecord, roles: FeatureNames) -> str:
+def _source_id(example: SourceRecord, names: FeatureNames) -> str:
     """Returns the id that a record gives its image, as it stands there; empty without one."""
-    text = _text_of(example, roles.source_id)
-    return text if roles.source_id == SOURCE_ID else number_text(text)
+    feature = names.name(Fill.SOURCE_ID)
+    text = _text_of(example, feature)
+    return text if feature == SOURCE_ID else number_text(text)
 
 
-def _file_name(opened: _Opened, example: SourceRecord, roles: FeatureNames, record: Record, key: str) -> str:
+def _file_name(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record, key: str) -> str:
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
-    name = _text_of(example, roles.file_name)
+    name = _text_of(example, names.name(Fill.KEY) or names.name(Fill.FILE_BASENAME))
     before = opened.own_keys.by_offset.get(record.offset, "") if opened.own else ""
     is_key = opened.part.item.prefix + name == key
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name
 
 
 def _with_classes(
-    ref: ImageRef, opened: _Opened, example: SourceRecord, roles: FeatureNames, base: int
+    ref: ImageRef, opened: _Opened, example: SourceRecord, names: FeatureNames, base: int
 ) -> ImageRef:
     """Returns a reference with the classes, annotations and split that the record says.
 
@@ -385,7 +391,7 @@ def _with_classes(
     layout = settings.record_layout
     if layout.needs is Needs.LABEL:
         synsets = Fill.SYNSET in layout.by_fill()
-        classes = classes_of_image(example, roles, opened.known, opened.own is not None, synsets)
+        classes = classes_of_image(example, names, opened.known, opened.own is not None, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             raise ValueError(
                 f"it has {counted(len(classes.names), 'class')}; give --label_separator to store "
@@ -397,7 +403,7 @@ def _with_classes(
     else:
         known, classes = annotations_of(
             example,
-            roles,
+            names,
             layout,
             opened.known,
             lambda name, span: opened.place(
@@ -405,12 +411,12 @@ def _with_classes(
             ),
             must=settings.unlabelled != "keep",
         )
-        names = sorted({name for name in classes.names if name})
-        ref = ref.annotated(known)._replace(label=LABEL_SEPARATOR.join(names))
+        class_names = sorted({name for name in classes.names if name})
+        ref = ref.annotated(known)._replace(label=LABEL_SEPARATOR.join(class_names))
     opened.said.update(classes.ids)
-    if roles.split and not ref.split and _keeps_splits(settings):
-        spans = example.bytes_of(roles.split) or [Span(0, 0)]
-        text = example.value_of(roles.split, spans[0]).decode("utf-8", "replace")
+    if (split := names.name(Fill.SPLIT)) and not ref.split and _keeps_splits(settings):
+        spans = example.bytes_of(split) or [Span(0, 0)]
+        text = example.value_of(split, spans[0]).decode("utf-8", "replace")
         return ref._replace(split=split_name(text))
     return ref
 

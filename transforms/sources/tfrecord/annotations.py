@@ -11,14 +11,24 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.example_spans import Span
 from shardwright.schemas.layouts import Fill, Layout, Needs
 from shardwright.transforms.sources.tfrecord.labels import Classes, named, texts_of
-from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, ObjectRoles
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 #: Objects of an image and bytes of its captions; more are nobody's.
 _MAX_OBJECTS, _MAX_CAPTION_BYTES = 100_000, 1 << 20
 #: Above every id that fits into a record.
 _MAX_ID = 2**63
-_FLAGS = ("difficult", "truncated", "occluded", "group_of", "depiction")
+_OBJECT_ROLES = (
+    Fill.OBJECT_LABEL, Fill.OBJECT_TEXT, Fill.OBJECT_CROWD, Fill.OBJECT_AREA, Fill.OBJECT_VIEW,
+    Fill.OBJECT_MASK,
+)  # fmt: skip
+_FLAGS = {
+    "difficult": Fill.OBJECT_DIFFICULT,
+    "truncated": Fill.OBJECT_TRUNCATED,
+    "occluded": Fill.OBJECT_OCCLUDED,
+    "group_of": Fill.OBJECT_GROUP_OF,
+    "depiction": Fill.OBJECT_DEPICTION,
+}
 
 #: Returns the encoded `Place` of one of the values of a feature.
 PlaceOf = Callable[[str, Span], str]
@@ -26,7 +36,7 @@ PlaceOf = Callable[[str, Span], str]
 
 def annotations_of(
     record: SourceRecord,
-    roles: FeatureNames,
+    names: FeatureNames,
     layout: Layout,
     known: Mapping[int, str],
     place_of: PlaceOf,
@@ -36,7 +46,7 @@ def annotations_of(
 
     Args:
       record: the record.
-      roles: what its features mean.
+      names: the roles of its features.
       layout: of the records to be written.
       known: id -> name of a file beside the records.
       place_of: says where a mask is.
@@ -46,17 +56,20 @@ def annotations_of(
       ValueError: if it contradicts itself, or says nothing of what is needed.
     """
     wanted = layout.by_fill()
-    found = Annotations(size=_size(record, roles))
+    found = Annotations(size=_size(record, names))
     classes = Classes((), ())
     if layout.needs is Needs.OBJECTS:
-        objects, classes = _objects(record, roles.objects, known, place_of)
-        found = replace(found, objects=objects, relative=True, captions=_captions(record, roles))
+        objects, classes = _objects(record, names, known, place_of)
+        found = replace(found, objects=objects, relative=True, captions=_captions(record, names))
     if Fill.SEMANTIC_MASK in wanted:
         what = "mask with the class of every pixel" if must and layout.needs is Needs.SEMANTIC else ""
-        found = replace(found, semantic_place=_mask(record, roles.semantic, what, place_of))
+        found = replace(found, semantic_place=_mask(record, names.name(Fill.SEMANTIC_MASK), what, place_of))
     if not wanted.keys().isdisjoint((Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)):
         what = "panoptic masks of categories and instances" if must and layout.needs is Needs.PANOPTIC else ""
-        places = [_mask(record, name, what, place_of) for name in (roles.category, roles.instance)]
+        places = [
+            _mask(record, names.name(role), what, place_of)
+            for role in (Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+        ]
         if all(places):
             found = replace(found, category_place=places[0], instance_place=places[1])
     return found, classes
@@ -76,19 +89,20 @@ def _mask(record: SourceRecord, name: str, what: str, place_of: PlaceOf) -> str:
     return ""
 
 
-def _size(record: SourceRecord, roles: FeatureNames) -> tuple[int, int] | None:
+def _size(record: SourceRecord, names: FeatureNames) -> tuple[int, int] | None:
     """Returns width and height that the record says; None if it does not."""
-    sides = [_numbers(record, name) for name in (roles.width, roles.height)]
+    sides = [_numbers(record, name) for name in map(names.name, (Fill.WIDTH, Fill.HEIGHT))]
     if all(len(side) == 1 and isinstance(side[0], int) and side[0] > 0 for side in sides):
         return sides[0][0], sides[1][0]
     return None
 
 
-def _captions(record: SourceRecord, roles: FeatureNames) -> tuple[str, ...]:
-    spans = (record.bytes_of(roles.caption) if roles.caption else None) or ()
+def _captions(record: SourceRecord, names: FeatureNames) -> tuple[str, ...]:
+    caption = names.name(Fill.CAPTION)
+    spans = (record.bytes_of(caption) if caption else None) or ()
     if sum(span.end - span.begin for span in spans) > _MAX_CAPTION_BYTES:
         raise ValueError(f"its captions have more than {_MAX_CAPTION_BYTES:,} bytes")
-    return tuple(str(record.value_of(roles.caption, span), "utf-8", "replace") for span in spans)
+    return tuple(str(record.value_of(caption, span), "utf-8", "replace") for span in spans)
 
 
 def _numbers(record: SourceRecord, name: str) -> Sequence[Any]:
@@ -106,13 +120,14 @@ def _numbers(record: SourceRecord, name: str) -> Sequence[Any]:
 
 
 def _objects(
-    record: SourceRecord, roles: ObjectRoles, known: Mapping[int, str], place_of: PlaceOf
+    record: SourceRecord, names: FeatureNames, known: Mapping[int, str], place_of: PlaceOf
 ) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
-    boxes = _boxes(record, roles.box)
-    numbers = [int(number) for number in _numbers(record, roles.label) if abs(number) < _MAX_ID]
-    if numbers != list(_numbers(record, roles.label)):
-        raise ValueError(f"its feature {roles.label!r} holds values that are no class ids")
-    classes = named(numbers, texts_of(record, roles.text), known)
+    boxes = _boxes(record, names.boxes)
+    label, text, crowd, area, view, mask = map(names.name, _OBJECT_ROLES)
+    numbers = [int(number) for number in _numbers(record, label) if abs(number) < _MAX_ID]
+    if numbers != list(_numbers(record, label)):
+        raise ValueError(f"its feature {label!r} holds values that are no class ids")
+    classes = named(numbers, texts_of(record, text), known)
     count = len(boxes) or len(classes.names)
     if count > _MAX_OBJECTS:
         raise ValueError(f"it has {count:,} objects, more than {_MAX_OBJECTS:,}")
@@ -125,16 +140,16 @@ def _objects(
     columns: dict[str, Sequence[Any]] = {
         "label": each("the class", classes.names, ""),
         "box": each("the box", boxes, None),
-        "crowd": [value == 1 for value in each("is_crowd", _numbers(record, roles.crowd), 0)],
-        "area": each("the area", _numbers(record, roles.area), None),
-        "view": [text or None for text in each("the view", texts_of(record, roles.view), None)],
+        "crowd": [value == 1 for value in each("is_crowd", _numbers(record, crowd), 0)],
+        "area": each("the area", _numbers(record, area), None),
+        "view": [value or None for value in each("the view", texts_of(record, view), None)],
         "mask_place": [
-            place_of(roles.mask, span) if span and span.end > span.begin else ""
-            for span in each("the mask", (record.bytes_of(roles.mask) if roles.mask else None) or [], None)
+            place_of(mask, span) if span and span.end > span.begin else ""
+            for span in each("the mask", (record.bytes_of(mask) if mask else None) or [], None)
         ],
     }
-    for flag in _FLAGS:
-        values = each(flag, _numbers(record, getattr(roles, flag)), None)
+    for flag, role in _FLAGS.items():
+        values = each(flag, _numbers(record, names.name(role)), None)
         columns[flag] = [None if value is None else value == 1 for value in values]
     objects = tuple(
         ObjectAnnotation(**dict(zip(columns, values, strict=True)))

@@ -13,6 +13,7 @@ from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.example import FeatureType, read_varint
 from shardwright.schemas.example_spans import ExampleSpans, Span, fields_in
+from shardwright.schemas.layouts import Fill
 from shardwright.schemas.tensor_proto import tensor_sides
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.parts import bare_pixels
@@ -67,14 +68,14 @@ class NoImage(ValueError):
         self.reason = reason
 
 
-def find_image(record: ExampleSpans, roles: FeatureNames, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+def find_image(record: ExampleSpans, names: FeatureNames, pixel_shape: tuple[int, ...] | None) -> FoundImage:
     """Returns where a record's image is.
 
     An image file is preferred to bare pixels, and a feature of a known name to others.
 
     Args:
       record: the record.
-      roles: what its features mean.
+      names: the roles of its features.
       pixel_shape: of bare pixels where the record does not say it.
 
     Raises:
@@ -82,23 +83,23 @@ def find_image(record: ExampleSpans, roles: FeatureNames, pixel_shape: tuple[int
       ValueError: if the record is malformed.
     """
     values: list[tuple[str, Span]] = []
-    for name in roles.images:
+    for name in names.images:
         spans = record.bytes_of(name)
         if spans and len(spans) == 1:
             if _is_file(record.data, spans[0]):
-                if _is_rather_pixels(record, roles, spans[0], pixel_shape):
-                    return _pixels(record, roles, name, spans[0], pixel_shape)
+                if _is_rather_pixels(record, names, spans[0], pixel_shape):
+                    return _pixels(record, names, name, spans[0], pixel_shape)
                 return FoundImage(spans[0])
             values.append((name, spans[0]))
-    for name in roles.others[:_MOST_OTHERS]:
+    for name in names.others[:_MOST_OTHERS]:
         spans = record.bytes_of(name)
         if spans and len(spans) == 1 and _is_file(record.data, spans[0]):
             return FoundImage(spans[0])
-    for name in roles.images:
+    for name in names.images:
         if record.kind_of(name) in (FeatureType.FLOAT, FeatureType.INT64):
-            return _numbers(record, roles, name, pixel_shape)
+            return _numbers(record, names, name, pixel_shape)
     if not values:
-        raise _no_image(record, roles)
+        raise _no_image(record, names)
     name, span = values[0]
     if span.begin == span.end:
         raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
@@ -106,9 +107,9 @@ def find_image(record: ExampleSpans, roles: FeatureNames, pixel_shape: tuple[int
     if found:
         return found
     kind = kind_of(record.data[span.begin : min(span.end, span.begin + HEAD_BYTES)])
-    if kind and not _is_rather_pixels(record, roles, span, pixel_shape):
+    if kind and not _is_rather_pixels(record, names, span, pixel_shape):
         return FoundImage(span)  # of a kind that is not supported: its decoder says so
-    return _pixels(record, roles, name, span, pixel_shape)
+    return _pixels(record, names, name, span, pixel_shape)
 
 
 def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...] | None) -> FoundImage:
@@ -123,7 +124,7 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
       NoImage: if there is none.
       ValueError: if the record is malformed.
     """
-    (name,) = own.roles.images
+    (name,) = own.feature_names.images
     spans = record.bytes_of(name)
     if not spans or len(spans) != 1:
         raise NoImage(
@@ -141,14 +142,14 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
             raise NoImage(f"its feature {name!r} is no tensor of pixels", QuarantineReason.CORRUPT)
         return tensor
     size = record.size_of(name, span)
-    said = _own_shape(record, own.roles)[:3]
+    said = _own_shape(record, own.feature_names)[:3]
     height, width, channels = (
         side or promised or 0 for side, promised in zip(said, own.picture, strict=True)
     )
     if height and width and not channels:
         channels = size // (height * width)
     if not (height and width and channels):
-        height, width, channels = _shape(record, own.roles, size, pixel_shape)[0]
+        height, width, channels = _shape(record, own.feature_names, size, pixel_shape)[0]
     if height * width * channels != size:
         raise NoImage(
             f"the {size:,} bytes of its feature {name!r} are not {height} x {width} x {channels} pixels",
@@ -187,7 +188,7 @@ def _is_file(data: bytes, span: Span) -> bool:
 
 
 def _is_rather_pixels(
-    record: ExampleSpans, roles: FeatureNames, span: Span, pixel_shape: tuple[int, ...] | None
+    record: ExampleSpans, names: FeatureNames, span: Span, pixel_shape: tuple[int, ...] | None
 ) -> bool:
     """Whether bytes that begin like an image file are as many as the pixels of the shape that is said.
 
@@ -197,20 +198,20 @@ def _is_rather_pixels(
     if data.startswith(b"\x89PNG\r\n\x1a\n", span.begin) or data.endswith(b"\xff\xd9", span.begin, span.end):
         return False
     size = span.end - span.begin
-    height, width, channels, _ = _own_shape(record, roles)
+    height, width, channels, _ = _own_shape(record, names)
     if not (height and width):
         return pixel_shape is not None and prod(pixel_shape) == size
     return size in [height * width * number for number in ((channels,) if channels else _CHANNELS)]
 
 
-def _no_image(record: ExampleSpans, roles: FeatureNames) -> NoImage:
-    names = ", ".join(sorted(record.features)[:12]) or "none"
-    if roles.images and record.bytes_of(roles.images[0]):
+def _no_image(record: ExampleSpans, names: FeatureNames) -> NoImage:
+    features = ", ".join(sorted(record.features)[:12]) or "none"
+    if names.images and record.bytes_of(names.images[0]):
         return NoImage(
-            f"its feature {roles.images[0]!r} holds several values instead of one image",
+            f"its feature {names.images[0]!r} holds several values instead of one image",
             QuarantineReason.BAD_ROW,
         )
-    return NoImage(f"it holds no image, which convert needs (features: {names})", QuarantineReason.BAD_ROW)
+    return NoImage(f"it holds no image, which convert needs (features: {features})", QuarantineReason.BAD_ROW)
 
 
 def _side(record: ExampleSpans, name: str) -> int:
@@ -222,10 +223,10 @@ def _side(record: ExampleSpans, name: str) -> int:
     return number if 0 < number <= _MAX_SIDE else 0
 
 
-def _own_shape(record: ExampleSpans, roles: FeatureNames) -> tuple[int, int, int, bool | None]:
+def _own_shape(record: ExampleSpans, names: FeatureNames) -> tuple[int, int, int, bool | None]:
     """Returns height, width, channels and whether pixels are planar; 0 and None for what is not said."""
-    if roles.shape:
-        feature = record.feature(roles.shape)
+    if shape := names.name(Fill.SHAPE):
+        feature = record.feature(shape)
         sides = [v for v in feature.values if isinstance(v, int)]
         if feature.type is FeatureType.BYTES and len(feature.values) == 1:
             kinds = {8: "<i4", 12: "<i4", 16: "<i8", 24: "<i8"}
@@ -233,12 +234,10 @@ def _own_shape(record: ExampleSpans, roles: FeatureNames) -> tuple[int, int, int
             sides = np.frombuffer(blob, kinds[len(blob)]).tolist() if len(blob) in kinds else []
         if len(sides) in (2, 3) and all(0 < side <= _MAX_SIDE for side in sides):
             return _oriented(sides)
-    return (
-        _side(record, roles.height),
-        _side(record, roles.width),
-        _side(record, roles.channels),
-        None,
+    height, width, channels = (
+        _side(record, names.name(role)) for role in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)
     )
+    return height, width, channels, None
 
 
 def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
@@ -250,20 +249,20 @@ def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
 
 
 def _shape(
-    record: ExampleSpans, roles: FeatureNames, count: int, pixel_shape: tuple[int, ...] | None
+    record: ExampleSpans, names: FeatureNames, count: int, pixel_shape: tuple[int, ...] | None
 ) -> tuple[tuple[int, int, int], bool | None]:
     """Returns the shape of bare pixels and whether they are planar, None where the record does not say it.
 
     Args:
       record: the record.
-      roles: what its features mean.
+      names: the roles of its features.
       count: bytes (or numbers) that there are; height and width alone tell the channels by it.
       pixel_shape: what counts where the record says nothing.
 
     Raises:
       NoImage: if nothing says it.
     """
-    height, width, channels, planar = _own_shape(record, roles)
+    height, width, channels, planar = _own_shape(record, names)
     if height and width and not channels:
         channels = next((n for n in _CHANNELS if height * width * n == count), 0)
     if not (height and width and channels):
@@ -281,7 +280,7 @@ def _shape(
 
 
 def _pixels(
-    record: ExampleSpans, roles: FeatureNames, name: str, span: Span, pixel_shape: tuple[int, ...] | None
+    record: ExampleSpans, names: FeatureNames, name: str, span: Span, pixel_shape: tuple[int, ...] | None
 ) -> FoundImage:
     """Returns bytes as bare pixels.
 
@@ -289,7 +288,7 @@ def _pixels(
       NoImage: if they are none.
     """
     size = span.end - span.begin
-    shape, planar = _shape(record, roles, size, pixel_shape)
+    shape, planar = _shape(record, names, size, pixel_shape)
     count = prod(shape)
     if size == count:
         return FoundImage(span, PIXELS, shape, planar)
@@ -328,7 +327,7 @@ def _wide_type(data: bytes, span: Span, width: int) -> str:
 
 
 def _numbers(
-    record: ExampleSpans, roles: FeatureNames, name: str, pixel_shape: tuple[int, ...] | None
+    record: ExampleSpans, names: FeatureNames, name: str, pixel_shape: tuple[int, ...] | None
 ) -> FoundImage:
     """Returns a list of numbers as bare pixels.
 
@@ -344,7 +343,7 @@ def _numbers(
     else:  # every number ends with a byte whose highest bit is not set
         packed = np.frombuffer(record.data, np.uint8, span.end - span.begin, span.begin)
         count = int(np.count_nonzero(packed < 0x80))
-    shape, planar = _shape(record, roles, count, pixel_shape)
+    shape, planar = _shape(record, names, count, pixel_shape)
     if count != prod(shape):
         raise NoImage(
             f"the {count:,} numbers of its feature {name!r} are not {shape[0]} x {shape[1]} x "

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import UNLABELLED, ClassId
+from shardwright.schemas.layouts import Fill
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -76,7 +77,7 @@ def texts_of(record: SourceRecord, name: str) -> list[str]:
 
 def classes_of_image(
     record: SourceRecord,
-    roles: FeatureNames,
+    names: FeatureNames,
     known: Mapping[int, str],
     exact: bool = False,
     synsets: bool = False,
@@ -85,7 +86,7 @@ def classes_of_image(
 
     Args:
       record: the record.
-      roles: what its features mean.
+      names: the roles of its features.
       known: id -> name of a file beside the records.
       exact: whether names are class names as they stand, which nobody has to guess.
       synsets: whether synset ids are the names, where there are any, and names texts that go with them.
@@ -94,20 +95,21 @@ def classes_of_image(
       ValueError: if it cannot be told.
     """
     numbers: list[int] = []
-    texts = texts_of(record, roles.text)
+    label, text, synset = map(names.name, (Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET))
+    texts = texts_of(record, text)
     called: list[str] = []
-    if roles.synset and (synsets or not any(texts)):
-        found_synsets = texts_of(record, roles.synset)
+    if synset and (synsets or not any(texts)):
+        found_synsets = texts_of(record, synset)
         if any(found_synsets):
             called, texts = texts, found_synsets
-    elif roles.text == "name" and not exact and any(map(claims_to_be_image, texts)):  # of a file
+    elif text == "name" and not exact and any(map(claims_to_be_image, texts)):  # of a file
         texts = []
-    if roles.label:
-        feature = record.feature(roles.label)
+    if label:
+        feature = record.feature(label)
         if feature.type is FeatureType.BYTES:
-            texts = texts if any(texts) else _plain(roles.label, texts_of(record, roles.label))
+            texts = texts if any(texts) else _plain(label, texts_of(record, label))
         else:
-            numbers = _numbers(roles.label, feature)
+            numbers = _numbers(label, feature)
             if feature.type is FeatureType.FLOAT and len(texts) != len(numbers):
                 texts = []
     if len(texts) == 1 and len(numbers) > 1:

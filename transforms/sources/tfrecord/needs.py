@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import LAYOUTS, Fill, Layout, Needs
 from shardwright.schemas.settings import ConvertSettings
-from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, ObjectRoles
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 
 #: What records lack, and by which features of layouts in wide use they would say it.
 _CLASS = "class of the image (image/class/label, image/class/text, label or the like)"
@@ -16,59 +16,61 @@ _OBJECT_CLASSES = "classes of the objects (image/object/class/label or text, or 
 _SEMANTIC = "mask with the class of every pixel (image/segmentation/class/encoded)"
 _PANOPTIC = "panoptic masks (image/panoptic/category_mask and image/panoptic/instance_mask)"
 #: What only some sources say of each object, and nothing stands for where none does.
-_OBJECT_ROLES = {
-    Fill.OBJECT_DIFFICULT: "difficult",
-    Fill.OBJECT_TRUNCATED: "truncated",
-    Fill.OBJECT_OCCLUDED: "occluded",
-    Fill.OBJECT_GROUP_OF: "group_of",
-    Fill.OBJECT_DEPICTION: "depiction",
-    Fill.OBJECT_VIEW: "view",
-    Fill.OBJECT_MASK: "mask",
-}
+_RARE_ROLES = (
+    Fill.OBJECT_DIFFICULT,
+    Fill.OBJECT_TRUNCATED,
+    Fill.OBJECT_OCCLUDED,
+    Fill.OBJECT_GROUP_OF,
+    Fill.OBJECT_DEPICTION,
+    Fill.OBJECT_VIEW,
+    Fill.OBJECT_MASK,
+)
 
 
-def lacking(roles: FeatureNames, layout: Layout) -> list[str]:
+def lacking(names: FeatureNames, layout: Layout) -> list[str]:
     """Returns what a layout needs and records do not hold, in words."""
     if layout.needs is Needs.LABEL:
-        return [] if roles.has(Needs.LABEL) else [_CLASS]
+        return [] if names.has(Needs.LABEL) else [_CLASS]
     found = []
     if layout.needs is Needs.OBJECTS:
-        if not roles.objects.box:
+        if not names.boxes:
             found.append(_BOXES)
-        elif not (roles.objects.label or roles.objects.text):
+        elif not (names.name(Fill.OBJECT_LABEL) or names.name(Fill.OBJECT_TEXT)):
             found.append(_OBJECT_CLASSES)
-    if layout.needs is Needs.SEMANTIC and not roles.has(Needs.SEMANTIC):
+    if layout.needs is Needs.SEMANTIC and not names.has(Needs.SEMANTIC):
         found.append(_SEMANTIC)
-    if layout.needs is Needs.PANOPTIC and not roles.has(Needs.PANOPTIC):
+    if layout.needs is Needs.PANOPTIC and not names.has(Needs.PANOPTIC):
         found.append(_PANOPTIC)
     for spec in layout.features:
-        role = _OBJECT_ROLES.get(spec.fill) if spec.fill and not spec.optional else None
-        if role and not getattr(roles.objects, role) and roles.objects != ObjectRoles():
-            found.append(f"{role} of the objects (feature {spec.name} of the layout, which is not optional)")
+        if spec.fill not in _RARE_ROLES or spec.optional or spec.fill in names.by_role:
+            continue
+        if names.has_objects:
+            what = spec.fill.removeprefix("object_")
+            found.append(f"{what} of the objects (feature {spec.name} of the layout, which is not optional)")
     return found
 
 
 def check_needs(
-    shown: str, features: Sequence[str], roles: Sequence[FeatureNames], settings: ConvertSettings
+    shown: str, features: Sequence[str], names: Sequence[FeatureNames], settings: ConvertSettings
 ) -> None:
     """Checks that some records hold what the layout needs.
 
     Args:
       shown: the input, for people.
       features: names of the records' features.
-      roles: what the features of each record mean.
+      names: the roles of the features of each record.
       settings: checked settings.
 
     Raises:
       UsageError: naming what they lack, and the layouts for which they are enough.
     """
     layout = settings.record_layout
-    if not roles or (layout.needs is Needs.LABEL and settings.unlabelled == "keep"):
+    if not names or (layout.needs is Needs.LABEL and settings.unlabelled == "keep"):
         return
-    missing = min((lacking(role, layout) for role in roles), key=len)
+    missing = min((lacking(found, layout) for found in names), key=len)
     if not missing:
         return
-    fitting = [item.name for item in LAYOUTS.values() if any(not lacking(role, item) for role in roles)]
+    fitting = [item.name for item in LAYOUTS.values() if any(not lacking(found, item) for found in names)]
     if fitting:
         advice = f"choose --layout {_either(fitting)}"
         if layout.needs is Needs.LABEL:

@@ -14,7 +14,7 @@ from shardwright.schemas.fills import FILLS
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill, Layout, Needs
 from shardwright.schemas.ledger import written_entries
 from shardwright.transforms import storage
-from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, roles_of_specs
+from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, names_of_specs
 
 _MASKS = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
 
@@ -40,9 +40,9 @@ class OwnRecords:
     columns: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def roles(self) -> FeatureNames:
-        """What the features mean."""
-        return roles_of_specs(self.features)
+    def feature_names(self) -> FeatureNames:
+        """The roles of the features."""
+        return names_of_specs(self.features)
 
     @cached_property
     def encoded(self) -> Mapping[str, FeatureSpec]:
@@ -54,8 +54,8 @@ class OwnRecords:
         """Whether records say their image's key."""
         return any(spec.fill is Fill.KEY for spec in self.features)
 
-    def roles_in(self, names: set[str]) -> FeatureNames:
-        """Returns what the features mean that some records have.
+    def names_in(self, names: set[str]) -> FeatureNames:
+        """Returns the roles of the features that some records have.
 
         Images without objects may lack all that belongs to objects; masks are looked for.
         """
@@ -64,7 +64,7 @@ class OwnRecords:
             objects = spec.fill is not None and FILLS[spec.fill].needs is Needs.OBJECTS
             return not spec.optional or objects or spec.name in names
 
-        return roles_of_specs(filter(there, self.features))
+        return names_of_specs(filter(there, self.features))
 
     def id_shift(self, layout: Layout) -> int:
         """Returns what is added to class ids so that the first class stays the first.

@@ -27,7 +27,7 @@ from shardwright.transforms.sources.tfrecord.images import (
     own_image,
     pixel_values,
 )
-from shardwright.transforms.sources.tfrecord.layouts import roles_of
+from shardwright.transforms.sources.tfrecord.layouts import names_by_role
 from shardwright.transforms.sources.tfrecord.needs import check_needs
 from shardwright.transforms.sources.tfrecord.own import OwnRecords
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -103,10 +103,10 @@ def check_sample(
     names = set().union(*(example.features for example in examples)) if examples else set()
     _check_images(shown, examples, settings, own)
     if own:
-        roles = [own.roles_in(names)] if examples else []
+        found = [own.names_in(names)] if examples else []
     else:
-        roles = [roles_of(tuple(example.features)) for example in examples]
-    check_needs(printable(path), sorted(names), roles, settings)
+        found = [names_by_role(tuple(example.features)) for example in examples]
+    check_needs(printable(path), sorted(names), found, settings)
     check_columns(printable(path), names, own.columns if own else {}, settings)
     return names
 
@@ -120,7 +120,7 @@ def image_of(record: SourceRecord, own: OwnRecords | None, settings: ConvertSett
     """
     if own:
         return own_image(record, own, pixel_shape_of(settings))
-    return find_image(record, roles_of(tuple(record.features)), pixel_shape_of(settings))
+    return find_image(record, names_by_role(tuple(record.features)), pixel_shape_of(settings))
 
 
 def _check_images(
