@@ -15,7 +15,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.example_spans import ExampleSpans
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load_checked, open_image, upright
 
@@ -27,7 +27,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP")
 #: What was stored was accepted by its writer.
 _MAX_PIXELS = 2**31 - 1
 _WHITE = (255, 255, 255)
-_SIDES = (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)
+_SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 
 
 class PictureReader:
@@ -38,10 +38,10 @@ class PictureReader:
       readers: of its features.
     """
 
-    def __init__(self, dataset: Dataset, readers: Mapping[Fill, FeatureReader]) -> None:
+    def __init__(self, dataset: Dataset, readers: Mapping[FeatureRole, FeatureReader]) -> None:
         self._layout = dataset.layout
         self._readers = readers
-        self._encoded = readers.get(Fill.ENCODED)
+        self._encoded = readers.get(FeatureRole.ENCODED)
         self._raw = stored_format(dataset) == "raw"
         self._shape = picture_shape(dataset)
         #: Where some pictures are grey and others are not, all are given in colour.
@@ -92,11 +92,11 @@ class PictureReader:
     def _bare(self, data: bytes, spans: ExampleSpans) -> Pixels:
         """Returns bare pixels in the shape that the record says, or that all records have."""
         sides: list[Any] = list(self._shape)
-        if Fill.SHAPE in self._readers:
-            sides = list(self._readers[Fill.SHAPE].read(spans))
-        for place, fill in enumerate(_SIDES):
-            if fill in self._readers:
-                sides[place] = self._readers[fill].read(spans)
+        if FeatureRole.SHAPE in self._readers:
+            sides = list(self._readers[FeatureRole.SHAPE].read(spans))
+        for place, role in enumerate(_SIDES):
+            if role in self._readers:
+                sides[place] = self._readers[role].read(spans)
         if sides[0] is None or sides[1] is None:
             raise ValueError("nothing says the height and width of its bare pixels")
         if sides[2] is None:

@@ -27,7 +27,7 @@ from shardwright.loader.values import FeatureReader, Value
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import counted
 
 Result = TypeVar("Result")
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 OPEN_FILES = 32
 UNPACKED_BYTES = 4 * 10**9
 #: What names an image's class; beside a synset the text may be what that one is called.
-_NAMES = (Fill.SYNSET, Fill.LABEL_TEXT)
+_NAMES = (FeatureRole.SYNSET, FeatureRole.LABEL_TEXT)
 
 
 class Records:
@@ -89,8 +89,8 @@ class Records:
             self.directory, self.dataset, verify=verify, open_files=open_files, unpacked_bytes=unpacked_bytes
         )
         self._features = {spec.name: FeatureReader(spec) for spec in self.dataset.features}
-        self._by_fill = {reader.spec.fill: reader for reader in self._features.values() if reader.spec.fill}
-        self._pictures = PictureReader(self.dataset, self._by_fill)
+        self._by_role = {reader.spec.fill: reader for reader in self._features.values() if reader.spec.fill}
+        self._pictures = PictureReader(self.dataset, self._by_role)
         self._ids = {name.encode(): i for i, name in enumerate(self.dataset.labels)}
 
     @property
@@ -263,14 +263,14 @@ class Records:
         return self._pictures.pixels(spans), self._class(spans)
 
     def _class(self, spans: ExampleSpans) -> int | np.ndarray[Any, Any]:
-        reader = self._by_fill.get(Fill.LABEL)
+        reader = self._by_role.get(FeatureRole.LABEL)
         if reader is not None:
             found = reader.read(spans)
             if isinstance(found, np.ndarray):
                 found = found.astype(np.int64)
                 return np.where(found == UNLABELLED, UNLABELLED, found - self.dataset.first_label)
             return UNLABELLED if found == UNLABELLED else int(found) - self.dataset.first_label
-        reader = next((self._by_fill[fill] for fill in _NAMES if fill in self._by_fill), None)
+        reader = next((self._by_role[role] for role in _NAMES if role in self._by_role), None)
         if reader is None:
             raise UsageError(
                 f"Records of layout {self.dataset.layout} have no class of the whole image; "

@@ -26,7 +26,7 @@ from shardwright.loader.tf_parse import class_feature, class_index, feature_of, 
 from shardwright.loader.tf_records import serialized_records
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.fills import FILLS, Fill, Needs
+from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
 from shardwright.transforms import storage
 
 Augment = Callable[..., Any]
@@ -186,8 +186,8 @@ def _element(
     picture = Picture(dataset, size)
     decode_mask = mask_decoder(dataset, size)
     label = class_feature(dataset.features)
-    mask = feature_of(dataset.features, Fill.SEMANTIC_MASK)
-    about = {FILLS[spec.fill].needs for spec in dataset.features if spec.fill is not None}
+    mask = feature_of(dataset.features, FeatureRole.SEMANTIC_MASK)
+    about = {FEATURE_ROLES[spec.fill].needs for spec in dataset.features if spec.fill is not None}
     kind = "dict"
     if not as_dict:
         if label is not None and not about & {Needs.OBJECTS, Needs.SEMANTIC, Needs.PANOPTIC}:

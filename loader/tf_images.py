@@ -11,11 +11,11 @@ import tensorflow as tf
 from shardwright.loader.tf_parse import feature_of
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.fills import Fill
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 
 Size = tuple[int, int]
-_MASKS = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 #: A PNG's bits per sample stand at this byte.
 _PNG_DEPTH = 24
 
@@ -38,7 +38,7 @@ class Picture:
         Raises:
           UsageError: if the records hold no picture.
         """
-        found = feature_of(dataset.features, Fill.ENCODED)
+        found = feature_of(dataset.features, FeatureRole.ENCODED)
         if found is None:
             raise UsageError("The dataset's records hold no picture; read them with tf.data.TFRecordDataset.")
         self.feature = found
@@ -52,7 +52,10 @@ class Picture:
         #: What pictures are resized to; None where that is never needed.
         self._target = size if self._stored[:2] != size else None
         self._size = size
-        said = (feature_of(dataset.features, f) for f in (Fill.SHAPE, Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS))
+        said = (
+            feature_of(dataset.features, f)
+            for f in (FeatureRole.SHAPE, FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
+        )
         self._shape, *self._sides = said
         self.needed: tuple[FeatureSpec, ...] = (found,)
         if self._formats == ("raw",) and not self._is_tensor and None in self._stored:

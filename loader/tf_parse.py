@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.fills import Fill
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of
 
 Features = dict[str, tf.Tensor]
 #: What says an image's class, the best first: beside a synset the text may be what that one is called.
-_CLASS_FILLS = (Fill.LABEL, Fill.SYNSET, Fill.LABEL_TEXT)
+_CLASS_FILLS = (FeatureRole.LABEL, FeatureRole.SYNSET, FeatureRole.LABEL_TEXT)
 
 
 def parser(features: Sequence[FeatureSpec]) -> Callable[[tf.Tensor], Features]:
@@ -46,14 +46,14 @@ def _unpacked(spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
     return value
 
 
-def feature_of(features: Sequence[FeatureSpec], fill: Fill) -> FeatureSpec | None:
+def feature_of(features: Sequence[FeatureSpec], role: FeatureRole) -> FeatureSpec | None:
     """Returns the first feature that is filled so."""
-    return next((spec for spec in features if spec.fill is fill), None)
+    return next((spec for spec in features if spec.fill is role), None)
 
 
 def class_feature(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
     """Returns the feature that says an image's class or classes, if there is one."""
-    found = (feature_of(features, fill) for fill in _CLASS_FILLS)
+    found = (feature_of(features, role) for role in _CLASS_FILLS)
     return next((spec for spec in found if spec is not None), None)
 
 
@@ -68,7 +68,7 @@ def class_index(dataset: Dataset, spec: FeatureSpec) -> Callable[[tf.Tensor], tf
     if several and not count:
         raise UsageError("The dataset has no classes; load it with as_dict=True.")
     names = None
-    if spec.fill is not Fill.LABEL:
+    if spec.fill is not FeatureRole.LABEL:
         names = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
                 tf.constant([name.encode() for name in dataset.labels], tf.string),

@@ -11,10 +11,10 @@ from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, ImageFault, UsageError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms import storage
 from shardwright.transforms.images.contact_sheet import Tile, draw_sheet
-from shardwright.transforms.preview.picture import record_thumbnail, single_value, values_filled_by
+from shardwright.transforms.preview.picture import record_thumbnail, single_value, values_of_role
 from shardwright.transforms.preview.plain import without_encodings
 from shardwright.transforms.records.framing import Record
 from shardwright.transforms.records.record_schema import RecordSchema
@@ -119,8 +119,8 @@ def _class_of(data: bytes, contract: RecordSchema) -> str:
         example = without_encodings(parse_example(data), contract)
     except ValueError:
         return ""
-    specs = (contract.spec(Fill.LABEL_TEXT), contract.spec(Fill.LABEL))
-    objects = values_filled_by(example, contract, Fill.OBJECT_TEXT)
+    specs = (contract.spec(FeatureRole.LABEL_TEXT), contract.spec(FeatureRole.LABEL))
+    objects = values_of_role(example, contract, FeatureRole.OBJECT_TEXT)
     if objects:
         return LABEL_SEPARATOR.join(sorted({text.decode("utf-8", "replace") for text in objects}))
     for name in (*(spec.name for spec in specs if spec), *_CLASS_NAMES):
@@ -153,7 +153,7 @@ def _tile(data: bytes, contract: RecordSchema, name: str, numbers: Mapping[str, 
         example = without_encodings(parse_example(data), contract)
     except ValueError:
         return None
-    key = single_value(example, contract, Fill.KEY)
+    key = single_value(example, contract, FeatureRole.KEY)
     caption = ", ".join(name.split(LABEL_SEPARATOR)) or (
         key.decode("utf-8", "replace") if isinstance(key, bytes) else ""
     )

@@ -13,7 +13,7 @@ from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.fills import FILLS, OBJECT_FILLS, Fill, Needs
+from shardwright.schemas.feature_roles import FEATURE_ROLES, OBJECT_ROLES, FeatureRole, Needs
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, features_json, is_layout_file
 from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.parsing import parsing_of, parsing_source, spec_source
@@ -93,18 +93,20 @@ def _what(spec: FeatureSpec, layout: Layout) -> str:
     """Returns what fills a feature, in words."""
     if spec.fill is None:
         return "unknown"
-    if spec.fill is Fill.EXTRA:
+    if spec.fill is FeatureRole.EXTRA:
         names = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in spec.value]
         of = f", one of {', '.join(map(str, names))}" if names else ""
         return f"the source's column {spec.column or spec.name} ({spec.value_type or spec.type.value}{of})"
-    if spec.fill is Fill.CONSTANT:
+    if spec.fill is FeatureRole.CONSTANT:
         return f"always {', '.join(_value(value) for value in spec.value)}"
-    if spec.fill is Fill.ENCODED:
-        return "the picture's bare uint8 pixels, row by row" if layout.pixels else FILLS[spec.fill].what
-    if spec.fill is Fill.FORMAT:
+    if spec.fill is FeatureRole.ENCODED:
+        return (
+            "the picture's bare uint8 pixels, row by row" if layout.pixels else FEATURE_ROLES[spec.fill].what
+        )
+    if spec.fill is FeatureRole.FORMAT:
         names = [layout.format_names.get(name, name) for name in ("jpg", "png", "webp", "raw")]
         return f"the stored image's format: {', '.join(names[:-1])} or {names[-1]}"
-    return FILLS[spec.fill].what
+    return FEATURE_ROLES[spec.fill].what
 
 
 def _value(value: Any) -> str:
@@ -113,7 +115,7 @@ def _value(value: Any) -> str:
 
 def _notes(layout: Layout) -> Iterator[str]:
     """Yields what a user has to know besides the features."""
-    if layout.needs is not Needs.LABEL or Fill.LABEL in layout.by_fill():
+    if layout.needs is not Needs.LABEL or FeatureRole.LABEL in layout.by_role():
         unused = "; 0 stays free, as for a background" if layout.first_label == 1 else ""
         yield f"Class ids begin at {layout.first_label}{unused}."
     kept = "left out" if layout.needs is not Needs.OBJECTS else "stored all the same, without objects"
@@ -122,7 +124,7 @@ def _notes(layout: Layout) -> Iterator[str]:
     if layout.needs in (Needs.SEMANTIC, Needs.PANOPTIC):
         kept = "quarantined"
     yield f"The source has to say {_NEEDS[layout.needs]}; images without are {kept}."
-    of_objects = [spec for spec in layout.features if spec.fill in (*OBJECT_FILLS, Fill.BOXES)]
+    of_objects = [spec for spec in layout.features if spec.fill in (*OBJECT_ROLES, FeatureRole.BOXES)]
     if of_objects:
         yield "The values of all objects stand in the same order in each feature of objects."
     if any(not spec.optional for spec in of_objects):

@@ -14,7 +14,7 @@ from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
-from shardwright.schemas.layouts import Fill, Needs
+from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -223,7 +223,7 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
             | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [refs])
         )
     checked = [keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)]  # int
-    if Fill.SOURCE_ID in request.settings.record_layout.by_fill():
+    if FeatureRole.SOURCE_ID in request.settings.record_layout.by_role():
         checked.append(
             batches
             | "BucketSourceIds"

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwright.pipelines.tables import one_line
 from shardwright.schemas.example import Feature
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import format_size
 from shardwright.transforms.images.encode import FORMAT_NAMES
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
@@ -26,7 +26,7 @@ def values_of(example: Mapping[str, Feature], contract: RecordSchema) -> Iterato
     What is base64 or a serialized tensor is shown as what it holds.
     """
     example = without_encodings(example, contract)
-    pixels, raw = contract.spec(Fill.ENCODED), is_bare_pixels(example, contract)
+    pixels, raw = contract.spec(FeatureRole.ENCODED), is_bare_pixels(example, contract)
     single = {spec.name for spec in map(plain_spec, contract.features) if spec.length == 1}
     known = [spec.name for spec in contract.features if spec.name in example]
     for name in [*known, *sorted(example.keys() - set(known))]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.fills import Fill
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.sketches import FLOAT32_BITS, Histogram
 from shardwright.schemas.value_counts import ValueCounts
@@ -20,13 +20,27 @@ MOST_CATEGORIES, _MOST_VALUES = 1 << 17, 1000
 _MOST_FEATURES = 1 << 12
 #: What holds bytes that are no text.
 _BLOBS = frozenset(
-    {Fill.ENCODED, Fill.OBJECT_MASK, Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE}
+    {
+        FeatureRole.ENCODED,
+        FeatureRole.OBJECT_MASK,
+        FeatureRole.SEMANTIC_MASK,
+        FeatureRole.PANOPTIC_CATEGORY,
+        FeatureRole.PANOPTIC_INSTANCE,
+    }
 )
 #: How the formats begin that TFDV tells apart (tensorflow_data_validation/statistics/generators).
 _FORMATS = {"bmp": b"BM", "gif": b"GIF8", "jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 #: What holds one of a known set of names or numbers.
 _CATEGORIES = frozenset(
-    {Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET, Fill.OBJECT_LABEL, Fill.OBJECT_TEXT, Fill.FORMAT, Fill.SPLIT}
+    {
+        FeatureRole.LABEL,
+        FeatureRole.LABEL_TEXT,
+        FeatureRole.SYNSET,
+        FeatureRole.OBJECT_LABEL,
+        FeatureRole.OBJECT_TEXT,
+        FeatureRole.FORMAT,
+        FeatureRole.SPLIT,
+    }
 )
 
 
@@ -53,7 +67,7 @@ class FeatureStatistics:
 
     Attributes:
       type: of the values.
-      fill: what fills it, as a `Fill`; empty if unknown.
+      fill: its role, as a `FeatureRole`; empty if unknown.
       lengths: how many values a record has, over those that have the feature.
       numbers: the values of numbers; of bytes their lengths.
       values: how often there is each value, of texts and categories.

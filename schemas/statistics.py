@@ -26,8 +26,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.feature_statistics import MOST_CATEGORIES, RecordStatistics, first_of, keep_first
-from shardwright.schemas.fills import Fill
 from shardwright.schemas.picture_statistics import PictureStatistics
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.split_order import by_split
@@ -102,7 +102,7 @@ class SplitStatistics:
             for sums in self.records.first_features().values()
             if sums.values is not None
         }
-        tally = found.get(Fill.OBJECT_TEXT) or found.get(Fill.OBJECT_LABEL)
+        tally = found.get(FeatureRole.OBJECT_TEXT) or found.get(FeatureRole.OBJECT_LABEL)
         counted = tally.most_common() if tally is not None else ()
         return dict(sorted((name.decode("utf-8", "replace"), count) for name, count in counted))
 

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.fills import FILLS, Fill, FillInfo, Needs
+from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs, RoleInfo
 from shardwright.schemas.layouts.built_in import (
     CLASSIFICATION,
     DETECTION,
@@ -27,9 +27,25 @@ from shardwright.schemas.layouts.spec import (
 from shardwright.schemas.values import shown
 
 __all__ = [
-    "CLASSIFICATION", "DETECTION", "FILLS", "LAYOUTS", "PANOPTIC", "SEGMENTATION", "Encoding",
-    "FeatureSpec", "Fill", "FillInfo", "Layout", "Needs", "extended", "features_from_json", "features_json",
-    "inline_layout", "is_layout_file", "layout_by_name", "layout_from_json",
+    "CLASSIFICATION",
+    "DETECTION",
+    "FEATURE_ROLES",
+    "LAYOUTS",
+    "PANOPTIC",
+    "SEGMENTATION",
+    "Encoding",
+    "FeatureRole",
+    "FeatureSpec",
+    "Layout",
+    "Needs",
+    "RoleInfo",
+    "extended",
+    "features_from_json",
+    "features_json",
+    "inline_layout",
+    "is_layout_file",
+    "layout_by_name",
+    "layout_from_json",
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.fills import FILLS, Fill, Needs
+from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
 from shardwright.schemas.layouts.built_in import LAYOUTS
 from shardwright.schemas.layouts.spec import Encoding, FeatureSpec, Layout, inline_layout
 from shardwright.schemas.plain_yaml import load_plain_yaml
@@ -31,7 +31,7 @@ from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_ty
 _KEYS = ("name", "extends", "first_label", "needs", "pixels", "format_names", "drop", "rename", "features")
 _FILLED_BY = ("fill", "column", "constant")
 _FEATURE_KEYS = (*_FILLED_BY, "type", "shape", "values", "optional", "tensor", "base64")
-_CLASSES = (Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET)
+_CLASSES = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
 #: What a serialized tensor holds of each type of value.
 _DTYPES = {
     ValueType.BOOL: "bool",
@@ -46,7 +46,7 @@ _DTYPES = {
     ValueType.BYTES: "object",
 }
 _OWN_DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "object"}
-_FILLS = tuple(fill for fill in Fill if fill not in (Fill.EXTRA, Fill.CONSTANT))
+_ROLES = tuple(role for role in FeatureRole if role not in (FeatureRole.EXTRA, FeatureRole.CONSTANT))
 _LONGEST_NAME = 200
 _MOST_VALUES = 1_000_000
 
@@ -138,10 +138,10 @@ def _feature(name: str, said: Mapping[str, Any], pixels: bool, where: str) -> Fe
 def _filled(name: str, said: Mapping[str, Any], tensor: bool, where: str) -> FeatureSpec:
     """Returns a feature without its encoding."""
     if "fill" in said:
-        fill = Fill(_choice(said["fill"], _FILLS, f"{where}: fill"))
+        role = FeatureRole(_choice(said["fill"], _ROLES, f"{where}: fill"))
         if {"type", "values", "shape"} & said.keys():
-            raise _Wrong(f"{where}: {fill} has its own type and shape; leave type, values and shape out")
-        return FeatureSpec(name, FILLS[fill].type, FILLS[fill].shape, fill)
+            raise _Wrong(f"{where}: {role} has its own type and shape; leave type, values and shape out")
+        return FeatureSpec(name, FEATURE_ROLES[role].type, FEATURE_ROLES[role].shape, role)
     if said.get("type") not in TYPE_NAMES:
         raise _Wrong(
             f"{where}: write its type, one of {', '.join(TYPE_NAMES)}"
@@ -156,7 +156,7 @@ def _filled(name: str, said: Mapping[str, Any], tensor: bool, where: str) -> Fea
     if "constant" in said:
         return _with_constant(spec, said["constant"], names, tensor, where)
     column = _name(said["column"], f"{where}: column")
-    return replace(spec, fill=Fill.EXTRA, value=names, column=column if column != name else "")
+    return replace(spec, fill=FeatureRole.EXTRA, value=names, column=column if column != name else "")
 
 
 def _with_constant(
@@ -175,19 +175,19 @@ def _with_constant(
         len(spec.shape) != len(sides) or any(a not in (None, b) for a, b in zip(spec.shape, sides))
     ):
         raise _Wrong(f"{where}: its constant has the shape {sides}; write that or leave shape out")
-    return replace(spec, shape=tuple(sides), fill=Fill.CONSTANT, value=values)
+    return replace(spec, shape=tuple(sides), fill=FeatureRole.CONSTANT, value=values)
 
 
 def _can_be_absent(spec: FeatureSpec) -> bool:
-    if spec.fill is None or spec.fill in (Fill.EXTRA, *_CLASSES):
+    if spec.fill is None or spec.fill in (FeatureRole.EXTRA, *_CLASSES):
         return True
-    return FILLS[spec.fill].needs is not None
+    return FEATURE_ROLES[spec.fill].needs is not None
 
 
 def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:
     """Returns a feature that holds its value as a serialized tensor."""
     tensor = replace(spec, type=FeatureType.BYTES, shape=(), encoding=Encoding.TENSOR)
-    if spec.fill is Fill.ENCODED and pixels:
+    if spec.fill is FeatureRole.ENCODED and pixels:
         return replace(tensor, dtype="uint8", tensor_shape=(None, None, None))
     dtype = _DTYPES[ValueType(spec.value_type)] if spec.value_type else _OWN_DTYPES[spec.type]
     return replace(tensor, dtype=dtype, tensor_shape=spec.shape)
@@ -195,17 +195,17 @@ def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:
 
 def _check(layout: Layout) -> None:
     """Checks that the features go together."""
-    fills = layout.by_fill()
-    if Fill.ENCODED not in fills:
+    roles = layout.by_role()
+    if FeatureRole.ENCODED not in roles:
         raise _Wrong("no feature holds the image; add one with fill: encoded")
     for spec in layout.features:
-        needs = FILLS[spec.fill].needs if spec.fill else None
+        needs = FEATURE_ROLES[spec.fill].needs if spec.fill else None
         if needs is not None and needs is not layout.needs and not spec.optional:
             raise _Wrong(
                 f"features: {spec.name}: only a layout with needs: {needs} always has {spec.fill}; write "
                 "that, or optional: true"
             )
-    if layout.needs is Needs.LABEL and fills.keys().isdisjoint(_CLASSES):
+    if layout.needs is Needs.LABEL and roles.keys().isdisjoint(_CLASSES):
         raise _Wrong("no feature holds the class; add one with fill: label (or say what it needs instead)")
     try:
         inline_layout(layout).encode()

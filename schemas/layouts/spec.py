@@ -12,7 +12,7 @@ from typing import Any
 from shardwright.schemas.columns import ExtraColumn
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.fills import Fill, Needs
+from shardwright.schemas.feature_roles import FeatureRole, Needs
 from shardwright.schemas.values import ValueType
 
 
@@ -33,7 +33,7 @@ class FeatureSpec:
       type: bytes, float or int64, as it stands in the record.
       shape: number of values per dimension; () is one value, (None,) any number, (None, 4) any
         number of fours in one flat list.
-      fill: what fills it; None for features inferred from records of unknown origin.
+      fill: the role of its values; None for features inferred from records of unknown origin.
       optional: whether records leave it out where the source says nothing of the kind.
       encoding: how the value becomes bytes.
       dtype: NumPy's name of the type inside a serialized tensor (`object` for texts), else empty.
@@ -46,7 +46,7 @@ class FeatureSpec:
     name: str
     type: FeatureType
     shape: tuple[int | None, ...] = ()
-    fill: Fill | None = None
+    fill: FeatureRole | None = None
     optional: bool = False
     encoding: Encoding = Encoding.PLAIN
     dtype: str = ""
@@ -63,7 +63,7 @@ class FeatureSpec:
     @property
     def holds_pixels(self) -> bool:
         """Whether it is a serialized tensor of a picture's pixels."""
-        return self.fill is Fill.ENCODED and self.dtype == "uint8"
+        return self.fill is FeatureRole.ENCODED and self.dtype == "uint8"
 
     @property
     def length(self) -> int | None:
@@ -98,12 +98,12 @@ class Layout:
     pixels: bool = False
     summary: str = ""
 
-    def by_fill(self) -> Mapping[Fill, FeatureSpec]:
-        """Returns the features by what fills them; of several one that is always there, if one is."""
-        return self._by_fill
+    def by_role(self) -> Mapping[FeatureRole, FeatureSpec]:
+        """Returns the features by their roles; of several one that is always there, if one is."""
+        return self._by_role
 
     @cached_property
-    def _by_fill(self) -> Mapping[Fill, FeatureSpec]:
+    def _by_role(self) -> Mapping[FeatureRole, FeatureSpec]:
         optional_first = sorted(self.features, key=lambda spec: not spec.optional)
         return {spec.fill: spec for spec in optional_first if spec.fill is not None}
 
@@ -116,7 +116,7 @@ class Layout:
         """
         named: dict[str, tuple[ExtraColumn, str]] = {}
         for spec in self.features:
-            if spec.fill is not Fill.EXTRA:
+            if spec.fill is not FeatureRole.EXTRA:
                 continue
             column = column_of(spec)
             known, first = named.get(column.name, (column, spec.name))
@@ -132,18 +132,18 @@ class Layout:
     @property
     def says_size(self) -> bool:
         """Whether records say the stored picture's height and width."""
-        fills = self.by_fill().keys()
-        return self._has_shape or {Fill.HEIGHT, Fill.WIDTH} <= fills
+        roles = self.by_role().keys()
+        return self._has_shape or {FeatureRole.HEIGHT, FeatureRole.WIDTH} <= roles
 
     @property
     def says_channels(self) -> bool:
         """Whether records say the stored picture's channels."""
-        return self._has_shape or Fill.CHANNELS in self.by_fill()
+        return self._has_shape or FeatureRole.CHANNELS in self.by_role()
 
     @property
     def _has_shape(self) -> bool:
         """Whether a feature holds height, width and channels: by itself, or as a tensor of the pixels."""
-        return any(spec.fill is Fill.SHAPE or spec.holds_pixels for spec in self.features)
+        return any(spec.fill is FeatureRole.SHAPE or spec.holds_pixels for spec in self.features)
 
 
 _EACH = (None,)
@@ -178,12 +178,12 @@ def extended(layout: Layout, columns: Sequence[ExtraColumn], several_labels: boo
             )
     extra = (
         FeatureSpec(
-            column.name, column.type, _EACH if column.is_list else (), Fill.EXTRA,
+            column.name, column.type, _EACH if column.is_list else (), FeatureRole.EXTRA,
             value_type=column.value_type,
         )
         for column in columns
     )  # fmt: skip
-    several = (Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET) if several_labels else ()
+    several = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET) if several_labels else ()
     features = (_several(spec) if spec.fill in several else spec for spec in layout.features)
     return replace(layout, features=(*features, *extra))
 
@@ -224,9 +224,9 @@ def features_from_json(value: Sequence[Mapping[str, Any]]) -> tuple[FeatureSpec,
 
 
 def _feature_from_json(item: Mapping[str, Any]) -> FeatureSpec:
-    fill = Fill(item["fill"]) if item.get("fill") else None
+    fill = FeatureRole(item["fill"]) if item.get("fill") else None
     values = tuple(item.get("value", ()))
-    if fill is Fill.CONSTANT:  # of columns they are the names of an enum
+    if fill is FeatureRole.CONSTANT:  # of columns they are the names of an enum
         values = tuple(value.encode() if isinstance(value, str) else value for value in values)
     return FeatureSpec(
         name=str(item["name"]),

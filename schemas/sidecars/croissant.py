@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from shardwright.schemas.dataset import Dataset, Shard, picture_shape, stored_format
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.fills import FILLS, Fill
+from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType
@@ -222,7 +222,7 @@ def _ref(identifier: str) -> _Json:
 
 
 def _records(dataset: Dataset) -> _Json:
-    keys = [s.name for s in dataset.features if s.fill is Fill.KEY and s.encoding is Encoding.PLAIN]
+    keys = [s.name for s in dataset.features if s.fill is FeatureRole.KEY and s.encoding is Encoding.PLAIN]
     return {
         "@type": "cr:RecordSet",
         "@id": _RECORDS,
@@ -236,10 +236,10 @@ def _records(dataset: Dataset) -> _Json:
 def _field(spec: FeatureSpec, dataset: Dataset) -> _Json:
     data_type, shape = _type_and_shape(spec, dataset)
     source: _Json = {"fileSet": _ref(_SHARDS), "extract": {"column": spec.name}}
-    if spec.fill is Fill.BOXES:
+    if spec.fill is FeatureRole.BOXES:
         source["format"] = "REL_YXYX"
     target = _REFERENCES.get(spec.fill) if spec.fill else None
-    if spec.fill is Fill.LABEL_TEXT and dataset.plan.texts:
+    if spec.fill is FeatureRole.LABEL_TEXT and dataset.plan.texts:
         target = f"{_LABELS}/text"
     return {
         "@type": "cr:Field",
@@ -284,26 +284,26 @@ def _split_field(dataset: Dataset) -> _Json:
 
 
 _REFERENCES = {
-    Fill.LABEL: f"{_LABELS}/id",
-    Fill.OBJECT_LABEL: f"{_LABELS}/id",
-    Fill.LABEL_TEXT: f"{_LABELS}/name",
-    Fill.SYNSET: f"{_LABELS}/name",
-    Fill.OBJECT_TEXT: f"{_LABELS}/name",
+    FeatureRole.LABEL: f"{_LABELS}/id",
+    FeatureRole.OBJECT_LABEL: f"{_LABELS}/id",
+    FeatureRole.LABEL_TEXT: f"{_LABELS}/name",
+    FeatureRole.SYNSET: f"{_LABELS}/name",
+    FeatureRole.OBJECT_TEXT: f"{_LABELS}/name",
 }
 _TYPES = {FeatureType.INT64: "sc:Integer", FeatureType.FLOAT: "sc:Float", FeatureType.BYTES: "sc:Text"}
 _MASK = ["cr:SegmentationMask", "sc:ImageObject"]
-_FILL_TYPES: Mapping[Fill, str | list[str]] = {
-    Fill.ENCODED: "sc:ImageObject",
-    Fill.LABEL: ["sc:Integer", "cr:Label"],
-    Fill.LABEL_TEXT: ["sc:Text", "cr:Label"],
-    Fill.SYNSET: ["sc:Text", "cr:Label"],
-    Fill.OBJECT_LABEL: ["sc:Integer", "cr:Label"],
-    Fill.OBJECT_TEXT: ["sc:Text", "cr:Label"],
-    Fill.BOXES: "cr:BoundingBox",
-    Fill.OBJECT_MASK: _MASK,
-    Fill.SEMANTIC_MASK: _MASK,
-    Fill.PANOPTIC_CATEGORY: _MASK,
-    Fill.PANOPTIC_INSTANCE: _MASK,
+_FILL_TYPES: Mapping[FeatureRole, str | list[str]] = {
+    FeatureRole.ENCODED: "sc:ImageObject",
+    FeatureRole.LABEL: ["sc:Integer", "cr:Label"],
+    FeatureRole.LABEL_TEXT: ["sc:Text", "cr:Label"],
+    FeatureRole.SYNSET: ["sc:Text", "cr:Label"],
+    FeatureRole.OBJECT_LABEL: ["sc:Integer", "cr:Label"],
+    FeatureRole.OBJECT_TEXT: ["sc:Text", "cr:Label"],
+    FeatureRole.BOXES: "cr:BoundingBox",
+    FeatureRole.OBJECT_MASK: _MASK,
+    FeatureRole.SEMANTIC_MASK: _MASK,
+    FeatureRole.PANOPTIC_CATEGORY: _MASK,
+    FeatureRole.PANOPTIC_INSTANCE: _MASK,
 }
 _VALUE_TYPES: Mapping[str, str] = {
     ValueType.BOOL: "sc:Boolean",
@@ -329,9 +329,13 @@ _Shape = tuple[int, ...]
 
 def _type_and_shape(spec: FeatureSpec, dataset: Dataset) -> tuple[str | list[str], _Shape]:
     """Returns a field's type, and its shape with -1 for any number; () for a single value."""
-    if spec.fill is Fill.ENCODED and spec.encoding is Encoding.PLAIN and stored_format(dataset) == "raw":
+    if (
+        spec.fill is FeatureRole.ENCODED
+        and spec.encoding is Encoding.PLAIN
+        and stored_format(dataset) == "raw"
+    ):
         return "cr:UInt8", _sizes(picture_shape(dataset))
-    if spec.fill is Fill.BOXES and spec.encoding is Encoding.PLAIN:
+    if spec.fill is FeatureRole.BOXES and spec.encoding is Encoding.PLAIN:
         return "cr:BoundingBox", (-1,)
     if spec.encoding is Encoding.TENSOR:
         return _TENSOR_TYPES[spec.dtype], _sizes(spec.tensor_shape)
@@ -347,8 +351,8 @@ def _sizes(shape: Iterable[int | None]) -> _Shape:
 
 def _meaning(spec: FeatureSpec) -> str:
     """Returns what a feature is, in words."""
-    text = FILLS[spec.fill].what if spec.fill else "of unknown meaning"
-    if spec.fill is Fill.EXTRA:
+    text = FEATURE_ROLES[spec.fill].what if spec.fill else "of unknown meaning"
+    if spec.fill is FeatureRole.EXTRA:
         text = f"column {spec.column or spec.name} of the source"
     notes = [text, *([_ENCODED_AS[spec.encoding]] if spec.encoding in _ENCODED_AS else [])]
     notes += ["left out where the source says nothing of the kind"] if spec.optional else []

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import dedent, indent
 
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
-from shardwright.schemas.fills import Fill
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import quoted, spec_source
@@ -16,7 +16,7 @@ from shardwright.schemas.units import counted
 _MAX_NAMES = 300
 _WIDTH = 100
 _COMPRESSION_TYPES = {"gzip": "GZIP", "zlib": "ZLIB"}
-_PIXEL_MASKS = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+_PIXEL_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 #: Names in TensorFlow of what NumPy calls otherwise.
 _TENSOR_TYPES = {"object": "string"}
 
@@ -72,7 +72,7 @@ def parse_py(dataset: Dataset) -> str:
         spec_source(dataset.features),
         "\n" + _ID_MASK if id_masks else "",
         "\n" + _OPTIONAL_ID_MASK if any(_may_be_absent(dataset, spec) for spec in id_masks) else "",
-        "\n" + _OBJECT_MASKS if _find(dataset, Fill.OBJECT_MASK) else "",
+        "\n" + _OBJECT_MASKS if _find(dataset, FeatureRole.OBJECT_MASK) else "",
         "\n\ndef parse(record):\n"
         '    """Returns a record\'s tensors by the names in `features`; pictures and masks are decoded."""\n'
         f"{body}    return example\n",
@@ -88,7 +88,7 @@ def _docstring(dataset: Dataset, split: str) -> str:
         f"Reads the dataset {_shown(dataset.name)} (layout {_shown(dataset.layout)}) with TensorFlow alone."
     )
     counts = f"Records: {splits or 'none'}; {classes}."
-    picture = next((quoted(s.name) for s in dataset.features if s.fill is Fill.ENCODED), None)
+    picture = next((quoted(s.name) for s in dataset.features if s.fill is FeatureRole.ENCODED), None)
     label = next((quoted(s.name) for s in dataset.features if _is_single_label(s)), None)
     number = f"example[{label}]{f' - {dataset.first_label}' if dataset.first_label else ''}"
     shown = [f"example[{picture}].shape"] if picture else []
@@ -104,7 +104,7 @@ def _docstring(dataset: Dataset, split: str) -> str:
 
 
 def _is_single_label(spec: FeatureSpec) -> bool:
-    return spec.fill is Fill.LABEL and spec.value_shape == ()
+    return spec.fill is FeatureRole.LABEL and spec.value_shape == ()
 
 
 def _shown(text: str) -> str:
@@ -151,10 +151,10 @@ def _parse_lines(dataset: Dataset) -> Iterator[str]:
         yield from _encoding_lines(spec)
     for spec in dataset.features:
         yield from _value_lines(spec)
-        if spec.fill is Fill.ENCODED:
+        if spec.fill is FeatureRole.ENCODED:
             yield from _picture_lines(dataset, spec)
     yield from _mask_lines(dataset)
-    picture, objects = _find(dataset, Fill.ENCODED), _find(dataset, Fill.OBJECT_MASK)
+    picture, objects = _find(dataset, FeatureRole.ENCODED), _find(dataset, FeatureRole.OBJECT_MASK)
     if picture and objects:
         yield f"masks = {_item(objects)}"
         yield f"{_item(objects)} = _object_masks(masks, {_item(picture)})"
@@ -226,13 +226,15 @@ def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
 
 def _reshape_lines(dataset: Dataset, item: str, shape: Sequence[int | None]) -> Iterator[str]:
     """Yields what gives bare pixels their sides: constants where all have them, else the record's."""
-    whole = _find(dataset, Fill.SHAPE)
+    whole = _find(dataset, FeatureRole.SHAPE)
     if None not in shape:
         yield f"{item} = tf.reshape(pixels, {list(shape)})"
     elif whole:
         yield f"{item} = tf.ensure_shape(tf.reshape(pixels, {_item(whole)}), {list(shape)})"
     else:
-        named = [_find(dataset, fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)]
+        named = [
+            _find(dataset, role) for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
+        ]
         sides = [_side(size, spec) for size, spec in zip(shape, named)]
         if sides.count("-1") > 1:  # bare pixels of unknown sides stay a flat list
             yield f"{item} = pixels"
@@ -248,7 +250,7 @@ def _side(size: int | None, spec: FeatureSpec | None) -> str:
     return f"tf.cast({_item(spec)}, tf.int64)" if spec.encoding is Encoding.TENSOR else _item(spec)
 
 
-def _find(dataset: Dataset, wanted: Fill) -> FeatureSpec | None:
+def _find(dataset: Dataset, wanted: FeatureRole) -> FeatureSpec | None:
     return next((spec for spec in dataset.features if spec.fill is wanted), None)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format, stored_formats
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.plan import is_compressed
 
 #: How TFDS is to put the shards' names together.
@@ -105,13 +105,13 @@ def _feature(spec: FeatureSpec, dataset: Dataset) -> _Json:
     """Returns a feature as it stands in `features.json`."""
     if spec.encoding is not Encoding.PLAIN:
         return _values(spec, _scalar(spec))
-    if spec.fill is Fill.ENCODED and not spec.optional:
+    if spec.fill is FeatureRole.ENCODED and not spec.optional:
         return _picture(dataset)
-    if spec.fill in (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY) and not spec.optional:
+    if spec.fill in (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY) and not spec.optional:
         return _class_mask(dataset)
-    if spec.fill is Fill.BOXES:
+    if spec.fill is FeatureRole.BOXES:
         return _sequence(_custom("bounding_boxes.BBoxFeature", {}))
-    if spec.fill in (Fill.LABEL, Fill.OBJECT_LABEL):
+    if spec.fill in (FeatureRole.LABEL, FeatureRole.OBJECT_LABEL):
         return _values(spec, _class_label(dataset))
     return _values(spec, _scalar(spec))
 
@@ -198,11 +198,11 @@ def _dimensions(shape: _Shape) -> _Json:
 
 def _supervised(features: Sequence[FeatureSpec]) -> _Json | None:
     """Returns what `as_supervised=True` yields: the picture and its class."""
-    images = [spec.name for spec in features if spec.fill is Fill.ENCODED and not spec.optional]
+    images = [spec.name for spec in features if spec.fill is FeatureRole.ENCODED and not spec.optional]
     labels = [
         spec.name
         for spec in features
-        if spec.fill is Fill.LABEL and spec.encoding is Encoding.PLAIN and not spec.optional
+        if spec.fill is FeatureRole.LABEL and spec.encoding is Encoding.PLAIN and not spec.optional
     ]
     if not images or not labels:
         return None

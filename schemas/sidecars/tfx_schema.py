@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.fills import Fill, Needs
+from shardwright.schemas.feature_roles import FeatureRole, Needs
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Layout, layout_by_name
 from shardwright.schemas.pbtxt import Symbol, Value, message
@@ -72,9 +72,9 @@ def _domain(spec: FeatureSpec, dataset: Dataset) -> _Domain | None:
     """Returns what is known of a feature's values; None where nothing is."""
     if spec.fill is None or spec.encoding is not Encoding.PLAIN:
         return None
-    if spec.fill is Fill.CONSTANT:
+    if spec.fill is FeatureRole.CONSTANT:
         return _constant(spec)
-    if spec.fill is Fill.EXTRA:
+    if spec.fill is FeatureRole.EXTRA:
         return _declared(spec)
     known = _DOMAINS.get(spec.fill)
     return known(dataset) if callable(known) else known
@@ -191,37 +191,46 @@ def _side(number: int, most: int | None = None) -> Callable[[Dataset], _Domain]:
     return domain
 
 
-#: By what fills a feature: its domain, or what makes it of the dataset.
-_DOMAINS: Mapping[Fill, _Domain | Callable[[Dataset], _Domain | None]] = {
-    Fill.ENCODED: _picture,
-    Fill.FORMAT: _format,
-    Fill.HEIGHT: _side(0),
-    Fill.WIDTH: _side(1),
-    Fill.CHANNELS: _side(2, _MAX_CHANNELS),
-    Fill.SHAPE: ("int_domain", [("min", 1)]),
-    Fill.COLORSPACE: ("string_domain", [("value", "RGB"), ("value", "Grayscale")]),
-    Fill.LABEL: _label,
-    Fill.LABEL_TEXT: _label_text,
-    Fill.SYNSET: _synset,
-    Fill.SPLIT: lambda dataset: _one_of(list(dataset.splits)),
-    **dict.fromkeys((Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX, Fill.BOXES), _ANY_SHARE),
-    Fill.OBJECT_LABEL: _object_label,
-    Fill.OBJECT_TEXT: _object_text,
+#: By the role of a feature: its domain, or what makes it of the dataset.
+_DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = {
+    FeatureRole.ENCODED: _picture,
+    FeatureRole.FORMAT: _format,
+    FeatureRole.HEIGHT: _side(0),
+    FeatureRole.WIDTH: _side(1),
+    FeatureRole.CHANNELS: _side(2, _MAX_CHANNELS),
+    FeatureRole.SHAPE: ("int_domain", [("min", 1)]),
+    FeatureRole.COLORSPACE: ("string_domain", [("value", "RGB"), ("value", "Grayscale")]),
+    FeatureRole.LABEL: _label,
+    FeatureRole.LABEL_TEXT: _label_text,
+    FeatureRole.SYNSET: _synset,
+    FeatureRole.SPLIT: lambda dataset: _one_of(list(dataset.splits)),
     **dict.fromkeys(
         (
-            Fill.OBJECT_CROWD,
-            Fill.OBJECT_DIFFICULT,
-            Fill.OBJECT_TRUNCATED,
-            Fill.OBJECT_OCCLUDED,
-            Fill.OBJECT_GROUP_OF,
-            Fill.OBJECT_DEPICTION,
+            FeatureRole.BOX_XMIN,
+            FeatureRole.BOX_YMIN,
+            FeatureRole.BOX_XMAX,
+            FeatureRole.BOX_YMAX,
+            FeatureRole.BOXES,
+        ),
+        _ANY_SHARE,
+    ),
+    FeatureRole.OBJECT_LABEL: _object_label,
+    FeatureRole.OBJECT_TEXT: _object_text,
+    **dict.fromkeys(
+        (
+            FeatureRole.OBJECT_CROWD,
+            FeatureRole.OBJECT_DIFFICULT,
+            FeatureRole.OBJECT_TRUNCATED,
+            FeatureRole.OBJECT_OCCLUDED,
+            FeatureRole.OBJECT_GROUP_OF,
+            FeatureRole.OBJECT_DEPICTION,
         ),
         _FLAG,
     ),
-    Fill.OBJECT_AREA: ("float_domain", [("min", 0.0)]),
-    Fill.OBJECT_MASK: lambda _: _images(True),
-    Fill.SEMANTIC_MASK: _mask,
-    Fill.SEMANTIC_FORMAT: lambda dataset: _one_of(["png"] if _has_masks(dataset) else ["png", ""]),
-    Fill.PANOPTIC_CATEGORY: _mask,
-    Fill.PANOPTIC_INSTANCE: _mask,
+    FeatureRole.OBJECT_AREA: ("float_domain", [("min", 0.0)]),
+    FeatureRole.OBJECT_MASK: lambda _: _images(True),
+    FeatureRole.SEMANTIC_MASK: _mask,
+    FeatureRole.SEMANTIC_FORMAT: lambda dataset: _one_of(["png"] if _has_masks(dataset) else ["png", ""]),
+    FeatureRole.PANOPTIC_CATEGORY: _mask,
+    FeatureRole.PANOPTIC_INSTANCE: _mask,
 }

@@ -8,7 +8,7 @@ from typing import Any
 from shardwright.schemas.columns import encode_extra
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.layouts import LAYOUTS, Fill, Layout
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout
 from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.transforms.images.convert import ConvertedImage, Frame
 from shardwright.transforms.images.geometry import plan_geometry
@@ -35,14 +35,23 @@ features:
 HEIGHT, WIDTH = 2, 3
 PIXELS = bytes(range(HEIGHT * WIDTH * 3))
 ANNOTATED = {
-    Fill.BOX_XMIN: [0.0, 0.25], Fill.BOX_YMIN: [0.0, 0.5],
-    Fill.BOX_XMAX: [1.0, 0.5], Fill.BOX_YMAX: [0.5, 1.0],
-    Fill.BOXES: [0.0, 0.0, 0.5, 1.0, 0.5, 0.25, 1.0, 0.5],
-    Fill.OBJECT_LABEL: [1, 2], Fill.OBJECT_TEXT: [b"cat", b"dog"], Fill.OBJECT_CROWD: [0, 1],
-    Fill.OBJECT_AREA: [3.0, 0.75], Fill.OBJECT_DIFFICULT: [0, 1], Fill.OBJECT_MASK: [b"mask 1", b"mask 2"],
-    Fill.CAPTION: [b"two of them"], Fill.SEMANTIC_MASK: [b"mask"], Fill.SEMANTIC_FORMAT: [b"png"],
-    Fill.PANOPTIC_CATEGORY: [b"categories"], Fill.PANOPTIC_INSTANCE: [b"instances"],
-}  # fmt: skip
+    FeatureRole.BOX_XMIN: [0.0, 0.25],
+    FeatureRole.BOX_YMIN: [0.0, 0.5],
+    FeatureRole.BOX_XMAX: [1.0, 0.5],
+    FeatureRole.BOX_YMAX: [0.5, 1.0],
+    FeatureRole.BOXES: [0.0, 0.0, 0.5, 1.0, 0.5, 0.25, 1.0, 0.5],
+    FeatureRole.OBJECT_LABEL: [1, 2],
+    FeatureRole.OBJECT_TEXT: [b"cat", b"dog"],
+    FeatureRole.OBJECT_CROWD: [0, 1],
+    FeatureRole.OBJECT_AREA: [3.0, 0.75],
+    FeatureRole.OBJECT_DIFFICULT: [0, 1],
+    FeatureRole.OBJECT_MASK: [b"mask 1", b"mask 2"],
+    FeatureRole.CAPTION: [b"two of them"],
+    FeatureRole.SEMANTIC_MASK: [b"mask"],
+    FeatureRole.SEMANTIC_FORMAT: [b"png"],
+    FeatureRole.PANOPTIC_CATEGORY: [b"categories"],
+    FeatureRole.PANOPTIC_INSTANCE: [b"instances"],
+}
 
 
 def layouts() -> dict[str, Layout]:
@@ -52,18 +61,20 @@ def layouts() -> dict[str, Layout]:
 
 def record(layout: Layout) -> bytes:
     """Returns the record of a picture of 3 x 2 pixels; its file is a stand-in."""
-    wanted = layout.by_fill()
+    wanted = layout.by_role()
     image = ConvertedImage(
         encoded=PIXELS if layout.pixels else b"\xff\xd8 a file \xff\xd9",
         format="raw" if layout.pixels else "jpg",
-        height=HEIGHT, width=WIDTH, channels=3, kept=False, animated=False,
+        height=HEIGHT,
+        width=WIDTH,
+        channels=3,
+        kept=False,
+        animated=False,
         frame=Frame((WIDTH, HEIGHT), 1, plan_geometry(WIDTH, HEIGHT, None, "stretch")),
-    )  # fmt: skip
+    )
     extra = {"price": [0.5], "price64": [0.1], "tags": ["a", "ü"], "grid": [1, 2, 3, 4]}
-    ref = ImageRef(
-        key="dog/größe 1.jpg", uri="x", label="dog", split="train", extra=encode_extra(extra)
-    )  # fmt: skip
-    annotated = {fill: value for fill, value in ANNOTATED.items() if fill in wanted}
+    ref = ImageRef(key="dog/größe 1.jpg", uri="x", label="dog", split="train", extra=encode_extra(extra))
+    annotated = {role: value for role, value in ANNOTATED.items() if role in wanted}
     sha256 = hashlib.sha256(b"source").hexdigest()
     return build_example(ref, image, sha256, layout, label_ids(("cat", "dog"), layout.first_label), annotated)
 

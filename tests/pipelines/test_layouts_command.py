@@ -12,7 +12,7 @@ import pytest
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.layouts import layouts
-from shardwright.schemas.fills import FILLS
+from shardwright.schemas.feature_roles import FEATURE_ROLES
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.parsing import spec_source
 
@@ -80,7 +80,7 @@ def test_it_explains_each(name: str, capsys: pytest.CaptureFixture[str]) -> None
         assert f"    {json.dumps(item['name'])}: {item['parsing']},\n" in spec
         assert feature.fill is not None and item["what"]
         if feature.fill.value not in ("encoded", "format"):  # these depend on the layout
-            assert item["what"] == FILLS[feature.fill].what
+            assert item["what"] == FEATURE_ROLES[feature.fill].what
 
 
 def features_of(said: dict[str, Any]) -> dict[str, dict[str, Any]]:

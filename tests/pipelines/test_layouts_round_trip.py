@@ -15,7 +15,7 @@ from PIL import Image
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
-from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Fill, Layout, Needs
+from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout, Needs
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_spec
 
 WIDTH, HEIGHT = 24, 20
@@ -150,7 +150,7 @@ def decoded(stored: Any, image_format: str) -> np.ndarray[Any, Any]:
     return tf.io.decode_image(stored, 3).numpy()  # type: ignore[no-any-return]
 
 
-def expected(name: str, layout: Layout, image_format: str) -> dict[Fill, Any]:
+def expected(name: str, layout: Layout, image_format: str) -> dict[FeatureRole, Any]:
     """What fills the features of a picture's record, but for the picture and its masks."""
     label, _, _, objects = PICTURES[name]
     stored = {"keep": "png", "jpeg": "jpg"}.get(image_format, image_format)
@@ -160,21 +160,29 @@ def expected(name: str, layout: Layout, image_format: str) -> dict[Fill, Any]:
         (y / HEIGHT, x / WIDTH, (y + h) / HEIGHT, (x + w) / WIDTH) for _, x, y, w, h in objects
     ]  # fmt: skip
     return {
-        Fill.FORMAT: layout.format_names.get(stored, stored).encode(),
-        Fill.HEIGHT: HEIGHT, Fill.WIDTH: WIDTH, Fill.CHANNELS: 3, Fill.SHAPE: [HEIGHT, WIDTH, 3],
-        Fill.COLORSPACE: b"RGB",
-        Fill.LABEL: layout.first_label + LABELS.index(label),
-        Fill.LABEL_TEXT: label.encode(), Fill.SYNSET: label.encode(),
-        Fill.KEY: key.encode(), Fill.FILE_BASENAME: name.encode(), Fill.SPLIT: b"train",
-        Fill.BOX_YMIN: [box[0] for box in sides], Fill.BOX_XMIN: [box[1] for box in sides],
-        Fill.BOX_YMAX: [box[2] for box in sides], Fill.BOX_XMAX: [box[3] for box in sides],
-        Fill.OBJECT_LABEL: ids,
-        Fill.OBJECT_TEXT: [LABELS[category - 1].encode() for category, *_ in objects],
-        Fill.OBJECT_CROWD: [0] * len(objects),
-        Fill.OBJECT_AREA: [w * h for *_, w, h in objects],
-        Fill.SEMANTIC_FORMAT: b"png",
-        Fill.CONSTANT: [[0.1, 1], [2, 3]],
-    }  # fmt: skip
+        FeatureRole.FORMAT: layout.format_names.get(stored, stored).encode(),
+        FeatureRole.HEIGHT: HEIGHT,
+        FeatureRole.WIDTH: WIDTH,
+        FeatureRole.CHANNELS: 3,
+        FeatureRole.SHAPE: [HEIGHT, WIDTH, 3],
+        FeatureRole.COLORSPACE: b"RGB",
+        FeatureRole.LABEL: layout.first_label + LABELS.index(label),
+        FeatureRole.LABEL_TEXT: label.encode(),
+        FeatureRole.SYNSET: label.encode(),
+        FeatureRole.KEY: key.encode(),
+        FeatureRole.FILE_BASENAME: name.encode(),
+        FeatureRole.SPLIT: b"train",
+        FeatureRole.BOX_YMIN: [box[0] for box in sides],
+        FeatureRole.BOX_XMIN: [box[1] for box in sides],
+        FeatureRole.BOX_YMAX: [box[2] for box in sides],
+        FeatureRole.BOX_XMAX: [box[3] for box in sides],
+        FeatureRole.OBJECT_LABEL: ids,
+        FeatureRole.OBJECT_TEXT: [LABELS[category - 1].encode() for category, *_ in objects],
+        FeatureRole.OBJECT_CROWD: [0] * len(objects),
+        FeatureRole.OBJECT_AREA: [w * h for *_, w, h in objects],
+        FeatureRole.SEMANTIC_FORMAT: b"png",
+        FeatureRole.CONSTANT: [[0.1, 1], [2, 3]],
+    }
 
 
 def assert_same(found: Any, known: Any) -> None:
@@ -185,9 +193,9 @@ def assert_same(found: Any, known: Any) -> None:
         np.testing.assert_allclose(values, known, rtol=1e-6)
 
 
-def check_masks(fill: Fill, stored: Any, name: str) -> bool:
+def check_masks(role: FeatureRole, stored: Any, name: str) -> bool:
     """Compares masks with what was drawn; returns whether the feature holds some."""
-    if fill is Fill.OBJECT_MASK:
+    if role is FeatureRole.OBJECT_MASK:
         objects = PICTURES[name][3]
         assert len(stored) == len(objects)
         for mask, (_, x, y, w, h) in zip(stored, objects):
@@ -195,9 +203,12 @@ def check_masks(fill: Fill, stored: Any, name: str) -> bool:
             drawn[y : y + h, x : x + w] = 1
             np.testing.assert_array_equal(tf.io.decode_png(mask, 1).numpy()[..., 0], drawn)
         return True
-    if fill in (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE) and stored:
+    if (
+        role in (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
+        and stored
+    ):
         mask = tf.io.decode_png(stored, 1).numpy()[..., 0]
-        assert (mask > 0).all() if fill is Fill.PANOPTIC_INSTANCE else (mask == ids_of(name)).all()
+        assert (mask > 0).all() if role is FeatureRole.PANOPTIC_INSTANCE else (mask == ids_of(name)).all()
         return True
     return False
 
@@ -218,19 +229,19 @@ def test_round_trip(
     seen = set()
     for record in records_of(made):
         specs = {spec.name: plain(spec, record[spec.name]) for spec in made.dataset.features}
-        by_fill = {spec.fill: specs[spec.name] for spec in made.dataset.features}
-        pixels = decoded(by_fill.pop(Fill.ENCODED), image_format).astype(int)
+        by_role = {spec.fill: specs[spec.name] for spec in made.dataset.features}
+        pixels = decoded(by_role.pop(FeatureRole.ENCODED), image_format).astype(int)
         distances = {other: np.abs(pixels - picture(other)).mean() for other in PICTURES}
         which = min(distances, key=lambda other: distances[other])
         assert distances[which] < (8 if image_format in ("jpeg", "webp") else 1e-9)
         seen.add(which)
         known = expected(which, layout, image_format)
         compared = 0
-        for fill, value in by_fill.items():
-            if fill is None or check_masks(fill, value, which):
+        for role, value in by_role.items():
+            if role is None or check_masks(role, value, which):
                 continue
-            if fill in known:
+            if role in known:
                 compared += 1
-                assert_same(value, known[fill])
+                assert_same(value, known[role])
         assert compared
     assert seen == set(PICTURES)

@@ -16,7 +16,7 @@ from tfrecords import converted, object_record, sized, write
 
 from shardwright.pipelines.validate import validate
 from shardwright.schemas import source_ids
-from shardwright.schemas.layouts import LAYOUTS, Fill
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole
 from shardwright.schemas.source_ids import number_of_key
 
 OBJECT_LAYOUTS = ("detection", "vision")
@@ -127,7 +127,7 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     source = coco(tmp_path / "in", [5, 6])
     with monkeypatch.context() as patched:
         features = tuple(
-            replace(spec, fill=Fill.KEY) if spec.fill is Fill.SOURCE_ID else spec
+            replace(spec, fill=FeatureRole.KEY) if spec.fill is FeatureRole.SOURCE_ID else spec
             for spec in LAYOUTS["detection"].features
         )
         patched.setitem(LAYOUTS, "detection", replace(LAYOUTS["detection"], features=features))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from tfrecords import converted, example, features_of, refused_sentence, write
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.layouts import LAYOUTS, Fill, Needs
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Needs
 
 tf = pytest.importorskip("tensorflow")
 
@@ -78,7 +78,7 @@ def picture(layout: str, record: dict[str, list[Any]]) -> np.ndarray:
         return tf.io.parse_tensor(record["px"][0], tf.uint8).numpy()
     if layout == "base64":
         return tf.io.decode_png(tf.io.decode_base64(record["picture"][0].rstrip(b"="))).numpy()
-    (name,) = (spec.name for spec in LAYOUTS[layout].features if spec.fill is Fill.ENCODED)
+    (name,) = (spec.name for spec in LAYOUTS[layout].features if spec.fill is FeatureRole.ENCODED)
     data = record[name][0]
     if not LAYOUTS[layout].pixels:
         return tf.io.decode_png(data).numpy()

@@ -11,16 +11,16 @@ from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, PanopticSegment, decode_annotations
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.fills import OBJECT_FILLS
+from shardwright.schemas.feature_roles import OBJECT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
-from shardwright.schemas.layouts import Fill, Needs
+from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images import masks
 from shardwright.transforms.images.boxes import bad_annotation
 from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve
 from shardwright.transforms.images.objects import ObjectCounts, object_values
 
-_PANOPTIC = (Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+_PANOPTIC = (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Annotated:
       label: the class names of the objects that were written (as `ImageRef.label`); None without objects.
     """
 
-    values: Mapping[Fill, Sequence[Any]] = field(default_factory=dict)
+    values: Mapping[FeatureRole, Sequence[Any]] = field(default_factory=dict)
     counts: Mapping[str, int] | None = None
     message: str = ""
     label: str | None = None
@@ -60,10 +60,10 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
       EngineError: if it changed since it was listed, or the storage failed.
     """
     layout = settings.record_layout
-    if not ref.annotations or layout.by_fill().keys().isdisjoint((Fill.SEMANTIC_MASK, *_PANOPTIC)):
+    if not ref.annotations or layout.by_role().keys().isdisjoint((FeatureRole.SEMANTIC_MASK, *_PANOPTIC)):
         return None
     said = decode_annotations(ref.annotations)
-    panoptic = bool(said.panoptic_mask) and not layout.by_fill().keys().isdisjoint(_PANOPTIC)
+    panoptic = bool(said.panoptic_mask) and not layout.by_role().keys().isdisjoint(_PANOPTIC)
     uri, place = (said.panoptic_mask, "") if panoptic else _semantic_mask_of(said, ref)
     if not uri:
         return None
@@ -125,14 +125,14 @@ def _annotate(
     ids: Mapping[str, int],
     mask: bytes | None,
 ) -> Annotated:
-    wanted = set(settings.record_layout.by_fill())
-    values: dict[Fill, Sequence[Any]] = {}
+    wanted = set(settings.record_layout.by_role())
+    values: dict[FeatureRole, Sequence[Any]] = {}
     tally = ObjectCounts()
-    if not wanted.isdisjoint((*OBJECT_FILLS, Fill.BOXES)):
+    if not wanted.isdisjoint((*OBJECT_ROLES, FeatureRole.BOXES)):
         values |= object_values(said, ref, frame, settings, ids, tally)
     if said.captions:
-        values[Fill.CAPTION] = [caption.encode("utf-8", "replace") for caption in said.captions]
-    if Fill.SEMANTIC_MASK in wanted:
+        values[FeatureRole.CAPTION] = [caption.encode("utf-8", "replace") for caption in said.captions]
+    if FeatureRole.SEMANTIC_MASK in wanted:
         values |= _semantic_values(said, ref, frame, settings, mask)
     if not wanted.isdisjoint(_PANOPTIC):
         segments = ObjectCounts()
@@ -140,11 +140,11 @@ def _annotate(
         beside_boxes = settings.record_layout.needs is Needs.OBJECTS
         tally.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
         tally.message = tally.message or segments.message
-    kept = {fill: found for fill, found in values.items() if fill in wanted}
+    kept = {role: found for role, found in values.items() if role in wanted}
     counts = {name: count for name, count in tally.counts.items() if count}
     label = None
-    if Fill.OBJECT_TEXT in values:
-        label = LABEL_SEPARATOR.join(sorted({text.decode() for text in values[Fill.OBJECT_TEXT]}))
+    if FeatureRole.OBJECT_TEXT in values:
+        label = LABEL_SEPARATOR.join(sorted({text.decode() for text in values[FeatureRole.OBJECT_TEXT]}))
     return Annotated(kept, counts or None, tally.message, label)
 
 
@@ -153,26 +153,26 @@ def _named_apart(counts: Mapping[str, int]) -> dict[str, int]:
     return {f"segments_{name}" if name in _OF_BOXES_TOO else name: count for name, count in counts.items()}
 
 
-def _no_mask(settings: ConvertSettings, fill: Fill) -> dict[Fill, Sequence[Any]]:
+def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, Sequence[Any]]:
     """Returns the values of an image without a mask.
 
     Raises:
       ImageFault: if such images are not to be kept.
     """
-    if settings.unlabelled == "keep" or settings.record_layout.by_fill()[fill].optional:
+    if settings.unlabelled == "keep" or settings.record_layout.by_role()[role].optional:
         return {}
     raise bad_annotation("there is no mask for it")
 
 
 def _semantic_values(
     said: Annotations, ref: ImageRef, frame: Frame, settings: ConvertSettings, data: bytes | None
-) -> dict[Fill, Sequence[Any]]:
+) -> dict[FeatureRole, Sequence[Any]]:
     if data is None or not (said.semantic_mask or said.semantic_place):
-        return _no_mask(settings, Fill.SEMANTIC_MASK)
+        return _no_mask(settings, FeatureRole.SEMANTIC_MASK)
     uri, _ = _semantic_mask_of(said, ref)
     mask = _class_ids(data, uri, frame, settings)
     encoded = masks.encode_mask(masks.place_class_ids(mask, frame))
-    return {Fill.SEMANTIC_MASK: [encoded], Fill.SEMANTIC_FORMAT: [b"png"]}
+    return {FeatureRole.SEMANTIC_MASK: [encoded], FeatureRole.SEMANTIC_FORMAT: [b"png"]}
 
 
 def _class_ids(data: bytes, uri: str, frame: Frame, settings: ConvertSettings) -> Image.Image:
@@ -190,15 +190,15 @@ def _panoptic_values(
     ids: Mapping[str, int],
     tally: ObjectCounts,
     data: bytes | None,
-) -> dict[Fill, Sequence[Any]]:
+) -> dict[FeatureRole, Sequence[Any]]:
     if said.category_place and said.instance_place:
         return {
-            Fill.PANOPTIC_CATEGORY: [_placed_part(said.category_place, ref, frame, settings)],
-            Fill.PANOPTIC_INSTANCE: [_placed_part(said.instance_place, ref, frame, settings)],
+            FeatureRole.PANOPTIC_CATEGORY: [_placed_part(said.category_place, ref, frame, settings)],
+            FeatureRole.PANOPTIC_INSTANCE: [_placed_part(said.instance_place, ref, frame, settings)],
         }
     if data is None or not said.panoptic_mask:
         return _no_mask(
-            settings, next(fill for fill in _PANOPTIC if fill in settings.record_layout.by_fill())
+            settings, next(role for role in _PANOPTIC if role in settings.record_layout.by_role())
         )
     try:
         mask = masks.read_segments(data, frame, settings)
@@ -207,8 +207,8 @@ def _panoptic_values(
     known = _known_segments(said.segments, settings, ids, tally)
     category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), known, tally)
     return {
-        Fill.PANOPTIC_CATEGORY: [masks.encode_mask(masks.narrow(category))],
-        Fill.PANOPTIC_INSTANCE: [masks.encode_mask(masks.narrow(instance))],
+        FeatureRole.PANOPTIC_CATEGORY: [masks.encode_mask(masks.narrow(category))],
+        FeatureRole.PANOPTIC_INSTANCE: [masks.encode_mask(masks.narrow(instance))],
     }
 
 

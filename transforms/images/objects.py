@@ -13,7 +13,7 @@ from PIL import Image
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images import masks, outlines
 from shardwright.transforms.images.boxes import (
@@ -30,12 +30,12 @@ from shardwright.transforms.images.boxes import (
 from shardwright.transforms.images.convert import Frame
 
 #: What features an object's flag fills, and what stands for an object of which the source says nothing.
-_FLAGS: Mapping[Fill, str] = {
-    Fill.OBJECT_DIFFICULT: "difficult",
-    Fill.OBJECT_TRUNCATED: "truncated",
-    Fill.OBJECT_OCCLUDED: "occluded",
-    Fill.OBJECT_GROUP_OF: "group_of",
-    Fill.OBJECT_DEPICTION: "depiction",
+_FLAGS: Mapping[FeatureRole, str] = {
+    FeatureRole.OBJECT_DIFFICULT: "difficult",
+    FeatureRole.OBJECT_TRUNCATED: "truncated",
+    FeatureRole.OBJECT_OCCLUDED: "occluded",
+    FeatureRole.OBJECT_GROUP_OF: "group_of",
+    FeatureRole.OBJECT_DEPICTION: "depiction",
 }
 
 
@@ -116,7 +116,7 @@ def object_values(
     settings: ConvertSettings,
     ids: Mapping[str, int],
     tally: ObjectCounts,
-) -> dict[Fill, Sequence[Any]]:
+) -> dict[FeatureRole, Sequence[Any]]:
     """Returns the values of the features that hold something for each object.
 
     Args:
@@ -131,7 +131,7 @@ def object_values(
       ImageFault: if an object is bad and such images are to fail, or all are for another picture.
       EngineError: if the storage failed while a mask was read.
     """
-    wants_masks = Fill.OBJECT_MASK in settings.record_layout.by_fill()
+    wants_masks = FeatureRole.OBJECT_MASK in settings.record_layout.by_role()
     upright = said.upright
     if said.size and min(said.size) > 0 and not said.relative:
         fits = upright and said.size == upright_size(frame)
@@ -139,27 +139,27 @@ def object_values(
     task = _Task(ref, frame, said.relative, upright, settings, ids, wants_masks)
     objects = [found for i, item in enumerate(said.objects or ()) if (found := _object(i, item, task, tally))]
     tally.counts["written"] += len(objects)
-    values: dict[Fill, Sequence[Any]] = {
-        Fill.BOX_XMIN: [item.box[0] for item in objects],
-        Fill.BOX_YMIN: [item.box[1] for item in objects],
-        Fill.BOX_XMAX: [item.box[2] for item in objects],
-        Fill.BOX_YMAX: [item.box[3] for item in objects],
-        Fill.BOXES: [item.box[side] for item in objects for side in (1, 0, 3, 2)],
-        Fill.OBJECT_LABEL: [ids[item.said.label] for item in objects],
-        Fill.OBJECT_TEXT: [_text(item.said.label) for item in objects],
-        Fill.OBJECT_CROWD: [int(bool(item.said.crowd)) for item in objects],
-        Fill.OBJECT_AREA: [item.area for item in objects],
+    values: dict[FeatureRole, Sequence[Any]] = {
+        FeatureRole.BOX_XMIN: [item.box[0] for item in objects],
+        FeatureRole.BOX_YMIN: [item.box[1] for item in objects],
+        FeatureRole.BOX_XMAX: [item.box[2] for item in objects],
+        FeatureRole.BOX_YMAX: [item.box[3] for item in objects],
+        FeatureRole.BOXES: [item.box[side] for item in objects for side in (1, 0, 3, 2)],
+        FeatureRole.OBJECT_LABEL: [ids[item.said.label] for item in objects],
+        FeatureRole.OBJECT_TEXT: [_text(item.said.label) for item in objects],
+        FeatureRole.OBJECT_CROWD: [int(bool(item.said.crowd)) for item in objects],
+        FeatureRole.OBJECT_AREA: [item.area for item in objects],
     }
-    for fill, name in _FLAGS.items():
+    for role, name in _FLAGS.items():
         flags = [getattr(item.said, name) for item in objects]
         if any(flag is not None for flag in flags):
-            values[fill] = [int(bool(flag)) for flag in flags]
+            values[role] = [int(bool(flag)) for flag in flags]
     if any(item.said.view is not None for item in objects):
-        values[Fill.OBJECT_VIEW] = [_text(item.said.view or "") for item in objects]
+        values[FeatureRole.OBJECT_VIEW] = [_text(item.said.view or "") for item in objects]
     found_masks = [item.mask for item in objects]
     if any(found_masks):
         empty = b"" if all(found_masks) else masks.encode_object_mask(Image.new("L", frame.geometry.canvas))
-        values[Fill.OBJECT_MASK] = [mask or empty for mask in found_masks]
+        values[FeatureRole.OBJECT_MASK] = [mask or empty for mask in found_masks]
     return values
 
 

@@ -13,7 +13,7 @@ from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.labels import order_labels, unused_ids
-from shardwright.schemas.layouts import Fill, Layout, Needs
+from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.side_files import check_split_names
@@ -316,7 +316,11 @@ def _texts(
     """Returns what the classes are called, where the layout stores that besides a code."""
     known = {**(carried.text_of if carried else {}), **(said or {})}
     texts = tuple(known.get(name, "") if known.get(name) != name else "" for name in labels)
-    return texts if any(texts) and {Fill.SYNSET, Fill.LABEL_TEXT} <= layout.by_fill().keys() else ()
+    return (
+        texts
+        if any(texts) and {FeatureRole.SYNSET, FeatureRole.LABEL_TEXT} <= layout.by_role().keys()
+        else ()
+    )
 
 
 def _by_split(splits: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:

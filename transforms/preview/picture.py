@@ -10,7 +10,7 @@ from PIL.Image import Image
 from shardwright.schemas.byte_range import ByteRange as Part
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, parse_example
-from shardwright.schemas.layouts import Encoding, Fill
+from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.images.contact_sheet import raw_thumbnail, thumbnail, with_boxes, with_masks
 from shardwright.transforms.images.parts import as_image_file
@@ -37,7 +37,7 @@ def record_thumbnail(data: bytes, contract: RecordSchema) -> Image | None:
     except ValueError:
         return None
     example = without_encodings(stored, contract)
-    encoded = single_value(example, contract, Fill.ENCODED)
+    encoded = single_value(example, contract, FeatureRole.ENCODED)
     found = _image_in(data) if contract.labels is None else None
     if found is None and not isinstance(encoded, bytes):
         return None
@@ -68,8 +68,11 @@ def _image_in(data: bytes) -> bytes | None:
 
 def _sides(example: Mapping[str, Feature], contract: RecordSchema, size: int) -> list[int]:
     """Returns height, width and channels of bare pixels; 0 for what nothing says."""
-    found = [single_value(example, contract, fill) for fill in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)]
-    shape = values_filled_by(example, contract, Fill.SHAPE)
+    found = [
+        single_value(example, contract, role)
+        for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
+    ]
+    shape = values_of_role(example, contract, FeatureRole.SHAPE)
     if len(shape) == len(found):
         found = list(shape)
     promised = contract.pixels or (None, None, None)
@@ -81,7 +84,7 @@ def _sides(example: Mapping[str, Feature], contract: RecordSchema, size: int) ->
 
 def _sides_in_tensor(stored: Mapping[str, Feature], contract: RecordSchema) -> list[int]:
     """Returns height, width and channels of pixels in a serialized tensor; none if there is none."""
-    spec = contract.spec(Fill.ENCODED)
+    spec = contract.spec(FeatureRole.ENCODED)
     if spec is None or spec.encoding is not Encoding.TENSOR or len(stored[spec.name].values) != 1:
         return []
     try:
@@ -93,29 +96,31 @@ def _sides_in_tensor(stored: Mapping[str, Feature], contract: RecordSchema) -> l
 
 def _annotated(image: Image, example: Mapping[str, Feature], contract: RecordSchema) -> Image:
     """Draws on a thumbnail what its record says of it."""
-    wanted = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
-    found = (single_value(example, contract, fill) for fill in wanted)
+    wanted = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
+    found = (single_value(example, contract, role) for role in wanted)
     masks = [mask for mask in found if isinstance(mask, bytes) and mask]
     if masks:
         image = with_masks(image, masks)
-    fills = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
-    boxes: list[tuple[float, ...]] = list(zip(*(values_filled_by(example, contract, fill) for fill in fills)))
-    fours = values_filled_by(example, contract, Fill.BOXES)
+    roles = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
+    boxes: list[tuple[float, ...]] = list(zip(*(values_of_role(example, contract, role) for role in roles)))
+    fours = values_of_role(example, contract, FeatureRole.BOXES)
     for ymin, xmin, ymax, xmax in zip(*(iter(fours),) * 4) if not boxes else ():
         boxes.append((xmin, ymin, xmax, ymax))
-    ids = values_filled_by(example, contract, Fill.OBJECT_LABEL) or range(1, len(boxes) + 1)
+    ids = values_of_role(example, contract, FeatureRole.OBJECT_LABEL) or range(1, len(boxes) + 1)
     return with_boxes(image, boxes, ids) if boxes else image
 
 
-def values_filled_by(example: Mapping[str, Feature], contract: RecordSchema, fill: Fill) -> Sequence[Any]:
-    """Returns the values of the feature that is filled by `fill`; none if it is of another type."""
-    spec = contract.spec(fill)
+def values_of_role(
+    example: Mapping[str, Feature], contract: RecordSchema, role: FeatureRole
+) -> Sequence[Any]:
+    """Returns the values of the feature with a role; none if it is of another type."""
+    spec = contract.spec(role)
     feature = example.get(spec.name) if spec else None
     return feature.values if spec and feature and feature.type is plain_spec(spec).type else ()
 
 
-def single_value(example: Mapping[str, Feature], contract: RecordSchema, fill: Fill) -> object:
-    """Returns the one value of the feature that is filled by `fill`; None if there is not one."""
-    spec = contract.spec(fill)
+def single_value(example: Mapping[str, Feature], contract: RecordSchema, role: FeatureRole) -> object:
+    """Returns the one value of the feature with a role; None if there is not one."""
+    spec = contract.spec(role)
     feature = example.get(spec.name) if spec else None
     return feature.values[0] if feature and len(feature.values) == 1 else None

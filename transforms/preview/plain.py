@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 
 from shardwright.schemas.example import Feature
-from shardwright.schemas.layouts import Encoding, Fill
+from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.transforms.records.encodings import WrongEncoding, plain_feature
 from shardwright.transforms.records.record_schema import RecordSchema
 
@@ -23,7 +23,7 @@ def without_encodings(example: Mapping[str, Feature], contract: RecordSchema) ->
 
 def is_bare_pixels(example: Mapping[str, Feature], contract: RecordSchema) -> bool:
     """Whether a record's image is bare pixels, as its format says or all records promise."""
-    stored = contract.spec(Fill.FORMAT)
+    stored = contract.spec(FeatureRole.FORMAT)
     if stored is not None and stored.name in example:
         return list(example[stored.name].values) == [b"raw"]
     return contract.pixels is not None

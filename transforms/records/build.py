@@ -12,7 +12,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import FeatureSpec, Fill, Layout, Needs
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Layout, Needs
 from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.images.convert import ConvertedImage
 from shardwright.transforms.records.encodings import encoded_values
@@ -47,7 +47,7 @@ def build_features(
     sha256: str,
     layout: Layout,
     ids: Mapping[str, int],
-    annotated: Mapping[Fill, Sequence[Any]] | None = None,
+    annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> dict[str, Feature]:
     """Returns the features of one image's record.
@@ -67,53 +67,53 @@ def build_features(
     check_labels(ref, layout, ids)
     values = {**_values(ref, image, sha256, layout, ids), **(annotated or {})}
     if texts:
-        values[Fill.LABEL_TEXT] = [texts.get(name, name).encode() for name in ref.labels]
+        values[FeatureRole.LABEL_TEXT] = [texts.get(name, name).encode() for name in ref.labels]
     extra = decode_extra(ref.extra)
     picture = (image.height, image.width, image.channels)
     features: dict[str, Feature] = {}
     found: Sequence[Any]
     for spec in layout.features:
         assert spec.fill is not None
-        if spec.fill is Fill.EXTRA:
+        if spec.fill is FeatureRole.EXTRA:
             there = extra.get(spec.column or spec.name, [])
             if not there and spec.optional:
                 continue
             found = _extra_values(spec, there)
-        elif spec.fill is Fill.CONSTANT:
+        elif spec.fill is FeatureRole.CONSTANT:
             found = spec.value
         else:
             found = values.get(spec.fill, ())
             if not found and spec.optional:
                 continue
             if not found and spec.shape == spec.tensor_shape == ():
-                found = [UNLABELLED] if spec.fill is Fill.LABEL else [b""]
+                found = [UNLABELLED] if spec.fill is FeatureRole.LABEL else [b""]
         features[spec.name] = Feature(spec.type, encoded_values(spec, found, picture))
     return features
 
 
 def _values(
     ref: ImageRef, image: ConvertedImage, sha256: str, layout: Layout, ids: Mapping[str, int]
-) -> dict[Fill, Sequence[Any]]:
-    """Returns what every image has, by what it fills."""
+) -> dict[FeatureRole, Sequence[Any]]:
+    """Returns what every image has, by the role of its feature."""
     names = ref.labels
     texts = [name.encode() for name in names]
     file_name = ref.file_name or ref.key
     return {
-        Fill.ENCODED: [image.encoded],
-        Fill.FORMAT: [layout.format_names.get(image.format, image.format).encode()],
-        Fill.HEIGHT: [image.height],
-        Fill.WIDTH: [image.width],
-        Fill.CHANNELS: [image.channels],
-        Fill.SHAPE: [image.height, image.width, image.channels],
-        Fill.COLORSPACE: [GREY if image.channels < 3 else RGB],
-        Fill.LABEL: [ids[name] for name in names if name in ids],
-        Fill.LABEL_TEXT: texts,
-        Fill.SYNSET: texts,
-        Fill.KEY: [file_name.encode()],
-        Fill.SOURCE_ID: [source_id_of(ref).encode()],
-        Fill.FILE_BASENAME: [file_name.rpartition("/")[2].encode()],
-        Fill.SPLIT: [ref.split.encode()],
-        Fill.SOURCE_SHA256: [sha256.encode()],
+        FeatureRole.ENCODED: [image.encoded],
+        FeatureRole.FORMAT: [layout.format_names.get(image.format, image.format).encode()],
+        FeatureRole.HEIGHT: [image.height],
+        FeatureRole.WIDTH: [image.width],
+        FeatureRole.CHANNELS: [image.channels],
+        FeatureRole.SHAPE: [image.height, image.width, image.channels],
+        FeatureRole.COLORSPACE: [GREY if image.channels < 3 else RGB],
+        FeatureRole.LABEL: [ids[name] for name in names if name in ids],
+        FeatureRole.LABEL_TEXT: texts,
+        FeatureRole.SYNSET: texts,
+        FeatureRole.KEY: [file_name.encode()],
+        FeatureRole.SOURCE_ID: [source_id_of(ref).encode()],
+        FeatureRole.FILE_BASENAME: [file_name.rpartition("/")[2].encode()],
+        FeatureRole.SPLIT: [ref.split.encode()],
+        FeatureRole.SOURCE_SHA256: [sha256.encode()],
     }
 
 
@@ -151,7 +151,7 @@ def build_example(
     sha256: str,
     layout: Layout,
     ids: Mapping[str, int],
-    annotated: Mapping[Fill, Sequence[Any]] | None = None,
+    annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> bytes:
     """Returns `build_features` serialised as `tf.train.Example`."""

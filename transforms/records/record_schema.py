@@ -9,8 +9,8 @@ from typing import NamedTuple
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape, picture_shape_of
 from shardwright.schemas.example import FeatureType, parse_example
-from shardwright.schemas.fills import OBJECT_FILLS
-from shardwright.schemas.layouts import DETECTION, PANOPTIC, SEGMENTATION, FeatureSpec, Fill
+from shardwright.schemas.feature_roles import OBJECT_ROLES
+from shardwright.schemas.layouts import DETECTION, PANOPTIC, SEGMENTATION, FeatureRole, FeatureSpec
 from shardwright.schemas.plan import Plan
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 
@@ -54,19 +54,19 @@ class RecordSchema(NamedTuple):
         """Whether the records were written by this project, and so keep all that their layout says."""
         return self.labels is not None
 
-    def spec(self, fill: Fill) -> FeatureSpec | None:
-        """Returns the feature that is filled by `fill`, if there is one."""
-        return next((spec for spec in self.features if spec.fill is fill), None)
+    def spec(self, role: FeatureRole) -> FeatureSpec | None:
+        """Returns the feature with a role, if there is one."""
+        return next((spec for spec in self.features if spec.fill is role), None)
 
 
 #: Names under which layouts in wide use store what can be checked.
 _KNOWN_NAMES = {
-    "image/encoded": Fill.ENCODED,
-    "image/format": Fill.FORMAT,
-    "image/height": Fill.HEIGHT,
-    "image/width": Fill.WIDTH,
-    "image/channels": Fill.CHANNELS,
-    "image/key/sha256": Fill.SOURCE_SHA256,
+    "image/encoded": FeatureRole.ENCODED,
+    "image/format": FeatureRole.FORMAT,
+    "image/height": FeatureRole.HEIGHT,
+    "image/width": FeatureRole.WIDTH,
+    "image/channels": FeatureRole.CHANNELS,
+    "image/key/sha256": FeatureRole.SOURCE_SHA256,
 }
 
 
@@ -75,7 +75,13 @@ _KNOWN_SPECS: Mapping[str, FeatureSpec] = {
     spec.name: spec
     for layout in (DETECTION, SEGMENTATION, PANOPTIC)
     for spec in layout.features
-    if spec.fill in (*OBJECT_FILLS, Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+    if spec.fill
+    in (
+        *OBJECT_ROLES,
+        FeatureRole.SEMANTIC_MASK,
+        FeatureRole.PANOPTIC_CATEGORY,
+        FeatureRole.PANOPTIC_INSTANCE,
+    )
 }
 
 
@@ -126,11 +132,11 @@ def infer_contract(records: Sequence[bytes]) -> RecordSchema:
             length = lengths.pop()
             shape = () if length == 1 else (length,)
         specs.append(FeatureSpec(name, type_, shape, _KNOWN_NAMES.get(name)))
-    if not any(spec.fill is Fill.ENCODED for spec in specs):
+    if not any(spec.fill is FeatureRole.ENCODED for spec in specs):
         for i, spec in enumerate(specs):
             if spec.type is FeatureType.BYTES and spec.shape == () and spec.fill is None:
                 value = examples[0][spec.name].values[0]
                 if isinstance(value, bytes) and kind_of(value[:HEAD_BYTES]):
-                    specs[i] = FeatureSpec(spec.name, spec.type, spec.shape, Fill.ENCODED)
+                    specs[i] = FeatureSpec(spec.name, spec.type, spec.shape, FeatureRole.ENCODED)
                     break
     return RecordSchema(tuple(specs))

@@ -13,7 +13,7 @@ from PIL import Image
 
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.example import parse_example
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.plan import is_compressed
 from shardwright.transforms.images.decode import open_image
 from shardwright.transforms.preview.picture import record_thumbnail, single_value
@@ -124,10 +124,12 @@ def as_thumbnail(image: Image.Image) -> Thumbnail:
 def _facts(data: bytes, contract: RecordSchema) -> PictureSize | None:
     """Returns what a stored picture measures: as its own header says, or its record for bare pixels."""
     example = without_encodings(parse_example(data), contract)
-    encoded = single_value(example, contract, Fill.ENCODED)
+    encoded = single_value(example, contract, FeatureRole.ENCODED)
     if not isinstance(encoded, bytes):
         return None
-    height, width = (single_value(example, contract, fill) for fill in (Fill.HEIGHT, Fill.WIDTH))
+    height, width = (
+        single_value(example, contract, role) for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH)
+    )
     if not isinstance(height, int) or not isinstance(width, int):
         try:
             width, height = open_image(encoded, "image", _MAX_PIXELS).image.size

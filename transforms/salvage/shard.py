@@ -16,7 +16,7 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, ShardResult, ledger_of, load_index
 from shardwright.schemas.lost import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
@@ -239,7 +239,7 @@ def _read(file: IO[bytes], contract: RecordSchema, decode: bool, executor: Threa
 
 def _label(data: bytes, contract: RecordSchema, labels: Sequence[str]) -> str:
     """Returns the classes of a record as a ledger has them: the image's, else those of its objects."""
-    objects = contract.spec(Fill.OBJECT_TEXT)
+    objects = contract.spec(FeatureRole.OBJECT_TEXT)
     if not labels and objects:
         feature = parse_example(data).get(objects.name)
         values = feature.values if feature else ()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
-from shardwright.schemas.fills import Fill
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_ref import ImageRef, decode_refs
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.settings import Affects, ConvertSettings, settings_that_affect
@@ -20,7 +20,7 @@ from shardwright.transforms.records.build import label_ids
 _RECORD_SETTINGS = settings_that_affect(Affects.RECORD)
 _SHARD_SETTINGS = settings_that_affect(Affects.RECORD, Affects.SHARD)
 #: What holds the name of an image.
-_NAMES = frozenset({Fill.KEY, Fill.FILE_BASENAME})
+_NAMES = frozenset({FeatureRole.KEY, FeatureRole.FILE_BASENAME})
 #: Software that frames records and does not make them.
 _FRAMING = ("beam",)
 
@@ -60,15 +60,15 @@ def plan_shard(
         (ref for batch in planned.refs for ref in decode_refs(batch)),
         key=lambda ref: shard_order(settings.seed, ref.key),
     )
-    fills = layout.by_fill().keys()
-    said = (planned.split,) if Fill.SPLIT in fills else ()
+    roles = layout.by_role().keys()
+    said = (planned.split,) if FeatureRole.SPLIT in roles else ()
     digests = [
         ref_digest(
             ref,
             [ids.get(name, -1) for name in ref.labels],
             *said,
             *_texts_of(ref, texts),
-            *_names_of(ref, fills),
+            *_names_of(ref, roles),
         )
         for ref in refs
     ]
@@ -106,10 +106,10 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
     return Recipes(recipe_digest(making, makers), recipe_digest(chosen, versions))
 
 
-def _names_of(ref: ImageRef, fills: Collection[Fill]) -> list[tuple[str, str]]:
+def _names_of(ref: ImageRef, roles: Collection[FeatureRole]) -> list[tuple[str, str]]:
     """Returns what an image's record calls it besides its key."""
-    names = [("source_id", source_id_of(ref))] if Fill.SOURCE_ID in fills else []
-    if ref.file_name and not _NAMES.isdisjoint(fills):
+    names = [("source_id", source_id_of(ref))] if FeatureRole.SOURCE_ID in roles else []
+    if ref.file_name and not _NAMES.isdisjoint(roles):
         names.append(("file_name", ref.file_name))
     return names
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shardwright.schemas.layouts import Fill, Needs
+from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.settings import Condition, ConvertSettings
 from shardwright.transforms.sources.source import all_sources, source_by_name
@@ -76,8 +76,8 @@ def _needs(has_effect: Callable[[ConversionFacts], bool], otherwise: str) -> _Co
     return _Condition(lambda name, known: has_effect(known), lambda name, known: otherwise)
 
 
-def _fills(known: ConversionFacts) -> Iterable[Fill]:
-    return known.settings.record_layout.by_fill()
+def _fills(known: ConversionFacts) -> Iterable[FeatureRole]:
+    return known.settings.record_layout.by_role()
 
 
 _CONDITIONS: Mapping[Condition, _Condition] = {
@@ -92,7 +92,7 @@ _CONDITIONS: Mapping[Condition, _Condition] = {
         "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata",
     ),
     Condition.OBJECTS: _needs(
-        lambda known: any(str(fill).startswith("object_") for fill in _fills(known)),
+        lambda known: any(str(role).startswith("object_") for role in _fills(known)),
         "with a layout that stores no objects",
     ),
     Condition.CLASSES: _needs(

@@ -12,7 +12,7 @@ from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.columns import column_values, encode_extra, finite_or_text
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.settings import ConvertSettings
 
 #: Extensions of files that say something of the image beside them: its class, anything, a caption.
@@ -60,7 +60,7 @@ def metadata_needed(settings: ConvertSettings, has_class: bool) -> frozenset[str
         needed.add("json")
     if not has_class and not settings.label_column:
         needed.update(("cls", "json"))
-    if Fill.CAPTION in settings.record_layout.by_fill():
+    if FeatureRole.CAPTION in settings.record_layout.by_role():
         needed.add("txt")
     return frozenset(needed)
 

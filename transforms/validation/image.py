@@ -11,7 +11,7 @@ from PIL import Image
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms.images.convert import BYTES_PER_PIXEL, channels_of
 from shardwright.transforms.images.decode import decoder_bytes, load_checked, open_image, reduce_jpeg
 from shardwright.transforms.images.encode import FORMAT_NAMES
@@ -21,7 +21,7 @@ from shardwright.transforms.records.record_schema import Problem
 
 #: Spellings of `image/format` in wide use, and the one that is compared.
 _SPELLINGS = {"jpeg": "jpg"}
-SIDES = (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)
+SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 #: A stored picture may be as large as its writer chose; only absurd headers are refused.
 MAX_PIXELS = 2**31 - 1
 #: The largest by which the JPEG decoder reduces.
@@ -116,12 +116,12 @@ def check_image(
 
 
 def _size_problems(truth: tuple[int, int, int], sides: Sequence[PictureShape]) -> Iterator[Problem]:
-    for fill, true, claims in zip(SIDES, truth, zip(*sides)):
+    for role, true, claims in zip(SIDES, truth, zip(*sides)):
         for claim in dict.fromkeys(claims):
             if claim is not None and claim != true:
                 yield (
                     FindingCode.SIZE_MISMATCH,
-                    f"the image's {fill.value} is {true} but the record says {claim}",
+                    f"the image's {role.value} is {true} but the record says {claim}",
                 )
 
 
@@ -150,10 +150,10 @@ def _bare_picture(data: bytes, said: Sequence[PictureShape]) -> Image.Image | No
 def _check_pixels(size: int, said: Sequence[PictureShape]) -> Iterator[Problem]:
     """Checks that bare pixels can be of the sides that are said of them."""
     sides: list[int | None] = []
-    for fill, claims in zip(SIDES, zip(*said)):
+    for role, claims in zip(SIDES, zip(*said)):
         known = list(dict.fromkeys(claim for claim in claims if claim is not None))
         if len(known) > 1:
-            yield FindingCode.SIZE_MISMATCH, f"its {fill.value} is {known[0]} and {known[1]}"
+            yield FindingCode.SIZE_MISMATCH, f"its {role.value} is {known[0]} and {known[1]}"
             return
         sides.append(known[0] if known else None)
     height, width, channels = sides

@@ -10,7 +10,7 @@ from PIL import Image
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.example import Feature
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.decode import load, open_image
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
@@ -19,11 +19,11 @@ from shardwright.transforms.validation.image import MAX_PIXELS
 from shardwright.transforms.validation.objects import lists_of
 
 #: What holds masks, and what such a mask is called.
-MASKS: Mapping[Fill, str] = {
-    Fill.OBJECT_MASK: "the mask of object",
-    Fill.SEMANTIC_MASK: "its semantic mask",
-    Fill.PANOPTIC_CATEGORY: "its mask of categories",
-    Fill.PANOPTIC_INSTANCE: "its mask of instances",
+MASKS: Mapping[FeatureRole, str] = {
+    FeatureRole.OBJECT_MASK: "the mask of object",
+    FeatureRole.SEMANTIC_MASK: "its semantic mask",
+    FeatureRole.PANOPTIC_CATEGORY: "its mask of categories",
+    FeatureRole.PANOPTIC_INSTANCE: "its mask of instances",
 }
 #: Ids that are those of no class: nothing, and what was padded or is to be ignored (of 8 and of 16 bits).
 _NO_CLASS = (0, 0xFF, 0xFFFF)
@@ -36,43 +36,45 @@ def check_masks(features: Mapping[str, Feature], contract: RecordSchema) -> Iter
     Of each feature only the first problem of a kind is described.
     """
     size = _picture_size(features, contract)
-    for fill, masks in lists_of(features, contract, tuple(MASKS)).items():
-        of_objects = fill is Fill.OBJECT_MASK
+    for role, masks in lists_of(features, contract, tuple(MASKS)).items():
+        of_objects = role is FeatureRole.OBJECT_MASK
         seen: set[FindingCode] = set()
         for i, mask in enumerate(masks):
             if not mask and contract.unlabelled and not of_objects:
                 continue  # of an image that has none
-            for code, message in _mask_problems(mask, size, fill, contract):
+            for code, message in _mask_problems(mask, size, role, contract):
                 if code not in seen:
-                    yield code, f"{MASKS[fill]}{f' {i}' if of_objects else ''}: {message}"
+                    yield code, f"{MASKS[role]}{f' {i}' if of_objects else ''}: {message}"
                 seen.add(code)
     yield from _check_format(features, contract)
 
 
 def _check_format(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
     """Compares what the record says of its mask's format with the mask's bytes."""
-    said = lists_of(features, contract, (Fill.SEMANTIC_MASK, Fill.SEMANTIC_FORMAT))
-    masks, formats = (said.get(fill, ()) for fill in (Fill.SEMANTIC_MASK, Fill.SEMANTIC_FORMAT))
+    said = lists_of(features, contract, (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT))
+    masks, formats = (said.get(role, ()) for role in (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT))
     if len(masks) == len(formats) == 1 and masks[0]:
         kind, claimed = kind_of(masks[0][:HEAD_BYTES]), formats[0].decode("utf-8", "replace")
         if kind is not None and claimed.lower() != kind:
             yield (
                 FindingCode.FORMAT_MISMATCH,
-                f"{MASKS[Fill.SEMANTIC_MASK]} is {kind} but the record says {claimed!r}",
+                f"{MASKS[FeatureRole.SEMANTIC_MASK]} is {kind} but the record says {claimed!r}",
             )
 
 
 def _picture_size(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[int, int] | None:
     """Returns the width and height that a record says, if it does."""
-    said = lists_of(features, contract, (Fill.WIDTH, Fill.HEIGHT, Fill.SHAPE))
-    width, height, shape = (said.get(fill, ()) for fill in (Fill.WIDTH, Fill.HEIGHT, Fill.SHAPE))
+    said = lists_of(features, contract, (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE))
+    width, height, shape = (
+        said.get(role, ()) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
+    )
     if len(width) == len(height) == 1:
         return width[0], height[0]
     return (shape[1], shape[0]) if len(shape) == 3 else None
 
 
 def _mask_problems(
-    mask: bytes, size: tuple[int, int] | None, fill: Fill, contract: RecordSchema
+    mask: bytes, size: tuple[int, int] | None, role: FeatureRole, contract: RecordSchema
 ) -> Iterator[Problem]:
     try:
         opened = open_image(mask, "mask.png", MAX_PIXELS)
@@ -91,19 +93,19 @@ def _mask_problems(
         yield FindingCode.UNDECODABLE, fault.message
         return
     if contract.own:
-        message = _value_problem(image, fill, contract)
+        message = _value_problem(image, role, contract)
         if message:
             yield FindingCode.MASK_MISMATCH, message
 
 
-def _value_problem(image: Image.Image, fill: Fill, contract: RecordSchema) -> str:
+def _value_problem(image: Image.Image, role: FeatureRole, contract: RecordSchema) -> str:
     """Returns what is wrong with the values of a mask; empty if nothing is."""
     if image.mode not in ("1", "L", "P", "I") and not image.mode.startswith("I;"):
         return f"it holds pixels of mode {image.mode}, not one number for each"
-    if fill is Fill.PANOPTIC_INSTANCE:
+    if role is FeatureRole.PANOPTIC_INSTANCE:
         return ""
     found = _values_in(image)
-    if fill is Fill.OBJECT_MASK:
+    if role is FeatureRole.OBJECT_MASK:
         strange = [value for value in found if value not in (0, 1)]
         return f"it holds {_some(strange)}, not only 0 and 1" if strange else ""
     if not contract.labels:

@@ -8,16 +8,16 @@ from typing import Any
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature
-from shardwright.schemas.fills import OBJECT_FILLS
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.feature_roles import OBJECT_ROLES
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import counted
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
 
 #: By how much a side may leave the picture: writers reckon in floats of 32 bits.
 _TOLERANCE = 1e-6
 #: What an object is or is not.
-_FLAGS = (Fill.OBJECT_CROWD,)
-_SIDES = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
+_FLAGS = (FeatureRole.OBJECT_CROWD,)
+_SIDES = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
 
 
 def check_class(number: Any, text: Any, contract: RecordSchema) -> Iterator[Problem]:
@@ -47,26 +47,26 @@ def check_objects(features: Mapping[str, Feature], contract: RecordSchema) -> It
 
     Of each kind of problem only the first is described, with how many objects have it.
     """
-    values = lists_of(features, contract, OBJECT_FILLS)
-    boxes = lists_of(features, contract, (Fill.BOXES,)).get(Fill.BOXES)
+    values = lists_of(features, contract, OBJECT_ROLES)
+    boxes = lists_of(features, contract, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
     if boxes is not None and len(boxes) % 4:
         yield FindingCode.LENGTH_MISMATCH, f"the {len(boxes)} numbers of its boxes are no fours"
         return
-    if boxes is not None and Fill.BOX_XMIN not in values:
-        values |= {fill: boxes[side::4] for fill, side in zip(_SIDES, (1, 0, 3, 2))}
+    if boxes is not None and FeatureRole.BOX_XMIN not in values:
+        values |= {role: boxes[side::4] for role, side in zip(_SIDES, (1, 0, 3, 2))}
     if not values:
         return
-    lengths = {fill: len(found) for fill, found in values.items()}
+    lengths = {role: len(found) for role, found in values.items()}
     if len(set(lengths.values())) > 1:
         names = {spec.fill: spec.name for spec in contract.features}
-        if Fill.BOXES in names:
-            names = {**dict.fromkeys(_SIDES, names[Fill.BOXES]), **names}
-        listed = ", ".join(f"{names[fill]!r} {length}" for fill, length in lengths.items())
+        if FeatureRole.BOXES in names:
+            names = {**dict.fromkeys(_SIDES, names[FeatureRole.BOXES]), **names}
+        listed = ", ".join(f"{names[role]!r} {length}" for role, length in lengths.items())
         yield FindingCode.LENGTH_MISMATCH, f"its objects' features have unequal numbers of values: {listed}"
         return
     problems: dict[FindingCode, list[str]] = {}
     for i in range(next(iter(lengths.values()))):
-        for code, message in _object_problems({fill: found[i] for fill, found in values.items()}, contract):
+        for code, message in _object_problems({role: found[i] for role, found in values.items()}, contract):
             problems.setdefault(code, []).append(f"object {i}: {message}")
     for code, messages in problems.items():
         more = f" (and {counted(len(messages) - 1, 'more object')})" if len(messages) > 1 else ""
@@ -75,27 +75,27 @@ def check_objects(features: Mapping[str, Feature], contract: RecordSchema) -> It
 
 def box_sizes(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[tuple[float, float], ...]:
     """Returns width and height of each object's box, as shares of the picture's."""
-    boxes = lists_of(features, contract, (Fill.BOXES,)).get(Fill.BOXES)
+    boxes = lists_of(features, contract, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
     if boxes is not None:
         ymin, xmin, ymax, xmax = (boxes[side::4] for side in range(4))
     else:
         values = lists_of(features, contract, _SIDES)
         if len(values) < len(_SIDES):
             return ()
-        xmin, ymin, xmax, ymax = (values[fill] for fill in _SIDES)
+        xmin, ymin, xmax, ymax = (values[role] for role in _SIDES)
     return tuple((right - left, low - top) for left, top, right, low in zip(xmin, ymin, xmax, ymax))
 
 
 def lists_of(
-    features: Mapping[str, Feature], contract: RecordSchema, fills: Sequence[Fill]
-) -> dict[Fill, Sequence[Any]]:
+    features: Mapping[str, Feature], contract: RecordSchema, roles: Sequence[FeatureRole]
+) -> dict[FeatureRole, Sequence[Any]]:
     """Returns the values of the features that are there and of the right type."""
-    values: dict[Fill, Sequence[Any]] = {}
+    values: dict[FeatureRole, Sequence[Any]] = {}
     for spec in contract.features:
         feature = features.get(spec.name)
         if (
             spec.fill is not None
-            and spec.fill in fills
+            and spec.fill in roles
             and feature is not None
             and feature.type in (spec.type, None)
         ):
@@ -103,9 +103,9 @@ def lists_of(
     return values
 
 
-def _object_problems(values: Mapping[Fill, Any], contract: RecordSchema) -> Iterator[Problem]:
-    if all(fill in values for fill in _SIDES):
-        xmin, ymin, xmax, ymax = box = tuple(float(values[fill]) for fill in _SIDES)
+def _object_problems(values: Mapping[FeatureRole, Any], contract: RecordSchema) -> Iterator[Problem]:
+    if all(role in values for role in _SIDES):
+        xmin, ymin, xmax, ymax = box = tuple(float(values[role]) for role in _SIDES)
         shown = ", ".join(f"{side:.6g}" for side in box)
         if not all(math.isfinite(side) and -_TOLERANCE <= side <= 1 + _TOLERANCE for side in box):
             yield FindingCode.BOX_RANGE, f"its box ({shown}) does not lie between 0 and 1"
@@ -113,13 +113,15 @@ def _object_problems(values: Mapping[Fill, Any], contract: RecordSchema) -> Iter
             yield FindingCode.BOX_ORDER, f"its box ({shown}) is inverted"
         elif xmin == xmax or ymin == ymax:
             yield FindingCode.BOX_ORDER, f"its box ({shown}) has no area"
-    area = values.get(Fill.OBJECT_AREA)
+    area = values.get(FeatureRole.OBJECT_AREA)
     if area is not None and area < 0:
         yield FindingCode.WRONG_VALUE, f"its area {area:.6g} is negative"
-    for fill in _FLAGS:
-        if values.get(fill, 0) not in (0, 1) and contract.own:
+    for role in _FLAGS:
+        if values.get(role, 0) not in (0, 1) and contract.own:
             yield (
                 FindingCode.WRONG_VALUE,
-                f"its {fill.value.removeprefix('object_')} {values[fill]} is neither 0 nor 1",
+                f"its {role.value.removeprefix('object_')} {values[role]} is neither 0 nor 1",
             )
-    yield from check_class(values.get(Fill.OBJECT_LABEL), values.get(Fill.OBJECT_TEXT), contract)
+    yield from check_class(
+        values.get(FeatureRole.OBJECT_LABEL), values.get(FeatureRole.OBJECT_TEXT), contract
+    )

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.fills import OBJECT_FILLS
+from shardwright.schemas.feature_roles import OBJECT_ROLES
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
@@ -29,16 +29,26 @@ from shardwright.transforms.validation.objects import box_sizes, check_class, ch
 from shardwright.transforms.validation.values import presence_problems, value_problems
 
 #: What holds the class name.
-_NAMES = (Fill.LABEL_TEXT, Fill.SYNSET)
+_NAMES = (FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
 #: What many records of a dataset have alike, so that it is looked at once.
 _REPEATING = frozenset(
     {
-        Fill.CHANNELS, Fill.HEIGHT, Fill.WIDTH, Fill.SHAPE, Fill.COLORSPACE, Fill.FORMAT, Fill.LABEL,
-        Fill.LABEL_TEXT, Fill.SYNSET, Fill.SPLIT, Fill.CONSTANT, Fill.SEMANTIC_FORMAT,
+        FeatureRole.CHANNELS,
+        FeatureRole.HEIGHT,
+        FeatureRole.WIDTH,
+        FeatureRole.SHAPE,
+        FeatureRole.COLORSPACE,
+        FeatureRole.FORMAT,
+        FeatureRole.LABEL,
+        FeatureRole.LABEL_TEXT,
+        FeatureRole.SYNSET,
+        FeatureRole.SPLIT,
+        FeatureRole.CONSTANT,
+        FeatureRole.SEMANTIC_FORMAT,
     }
-)  # fmt: skip
+)
 #: Of those, what says sizes: only compared with decoded pictures, and without them of no interest together.
-_SIZES = frozenset({Fill.HEIGHT, Fill.WIDTH, Fill.SHAPE})
+_SIZES = frozenset({FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.SHAPE})
 #: Combinations of repeating values that are remembered.
 _MAX_KNOWN = 10_000
 
@@ -111,12 +121,17 @@ class RecordChecker:
         repeating = _REPEATING if decode else _REPEATING - _SIZES
         self._repeating = [spec for spec in contract.features if spec.fill in repeating and not self._encoded]
         self._single = [spec for spec in contract.features if spec not in self._repeating]
-        fills = {spec.fill for spec in contract.features}
-        self._of_objects = not fills.isdisjoint((*OBJECT_FILLS, Fill.BOXES))
-        self._masked = not fills.isdisjoint(MASKS)
+        roles = {spec.fill for spec in contract.features}
+        self._of_objects = not roles.isdisjoint((*OBJECT_ROLES, FeatureRole.BOXES))
+        self._masked = not roles.isdisjoint(MASKS)
         self._image, self._key, self._basename, self._sha256 = (
-            spec.name if (spec := contract.spec(fill)) else None
-            for fill in (Fill.ENCODED, Fill.KEY, Fill.FILE_BASENAME, Fill.SOURCE_SHA256)
+            spec.name if (spec := contract.spec(role)) else None
+            for role in (
+                FeatureRole.ENCODED,
+                FeatureRole.KEY,
+                FeatureRole.FILE_BASENAME,
+                FeatureRole.SOURCE_SHA256,
+            )
         )
         self._reader = EntryReader(
             [spec.name for spec in self._repeating], "" if self._encoded else self._image or ""
@@ -171,7 +186,7 @@ class RecordChecker:
             if not problems:
                 problems += _check_labels(features, contract)
         values = _values(features, contract)
-        format_, colorspace = values.get(Fill.FORMAT), values.get(Fill.COLORSPACE)
+        format_, colorspace = values.get(FeatureRole.FORMAT), values.get(FeatureRole.COLORSPACE)
         claims = Claims(
             _sides_said(features, tensors, contract),
             format_.decode("utf-8", "replace") if isinstance(format_, bytes) else None,
@@ -190,7 +205,7 @@ class RecordChecker:
             problems += found
             if found or feature is None:
                 return
-        if spec.fill is not Fill.ENCODED:
+        if spec.fill is not FeatureRole.ENCODED:
             problems += value_problems(feature, spec, self._contract.own)
 
     def _finish(
@@ -256,7 +271,7 @@ class RecordChecker:
             return None
         labels = common.classes
         if labels is None:
-            labels = tuple(map(str, _integers(features, self._contract, Fill.LABEL)))
+            labels = tuple(map(str, _integers(features, self._contract, FeatureRole.LABEL)))
         return Picture(
             "", 0, 0, None, "",
             labels=labels,
@@ -287,11 +302,13 @@ def _text_of(features: Mapping[str, Feature], name: str | None) -> str | None:
 
 def _class_names(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[str, ...] | None:
     """Returns the names of the image's classes: those of its ids or, failing that, those it says."""
-    label = contract.spec(Fill.LABEL)
+    label = contract.spec(FeatureRole.LABEL)
     if label is not None and contract.labels is not None:
-        places = [number - contract.first_label for number in _integers(features, contract, Fill.LABEL)]
+        places = [
+            number - contract.first_label for number in _integers(features, contract, FeatureRole.LABEL)
+        ]
         return tuple(contract.labels[place] for place in places if 0 <= place < len(contract.labels))
-    for spec in (contract.spec(fill) for fill in _NAMES):
+    for spec in (contract.spec(role) for role in _NAMES):
         feature = features.get(spec.name) if spec else None
         if feature is not None and feature.type is FeatureType.BYTES:
             return tuple(name.decode("utf-8", "replace") for name in feature.values if name)
@@ -300,18 +317,18 @@ def _class_names(features: Mapping[str, Feature], contract: RecordSchema) -> tup
 
 def _number_of_objects(features: Mapping[str, Feature], contract: RecordSchema) -> int | None:
     """Returns how many objects a record has, by its boxes; None if it has none of that kind."""
-    boxes = lists_of(features, contract, (Fill.BOX_XMIN,)).get(Fill.BOX_XMIN)
+    boxes = lists_of(features, contract, (FeatureRole.BOX_XMIN,)).get(FeatureRole.BOX_XMIN)
     return None if boxes is None else len(boxes)
 
 
 def _object_classes(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[str, ...] | None:
     """Returns the names of the classes of an image's objects, each once; None if the record does not say."""
-    said = lists_of(features, contract, (Fill.OBJECT_LABEL, Fill.OBJECT_TEXT))
-    if Fill.OBJECT_LABEL in said and contract.labels is not None:
-        places = [number - contract.first_label for number in said[Fill.OBJECT_LABEL]]
+    said = lists_of(features, contract, (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT))
+    if FeatureRole.OBJECT_LABEL in said and contract.labels is not None:
+        places = [number - contract.first_label for number in said[FeatureRole.OBJECT_LABEL]]
         names = {contract.labels[place] for place in places if 0 <= place < len(contract.labels)}
-    elif Fill.OBJECT_TEXT in said:
-        names = {name.decode("utf-8", "replace") for name in said[Fill.OBJECT_TEXT]}
+    elif FeatureRole.OBJECT_TEXT in said:
+        names = {name.decode("utf-8", "replace") for name in said[FeatureRole.OBJECT_TEXT]}
     else:
         return None
     return tuple(sorted(names))
@@ -341,9 +358,11 @@ def _without_encodings(
     return plain, problems, shapes
 
 
-def _values(features: Mapping[str, Feature], contract: RecordSchema) -> dict[Fill, bytes | int | float]:
+def _values(
+    features: Mapping[str, Feature], contract: RecordSchema
+) -> dict[FeatureRole, bytes | int | float]:
     """Returns the single values of the features that are there and of the right type."""
-    values: dict[Fill, bytes | int | float] = {}
+    values: dict[FeatureRole, bytes | int | float] = {}
     for spec in contract.features:
         feature = features.get(spec.name)
         if spec.fill and feature and feature.type is spec.type and len(feature.values) == 1:
@@ -353,8 +372,8 @@ def _values(features: Mapping[str, Feature], contract: RecordSchema) -> dict[Fil
 
 def _check_labels(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
     """Compares the classes of the image with the dataset's."""
-    label = contract.spec(Fill.LABEL)
-    texts = [spec for fill in _NAMES if (spec := contract.spec(fill)) and spec.name in features]
+    label = contract.spec(FeatureRole.LABEL)
+    texts = [spec for role in _NAMES if (spec := contract.spec(role)) and spec.name in features]
     if label is None or label.name not in features:
         for spec in texts:
             yield from _check_names(features[spec.name].values, _naming(spec, contract))
@@ -383,7 +402,7 @@ def _check_labels(features: Mapping[str, Feature], contract: RecordSchema) -> It
 
 def _naming(spec: FeatureSpec, contract: RecordSchema) -> RecordSchema:
     """Returns a contract with the class names that a feature holds: synset ids, or what they are called."""
-    if spec.fill is Fill.LABEL_TEXT and contract.texts:
+    if spec.fill is FeatureRole.LABEL_TEXT and contract.texts:
         return contract._replace(labels=contract.texts)
     return contract
 
@@ -408,16 +427,16 @@ def _sides_said(
     """
     said = [contract.pixels] if contract.pixels else []
     said += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]
-    shape = _integers(features, contract, Fill.SHAPE)
+    shape = _integers(features, contract, FeatureRole.SHAPE)
     if len(shape) == len(SIDES):
         said.append((shape[0], shape[1], shape[2]))
-    height, width, channels = (_integers(features, contract, fill) for fill in SIDES)
+    height, width, channels = (_integers(features, contract, role) for role in SIDES)
     said.append((_only(height), _only(width), _only(channels)))
     return said
 
 
-def _integers(features: Mapping[str, Feature], contract: RecordSchema, fill: Fill) -> Sequence[int]:
-    spec = contract.spec(fill)
+def _integers(features: Mapping[str, Feature], contract: RecordSchema, role: FeatureRole) -> Sequence[int]:
+    spec = contract.spec(role)
     feature = features.get(spec.name) if spec else None
     return feature.values if feature and feature.type is FeatureType.INT64 else ()
 

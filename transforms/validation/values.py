@@ -10,22 +10,40 @@ from typing import Any
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.fills import Fill
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType, allowed_numbers
 from shardwright.transforms.records.record_schema import Problem
 
-#: Fills that are text.
+#: Roles whose values are text.
 _TEXTS = frozenset(
     {
-        Fill.FORMAT, Fill.COLORSPACE, Fill.LABEL_TEXT, Fill.SYNSET, Fill.KEY, Fill.FILE_BASENAME, Fill.SPLIT,
-        Fill.SOURCE_ID, Fill.SOURCE_SHA256, Fill.OBJECT_TEXT, Fill.OBJECT_VIEW, Fill.CAPTION,
-        Fill.SEMANTIC_FORMAT,
+        FeatureRole.FORMAT,
+        FeatureRole.COLORSPACE,
+        FeatureRole.LABEL_TEXT,
+        FeatureRole.SYNSET,
+        FeatureRole.KEY,
+        FeatureRole.FILE_BASENAME,
+        FeatureRole.SPLIT,
+        FeatureRole.SOURCE_ID,
+        FeatureRole.SOURCE_SHA256,
+        FeatureRole.OBJECT_TEXT,
+        FeatureRole.OBJECT_VIEW,
+        FeatureRole.CAPTION,
+        FeatureRole.SEMANTIC_FORMAT,
     }
-)  # fmt: skip
-#: Fills whose numbers are checked as sides of boxes.
-_BOXES = frozenset({Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX, Fill.BOXES})
+)
+#: Roles whose numbers are checked as sides of boxes.
+_BOXES = frozenset(
+    {
+        FeatureRole.BOX_XMIN,
+        FeatureRole.BOX_YMIN,
+        FeatureRole.BOX_XMAX,
+        FeatureRole.BOX_YMAX,
+        FeatureRole.BOXES,
+    }
+)
 _SHA256 = re.compile(rb"[0-9a-f]{64}\Z")
 _SHOWN_BYTES = 60
 _SHOWN_VALUES = 3
@@ -47,7 +65,7 @@ def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Pr
             FindingCode.WRONG_SHAPE,
             f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, not {spec.length}",
         )
-    elif spec.fill is not Fill.BOXES and len(feature.values) % _row_length(spec):
+    elif spec.fill is not FeatureRole.BOXES and len(feature.values) % _row_length(spec):
         yield (
             FindingCode.WRONG_SHAPE,
             f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, which are no rows of "
@@ -90,7 +108,7 @@ def is_text(spec: FeatureSpec) -> bool:
     """Whether a feature holds text."""
     if spec.fill in _TEXTS:
         return spec.type is FeatureType.BYTES
-    return spec.fill in (Fill.EXTRA, Fill.CONSTANT) and spec.value_type == ValueType.STRING
+    return spec.fill in (FeatureRole.EXTRA, FeatureRole.CONSTANT) and spec.value_type == ValueType.STRING
 
 
 def is_utf8(value: bytes) -> bool:
@@ -120,16 +138,16 @@ def _listed(values: Sequence[Any]) -> str:
 
 def _special_problems(values: Sequence[Any], spec: FeatureSpec, split: str) -> Iterator[Problem]:
     name = f"feature {spec.name!r}"
-    if spec.fill is Fill.CONSTANT:
+    if spec.fill is FeatureRole.CONSTANT:
         if tuple(values) != tuple(spec.value):
             yield FindingCode.WRONG_VALUE, f"{name} is {_listed(values)}, and should be {_listed(spec.value)}"
-    elif spec.fill is Fill.SPLIT:
+    elif spec.fill is FeatureRole.SPLIT:
         if split and values and bytes(values[0]) != split.encode():
             yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, and the shard's split {split!r}"
-    elif spec.fill is Fill.SOURCE_SHA256:
+    elif spec.fill is FeatureRole.SOURCE_SHA256:
         if values and not _SHA256.match(values[0]):
             yield FindingCode.WRONG_VALUE, f"{name} is {shown(values[0])}, which is no sha256 in hex"
-    elif spec.fill is Fill.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
+    elif spec.fill is FeatureRole.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
         allowed = allowed_numbers(ValueType(spec.value_type), spec.value, wide=True)
         wrong = [value for value in values if value not in allowed]
         if wrong:

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.layouts import LAYOUTS, Encoding, Fill, Layout, Needs, inline_layout, layout_by_name
+from shardwright.schemas.layouts import (
+    LAYOUTS,
+    Encoding,
+    FeatureRole,
+    Layout,
+    Needs,
+    inline_layout,
+    layout_by_name,
+)
 from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.plan import Plan
 
@@ -69,8 +77,8 @@ def test_everything_at_once() -> None:
         "on",
     ]  # fmt: skip
     specs = {spec.name: spec for spec in layout.features}
-    assert specs["picture"].fill is Fill.ENCODED
-    assert specs["image/filename"].fill is Fill.FILE_BASENAME
+    assert specs["picture"].fill is FeatureRole.ENCODED
+    assert specs["image/filename"].fill is FeatureRole.FILE_BASENAME
     assert specs["kind"].encoding is Encoding.BASE64
     assert (specs["price"].type, specs["price"].column, specs["price"].value_type) == (
         FeatureType.FLOAT, "cost", "double",
@@ -105,12 +113,12 @@ def test_from_nothing_the_file_names_the_layout() -> None:
 
 def test_a_fill_may_stand_twice() -> None:
     layout = read("extends: minimal\nfeatures: {a: {fill: key}, b: {fill: key}}")
-    assert [spec.fill for spec in layout.features].count(Fill.KEY) == 2
+    assert [spec.fill for spec in layout.features].count(FeatureRole.KEY) == 2
 
 
 def test_a_mask_that_one_feature_needs_is_needed() -> None:
     text = "extends: vision\nfeatures: {a: {fill: object_mask}, b: {fill: object_mask, optional: true}}"
-    assert not read(text).by_fill()[Fill.OBJECT_MASK].optional
+    assert not read(text).by_role()[FeatureRole.OBJECT_MASK].optional
 
 
 @pytest.mark.parametrize(
@@ -153,7 +161,7 @@ def test_a_mask_that_one_feature_needs_is_needed() -> None:
         ("extends: minimal\nfeatures: {null: {fill: key}}", "features: None is no name"),
         ("extends: minimal\nfeatures: {'': {fill: key}}", "features: '' is no name"),
         ('extends: minimal\nfeatures: {"\\ud800": {fill: key}}', "is no name"),
-        (f"extends: minimal\nfeatures: {{{'x' * 300}: {{fill: key}}}}", "is no name"),
+        (f"extends: minimal\nfeatures: {{{'x' * 300}: {{role: key}}}}", "is no name"),
         ("extends: minimal\nfeatures: {image: {fill: key}}", "no feature holds the image"),
     ],
 )  # fmt: skip
@@ -273,7 +281,7 @@ def test_a_double_in_a_tensor_keeps_all_its_bits() -> None:
         ("features:\n\tx: {fill: key}", r"line 2, column 1: found character '\\t'"),
         ("a: 1\n---\nb: 2", "another document"),
         ("name: " + "x" * 200_000, "more than 131,072 characters"),
-        ("features: {" + ", ".join(f"f{i}: {{fill: ky}}" for i in range(5000)) + "}", "features: f0: fill"),
+        ("features: {" + ", ".join(f"f{i}: {{role: ky}}" for i in range(5000)) + "}", "features: f0: fill"),
     ],
 )
 def test_hostile_yaml(text: str, message: str) -> None:

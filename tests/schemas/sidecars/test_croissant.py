@@ -18,7 +18,7 @@ from described import HOSTILE_NAMES, KINDS, described, of_layout, read
 
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.fills import FILLS, Fill
+from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
 from shardwright.schemas.layouts import LAYOUTS, FeatureSpec
 from shardwright.schemas.sidecars import croissant
 from shardwright.schemas.sidecars.croissant import croissant_json
@@ -145,9 +145,9 @@ def test_every_layout(layout: str, tmp_path: Path) -> None:
     assert list(found)[:-1] == [spec.name for spec in dataset.features]
     for spec in dataset.features:
         shape = found[spec.name].array_shape_tuple or ()
-        if not LAYOUTS[layout].pixels or spec.fill is not Fill.ENCODED:
+        if not LAYOUTS[layout].pixels or spec.fill is not FeatureRole.ENCODED:
             assert shape == tuple(-1 if size is None else size for size in spec.shape)
-        assert spec.fill and FILLS[spec.fill].what in found[spec.name].description
+        assert spec.fill and FEATURE_ROLES[spec.fill].what in found[spec.name].description
 
 
 def test_the_split_is_told_from_the_name_of_the_shard() -> None:
@@ -158,7 +158,7 @@ def test_the_split_is_told_from_the_name_of_the_shard() -> None:
 
 
 def test_boxes_of_four_numbers(tmp_path: Path) -> None:
-    boxes = FeatureSpec("objects/bbox", FeatureType.FLOAT, (None, 4), Fill.BOXES)
+    boxes = FeatureSpec("objects/bbox", FeatureType.FLOAT, (None, 4), FeatureRole.BOXES)
     field = fields(made(replace(read(described("detection")), features=(boxes,)), tmp_path))["objects/bbox"]
     assert field.data_type == mlc.DataType.BOUNDING_BOX
     assert (field.array_shape_tuple, field.source.format) == ((-1,), "REL_YXYX")

@@ -23,7 +23,7 @@ from PIL import Image, ImageOps
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import parse_example
-from shardwright.schemas.layouts import LAYOUTS, Fill
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars.parse_module import parse_py
 from shardwright.transforms.records.sample import read_lazily
@@ -193,7 +193,7 @@ def test_values_are_those_of_the_records(name: str, root: Path, found: Mapping[s
 @pytest.mark.parametrize("name", [name for name in CASES if name != "own"])
 def test_pictures_are_those_that_were_stored(name: str, root: Path, found: Mapping[str, Any]) -> None:
     dataset = dataset_at(root / name)
-    picture = next(spec.name for spec in dataset.features if spec.fill is Fill.ENCODED)
+    picture = next(spec.name for spec in dataset.features if spec.fill is FeatureRole.ENCODED)
     raw = dataset.plan.settings["image_format"] == "raw"
     for split in dataset.splits:
         told = [example[picture] for example in found[name]["splits"][split]]

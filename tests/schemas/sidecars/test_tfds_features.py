@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.sidecars.tfds import class_names, tfds_name
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -25,22 +25,22 @@ def test_every_kind_of_feature(tmp_path: Path) -> None:
     features = (
         FeatureSpec("i", INT64),
         FeatureSpec("i/list", INT64, (None,)),
-        FeatureSpec("i/three", INT64, (3,), Fill.SHAPE),
+        FeatureSpec("i/three", INT64, (3,), FeatureRole.SHAPE),
         FeatureSpec("i/fours", INT64, (None, 2, 2)),
-        FeatureSpec("yes", INT64, (), Fill.EXTRA, value_type="bool"),
-        FeatureSpec("no list", INT64, (None,), Fill.EXTRA, value_type="bool"),
-        FeatureSpec("small", INT64, (), Fill.EXTRA, value_type="int32"),
-        FeatureSpec("big", INT64, (), Fill.CONSTANT, value_type="uint64", value=(2**63 - 1,)),
-        FeatureSpec("ratio", FLOAT, (), Fill.EXTRA, value_type="double"),
-        FeatureSpec("boxes", FLOAT, (None, 4), Fill.BOXES),
-        FeatureSpec("no boxes", FLOAT, (None, 4), Fill.BOXES, optional=True),
+        FeatureSpec("yes", INT64, (), FeatureRole.EXTRA, value_type="bool"),
+        FeatureSpec("no list", INT64, (None,), FeatureRole.EXTRA, value_type="bool"),
+        FeatureSpec("small", INT64, (), FeatureRole.EXTRA, value_type="int32"),
+        FeatureSpec("big", INT64, (), FeatureRole.CONSTANT, value_type="uint64", value=(2**63 - 1,)),
+        FeatureSpec("ratio", FLOAT, (), FeatureRole.EXTRA, value_type="double"),
+        FeatureSpec("boxes", FLOAT, (None, 4), FeatureRole.BOXES),
+        FeatureSpec("no boxes", FLOAT, (None, 4), FeatureRole.BOXES, optional=True),
         FeatureSpec("two texts", BYTES, (2,)),
-        FeatureSpec("tensor", BYTES, (), Fill.ENCODED, encoding=Encoding.TENSOR, dtype="uint8"),
+        FeatureSpec("tensor", BYTES, (), FeatureRole.ENCODED, encoding=Encoding.TENSOR, dtype="uint8"),
         FeatureSpec("maybe", INT64, (), optional=True),
         FeatureSpec("maybe/ratio", FLOAT, (), optional=True),
         FeatureSpec("maybe text", BYTES, (), optional=True),
         FeatureSpec("maybe three", INT64, (3,), optional=True),
-        FeatureSpec("maybe/list", INT64, (None,), Fill.OBJECT_LABEL, optional=True),
+        FeatureSpec("maybe/list", INT64, (None,), FeatureRole.OBJECT_LABEL, optional=True),
         FeatureSpec("../name \u00e9", BYTES),
     )
     record = {
@@ -70,7 +70,10 @@ HOSTILE = (
 
 @pytest.mark.parametrize("first_label", [0, 1, 3])
 def test_class_names_of_any_kind(tmp_path: Path, first_label: int) -> None:
-    features = (FeatureSpec("label", INT64, (), Fill.LABEL), FeatureSpec("text", BYTES, (), Fill.LABEL_TEXT))
+    features = (
+        FeatureSpec("label", INT64, (), FeatureRole.LABEL),
+        FeatureSpec("text", BYTES, (), FeatureRole.LABEL_TEXT),
+    )
     records = [{"label": [first_label + i], "text": [name.encode()]} for i, name in enumerate(HOSTILE)]
     records.append({"label": [-1], "text": [b""]})  # without a class
     builder = check_all(*made(tmp_path / "d", features, records, HOSTILE, first_label))
@@ -89,13 +92,13 @@ def test_webp_among_kept_originals_reads_undecoded(tmp_path: Path) -> None:
     out = io.BytesIO()
     Image.new("RGB", (9, 7), (1, 2, 3)).save(out, "WEBP")
     records = [{"image": [out.getvalue()]}, {"image": [_png(np.zeros((7, 9, 3), np.uint8))]}]
-    directory, _ = made(tmp_path / "d", (FeatureSpec("image", BYTES, (), Fill.ENCODED),), records)
+    directory, _ = made(tmp_path / "d", (FeatureSpec("image", BYTES, (), FeatureRole.ENCODED),), records)
     found = in_order(load(directory), "train", decoders={"image": tfds.decode.SkipDecoding()})
     assert [example["image"] for example in found] == [record["image"][0] for record in records]
 
 
 def test_several_classes_and_none(tmp_path: Path) -> None:
-    features = (FeatureSpec("label", INT64, (None,), Fill.LABEL),)
+    features = (FeatureSpec("label", INT64, (None,), FeatureRole.LABEL),)
     records = [{"label": [2, 1]}, {"label": []}, {"label": [1]}]
     builder = check_all(*made(tmp_path / "d", features, records, first_label=1))
     assert builder.info.features["label"].names == ["__unused_0__", "a", "b"]
@@ -111,10 +114,10 @@ def _png(values: np.ndarray) -> bytes:
 
 def test_masks(tmp_path: Path) -> None:
     features = (
-        FeatureSpec("semantic", BYTES, (), Fill.SEMANTIC_MASK),
-        FeatureSpec("category", BYTES, (), Fill.PANOPTIC_CATEGORY),
-        FeatureSpec("instance", BYTES, (), Fill.PANOPTIC_INSTANCE),
-        FeatureSpec("objects", BYTES, (None,), Fill.OBJECT_MASK, optional=True),
+        FeatureSpec("semantic", BYTES, (), FeatureRole.SEMANTIC_MASK),
+        FeatureSpec("category", BYTES, (), FeatureRole.PANOPTIC_CATEGORY),
+        FeatureSpec("instance", BYTES, (), FeatureRole.PANOPTIC_INSTANCE),
+        FeatureSpec("objects", BYTES, (None,), FeatureRole.OBJECT_MASK, optional=True),
     )
     small = _png(np.arange(6, dtype=np.uint8).reshape(2, 3))
     large = _png(np.full((2, 3), 300, np.uint16))
@@ -145,5 +148,5 @@ def test_each_id_has_its_name(labels: list[str], first_label: int) -> None:
 
 
 def test_the_files_are_ascii(tmp_path: Path) -> None:
-    directory, _ = made(tmp_path / "d", (FeatureSpec("\u00e9", INT64, (), Fill.LABEL),), [], HOSTILE)
+    directory, _ = made(tmp_path / "d", (FeatureSpec("\u00e9", INT64, (), FeatureRole.LABEL),), [], HOSTILE)
     assert all((directory / name).read_text().isascii() for name in ("features.json", "dataset_info.json"))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardwright.schemas.layouts import LAYOUTS, Fill, Needs
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Needs
 from shardwright.schemas.sidecars.tfds import FILE_TEMPLATE
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -149,11 +149,11 @@ def test_layouts_of_classes(tmp_path: Path, layout: str) -> None:
     else:
         directory, dataset = converted(tmp_path / "out", layout=layout, limit=5, resize="20x10")
     builder = check_all(directory, dataset)
-    fills = LAYOUTS[layout].by_fill()
-    if Fill.LABEL not in fills:
+    roles = LAYOUTS[layout].by_role()
+    if FeatureRole.LABEL not in roles:
         assert builder.info.supervised_keys is None
         return
-    keys = (fills[Fill.ENCODED].name, fills[Fill.LABEL].name)
+    keys = (roles[FeatureRole.ENCODED].name, roles[FeatureRole.LABEL].name)
     assert builder.info.supervised_keys == keys
     names = builder.info.features[keys[1]].names
     assert tuple(names[dataset.first_label :]) == dataset.labels

@@ -18,7 +18,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.fills import Fill
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import LAYOUTS, FeatureSpec
 from shardwright.schemas.parsing import ParsingKind, parsing_spec
 from shardwright.schemas.pbtxt import Symbol, message, quoted
@@ -143,10 +143,10 @@ def test_every_layout(layout: str) -> None:
         fixed = None not in item.shape and not item.optional
         assert isinstance(spec[item.name], tf.io.FixedLenFeature) == fixed
         assert counts(feature) == ((item.length, item.length) if item.length is not None else (0, np.inf))
-        if item.fill in (Fill.LABEL, Fill.OBJECT_LABEL):
+        if item.fill in (FeatureRole.LABEL, FeatureRole.OBJECT_LABEL):
             first = LAYOUTS[layout].first_label
             assert (feature.int_domain.min, feature.int_domain.max) == (first, first + 4)
-        if item.fill in (Fill.LABEL_TEXT, Fill.OBJECT_TEXT, Fill.SYNSET):
+        if item.fill in (FeatureRole.LABEL_TEXT, FeatureRole.OBJECT_TEXT, FeatureRole.SYNSET):
             assert tuple(feature.string_domain.value) == dataset.labels
 
 
@@ -231,13 +231,16 @@ def test_an_optional_feature_of_fixed_length_has_a_count_instead_of_a_shape() ->
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), b"\xff"])
 def test_constants_that_no_domain_can_say(value: Any) -> None:
     type_ = FeatureType.BYTES if isinstance(value, bytes) else FeatureType.FLOAT
-    assert only(FeatureSpec("x", type_, fill=Fill.CONSTANT, value=(value,))).WhichOneof("domain_info") is None
+    assert (
+        only(FeatureSpec("x", type_, fill=FeatureRole.CONSTANT, value=(value,))).WhichOneof("domain_info")
+        is None
+    )
 
 
 def test_without_any_class_there_is_no_domain() -> None:
     plan = replace(read(described("photos")).plan, labels=())
-    for fill, type_ in ((Fill.LABEL, FeatureType.INT64), (Fill.LABEL_TEXT, FeatureType.BYTES)):
-        assert only(FeatureSpec("x", type_, fill=fill), plan=plan).WhichOneof("domain_info") is None
+    for role, type_ in ((FeatureRole.LABEL, FeatureType.INT64), (FeatureRole.LABEL_TEXT, FeatureType.BYTES)):
+        assert only(FeatureSpec("x", type_, fill=role), plan=plan).WhichOneof("domain_info") is None
 
 
 def test_a_record_that_is_not_as_the_schema_says_is_found() -> None:

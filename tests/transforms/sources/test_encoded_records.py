@@ -10,18 +10,30 @@ from hypothesis import strategies as st
 
 from shardwright.schemas.byte_range import BASE64, STORED
 from shardwright.schemas.example import Feature, FeatureType, encode_example
-from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.transforms.records.encodings import encoded_values, plain_spec
 from shardwright.transforms.sources.tfrecord.layouts import names_of_specs
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 _TEXTS = FeatureSpec(
-    "x", FeatureType.BYTES, (), Fill.CAPTION, encoding=Encoding.TENSOR, dtype="object", tensor_shape=(None,)
+    "x",
+    FeatureType.BYTES,
+    (),
+    FeatureRole.CAPTION,
+    encoding=Encoding.TENSOR,
+    dtype="object",
+    tensor_shape=(None,),
 )
 _NUMBERS = FeatureSpec(
-    "x", FeatureType.BYTES, (), Fill.BOXES, encoding=Encoding.TENSOR, dtype="float32", tensor_shape=(None, 4)
+    "x",
+    FeatureType.BYTES,
+    (),
+    FeatureRole.BOXES,
+    encoding=Encoding.TENSOR,
+    dtype="float32",
+    tensor_shape=(None, 4),
 )
-_BASE64 = FeatureSpec("x", FeatureType.BYTES, (None,), Fill.CAPTION, encoding=Encoding.BASE64)
+_BASE64 = FeatureSpec("x", FeatureType.BYTES, (None,), FeatureRole.CAPTION, encoding=Encoding.BASE64)
 _FLOATS = st.floats(width=32, allow_nan=False)
 
 
@@ -67,9 +79,12 @@ def test_what_is_not_of_its_encoding_is_a_fault_of_its_record(spec: FeatureSpec,
 
 @pytest.mark.parametrize("corners", [3, 4])
 def test_roles_come_from_what_fills_a_feature(corners: int) -> None:
-    fills = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)[:corners]
-    specs = [FeatureSpec(f"f{i}", FeatureType.FLOAT, (None,), fill) for i, fill in enumerate(fills)]
-    specs += [FeatureSpec("label", FeatureType.BYTES, (), Fill.KEY), FeatureSpec("y", FeatureType.INT64)]
+    roles = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)[:corners]
+    specs = [FeatureSpec(f"f{i}", FeatureType.FLOAT, (None,), role) for i, role in enumerate(roles)]
+    specs += [
+        FeatureSpec("label", FeatureType.BYTES, (), FeatureRole.KEY),
+        FeatureSpec("y", FeatureType.INT64),
+    ]
     roles = names_of_specs(specs)
     assert roles.boxes == (("f0", "f1", "f2", "f3") if corners == 4 else ())
-    assert roles.file_names == ("label",) and roles.name(Fill.LABEL) == ""
+    assert roles.file_names == ("label",) and roles.name(FeatureRole.LABEL) == ""

@@ -10,7 +10,7 @@ from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import Fill, Needs
+from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.transforms.images.parts import read_part
 from shardwright.transforms.sources.class_files import class_names_of
 from shardwright.transforms.sources.tfrecord.files import RecordFile, compression_in, split_of
@@ -59,7 +59,7 @@ def test_what_layouts_provide() -> None:
     assert names_by_role(("objects/bbox",)).has(Needs.OBJECTS)
     assert not names_by_role(("image/panoptic/category_mask",)).has(Needs.PANOPTIC)
     assert names_by_role(("Image", "LABEL")).images == ("Image",)
-    assert names_by_role(("Image", "LABEL")).name(Fill.LABEL) == "LABEL"
+    assert names_by_role(("Image", "LABEL")).name(FeatureRole.LABEL) == "LABEL"
 
 
 def test_layouts_have_names() -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from shardwright.schemas.columns import encode_extra
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.layouts import Fill, Layout, layout_by_name
+from shardwright.schemas.layouts import FeatureRole, Layout, layout_by_name
 from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.tensor_proto import serialize_tensor
 from shardwright.transforms.images.convert import ConvertedImage, Frame
@@ -73,7 +73,7 @@ def png(width: int = WIDTH, height: int = HEIGHT) -> bytes:
 
 def found_in(
     said: str, change: Mapping[str, Feature | None], label: str = "dog", pixels: Any = None,
-    annotated: Mapping[Fill, Any] | None = None, **contract: Any,
+    annotated: Mapping[FeatureRole, Any] | None = None, **contract: Any,
 ) -> list[str]:  # fmt: skip
     """Writes a record of a layout, changes features of it (None leaves one out), and checks it."""
     layout = layout_of(said)
@@ -214,10 +214,10 @@ def test_each_defect_has_its_code(said: str, change: Mapping[str, Feature | None
         assert len(found) == 1 and found[0].startswith(finding), found
 
 
-BOX_VALUES: Mapping[Fill, Any] = {
-    Fill.BOXES: [0.0, 0.0, 0.5, 1.0, 0.25, 0.5, 1.0, 1.0],
-    Fill.OBJECT_LABEL: [0, 2],
-    Fill.OBJECT_MASK: [png(), png()],
+BOX_VALUES: Mapping[FeatureRole, Any] = {
+    FeatureRole.BOXES: [0.0, 0.0, 0.5, 1.0, 0.25, 0.5, 1.0, 1.0],
+    FeatureRole.OBJECT_LABEL: [0, 2],
+    FeatureRole.OBJECT_MASK: [png(), png()],
 }
 
 
@@ -227,17 +227,20 @@ BOX_VALUES: Mapping[Fill, Any] = {
         (BOX_VALUES, ""),
         (dict.fromkeys(BOX_VALUES, ()), ""),
         (
-            {**BOX_VALUES, Fill.BOXES: [0.0, 0.0, 0.5]},
+            {**BOX_VALUES, FeatureRole.BOXES: [0.0, 0.0, 0.5]},
             "LENGTH_MISMATCH: the 3 numbers of its boxes are no fours",
         ),
-        ({**BOX_VALUES, Fill.BOXES: ()}, "LENGTH_MISMATCH: its objects' features have unequal numbers"),
-        ({**BOX_VALUES, Fill.BOXES: [0, 0, 0.5, 1, 0.25, 0.5, 1.5, 1]}, "BOX_RANGE: object 1"),
-        ({**BOX_VALUES, Fill.OBJECT_LABEL: [0, 3]}, "LABEL_RANGE: object 1"),
-        ({**BOX_VALUES, Fill.OBJECT_MASK: [png(), png(3, 5)]}, "MASK_MISMATCH: the mask of object 1"),
-        ({**BOX_VALUES, Fill.OBJECT_MASK: [png(), b"x"]}, "UNDECODABLE: the mask of object 1"),
+        (
+            {**BOX_VALUES, FeatureRole.BOXES: ()},
+            "LENGTH_MISMATCH: its objects' features have unequal numbers",
+        ),
+        ({**BOX_VALUES, FeatureRole.BOXES: [0, 0, 0.5, 1, 0.25, 0.5, 1.5, 1]}, "BOX_RANGE: object 1"),
+        ({**BOX_VALUES, FeatureRole.OBJECT_LABEL: [0, 3]}, "LABEL_RANGE: object 1"),
+        ({**BOX_VALUES, FeatureRole.OBJECT_MASK: [png(), png(3, 5)]}, "MASK_MISMATCH: the mask of object 1"),
+        ({**BOX_VALUES, FeatureRole.OBJECT_MASK: [png(), b"x"]}, "UNDECODABLE: the mask of object 1"),
     ],
 )
-def test_objects_in_one_list_and_masks_in_base64(values: Mapping[Fill, Any], finding: str) -> None:
+def test_objects_in_one_list_and_masks_in_base64(values: Mapping[FeatureRole, Any], finding: str) -> None:
     found = found_in(BOXES, {}, label="", annotated=values)
     if not finding:
         assert found == []

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from shardwright.schemas.example import Feature, FeatureType, encode_example
-from shardwright.schemas.layouts import Fill, layout_by_name
+from shardwright.schemas.layouts import FeatureRole, layout_by_name
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation import image as checks_image
 from shardwright.transforms.validation import record as checks_record
@@ -25,7 +25,7 @@ BYTES_A_PIXEL = 8
 def record_of(file_format: str) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", SIDES, "teal").save(buffer, file_format)
-    (image,) = (spec.name for spec in MINIMAL.features if spec.fill is Fill.ENCODED)
+    (image,) = (spec.name for spec in MINIMAL.features if spec.fill is FeatureRole.ENCODED)
     features = {spec.name: Feature(FeatureType.INT64, [0]) for spec in MINIMAL.features}
     return encode_example({**features, image: Feature(FeatureType.BYTES, [buffer.getvalue()])})
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from shardwright.schemas.example import Feature, FeatureType, encode_example
-from shardwright.schemas.layouts import Fill, extended, layout_by_name
+from shardwright.schemas.layouts import FeatureRole, extended, layout_by_name
 from shardwright.transforms.records.record_schema import RecordSchema, infer_contract
 from shardwright.transforms.validation.record import RecordChecker
 
@@ -169,7 +169,7 @@ def test_what_bears_a_known_name_but_not_its_type_is_let_be() -> None:
         "x": Feature(FeatureType.INT64, [1]),
     }
     contract = infer_contract([encode_example(odd)])
-    assert contract.spec(Fill.OBJECT_LABEL) is None
+    assert contract.spec(FeatureRole.OBJECT_LABEL) is None
     assert not RecordChecker(contract, decode=True).check(encode_example(odd)).problems
 
 

@@ -17,7 +17,7 @@ from shardwright.pipelines.datasets import Target, contract_of
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.fills import Fill
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.lease import Lease
 from shardwright.transforms import storage
 from shardwright.transforms.lease import HeldLease
@@ -187,7 +187,7 @@ def test_new_classes_change_nothing_that_was_sound(folder: Path) -> None:
     more = contract._replace(labels=(*names, "a new one"))
     assert _told(stored_check(task, more, Depth.LOOKS)) == _told(_check(task, more, Depth.LOOKS))
     assert stored_check(broken, more, Depth.LOOKS) is None
-    spec = next(spec for spec in contract.features if spec.fill is Fill.KEY)
+    spec = next(spec for spec in contract.features if spec.fill is FeatureRole.KEY)
     others = [
         contract._replace(labels=names[:-1]),
         contract._replace(labels=(*names[:-1], "another")),

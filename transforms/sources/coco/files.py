@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shardwright.schemas.layouts import Fill, Needs
+from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.json_stream import JsonFault, stream_object
@@ -120,8 +120,8 @@ def is_panoptic(name: str) -> bool:
 
 def stores_panoptic(settings: ConvertSettings) -> bool:
     """Whether records have features for panoptic masks."""
-    fills = settings.record_layout.by_fill().keys()
-    return Fill.PANOPTIC_CATEGORY in fills or Fill.PANOPTIC_INSTANCE in fills
+    roles = settings.record_layout.by_role().keys()
+    return FeatureRole.PANOPTIC_CATEGORY in roles or FeatureRole.PANOPTIC_INSTANCE in roles
 
 
 def _left_out(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:

@@ -27,7 +27,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example_spans import Span
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import Fill, Needs
+from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.source_ids import number_text
 from shardwright.schemas.units import counted
@@ -366,14 +366,14 @@ def _text_of(example: SourceRecord, feature: str) -> str:
 
 def _source_id(example: SourceRecord, names: FeatureNames) -> str:
     """Returns the id that a record gives its image, as it stands there; empty without one."""
-    feature = names.name(Fill.SOURCE_ID)
+    feature = names.name(FeatureRole.SOURCE_ID)
     text = _text_of(example, feature)
     return text if feature == SOURCE_ID else number_text(text)
 
 
 def _file_name(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record, key: str) -> str:
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
-    name = _text_of(example, names.name(Fill.KEY) or names.name(Fill.FILE_BASENAME))
+    name = _text_of(example, names.name(FeatureRole.KEY) or names.name(FeatureRole.FILE_BASENAME))
     before = opened.own_keys.by_offset.get(record.offset, "") if opened.own else ""
     is_key = opened.part.item.prefix + name == key
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name
@@ -390,7 +390,7 @@ def _with_classes(
     settings = opened.settings
     layout = settings.record_layout
     if layout.needs is Needs.LABEL:
-        synsets = Fill.SYNSET in layout.by_fill()
+        synsets = FeatureRole.SYNSET in layout.by_role()
         classes = classes_of_image(example, names, opened.known, opened.own is not None, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             raise ValueError(
@@ -414,7 +414,7 @@ def _with_classes(
         class_names = sorted({name for name in classes.names if name})
         ref = ref.annotated(known)._replace(label=LABEL_SEPARATOR.join(class_names))
     opened.said.update(classes.ids)
-    if (split := names.name(Fill.SPLIT)) and not ref.split and _keeps_splits(settings):
+    if (split := names.name(FeatureRole.SPLIT)) and not ref.split and _keeps_splits(settings):
         spans = example.bytes_of(split) or [Span(0, 0)]
         text = example.value_of(split, spans[0]).decode("utf-8", "replace")
         return ref._replace(split=split_name(text))

@@ -9,7 +9,7 @@ from typing import Any
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.example_spans import Span
-from shardwright.schemas.layouts import Fill, Layout, Needs
+from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.transforms.sources.tfrecord.labels import Classes, named, texts_of
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -19,15 +19,19 @@ _MAX_OBJECTS, _MAX_CAPTION_BYTES = 100_000, 1 << 20
 #: Above every id that fits into a record.
 _MAX_ID = 2**63
 _OBJECT_ROLES = (
-    Fill.OBJECT_LABEL, Fill.OBJECT_TEXT, Fill.OBJECT_CROWD, Fill.OBJECT_AREA, Fill.OBJECT_VIEW,
-    Fill.OBJECT_MASK,
-)  # fmt: skip
+    FeatureRole.OBJECT_LABEL,
+    FeatureRole.OBJECT_TEXT,
+    FeatureRole.OBJECT_CROWD,
+    FeatureRole.OBJECT_AREA,
+    FeatureRole.OBJECT_VIEW,
+    FeatureRole.OBJECT_MASK,
+)
 _FLAGS = {
-    "difficult": Fill.OBJECT_DIFFICULT,
-    "truncated": Fill.OBJECT_TRUNCATED,
-    "occluded": Fill.OBJECT_OCCLUDED,
-    "group_of": Fill.OBJECT_GROUP_OF,
-    "depiction": Fill.OBJECT_DEPICTION,
+    "difficult": FeatureRole.OBJECT_DIFFICULT,
+    "truncated": FeatureRole.OBJECT_TRUNCATED,
+    "occluded": FeatureRole.OBJECT_OCCLUDED,
+    "group_of": FeatureRole.OBJECT_GROUP_OF,
+    "depiction": FeatureRole.OBJECT_DEPICTION,
 }
 
 #: Returns the encoded `Place` of one of the values of a feature.
@@ -55,20 +59,22 @@ def annotations_of(
     Raises:
       ValueError: if it contradicts itself, or says nothing of what is needed.
     """
-    wanted = layout.by_fill()
+    wanted = layout.by_role()
     found = Annotations(size=_size(record, names))
     classes = Classes((), ())
     if layout.needs is Needs.OBJECTS:
         objects, classes = _objects(record, names, known, place_of)
         found = replace(found, objects=objects, relative=True, captions=_captions(record, names))
-    if Fill.SEMANTIC_MASK in wanted:
+    if FeatureRole.SEMANTIC_MASK in wanted:
         what = "mask with the class of every pixel" if must and layout.needs is Needs.SEMANTIC else ""
-        found = replace(found, semantic_place=_mask(record, names.name(Fill.SEMANTIC_MASK), what, place_of))
-    if not wanted.keys().isdisjoint((Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)):
+        found = replace(
+            found, semantic_place=_mask(record, names.name(FeatureRole.SEMANTIC_MASK), what, place_of)
+        )
+    if not wanted.keys().isdisjoint((FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)):
         what = "panoptic masks of categories and instances" if must and layout.needs is Needs.PANOPTIC else ""
         places = [
             _mask(record, names.name(role), what, place_of)
-            for role in (Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+            for role in (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
         ]
         if all(places):
             found = replace(found, category_place=places[0], instance_place=places[1])
@@ -91,14 +97,14 @@ def _mask(record: SourceRecord, name: str, what: str, place_of: PlaceOf) -> str:
 
 def _size(record: SourceRecord, names: FeatureNames) -> tuple[int, int] | None:
     """Returns width and height that the record says; None if it does not."""
-    sides = [_numbers(record, name) for name in map(names.name, (Fill.WIDTH, Fill.HEIGHT))]
+    sides = [_numbers(record, name) for name in map(names.name, (FeatureRole.WIDTH, FeatureRole.HEIGHT))]
     if all(len(side) == 1 and isinstance(side[0], int) and side[0] > 0 for side in sides):
         return sides[0][0], sides[1][0]
     return None
 
 
 def _captions(record: SourceRecord, names: FeatureNames) -> tuple[str, ...]:
-    caption = names.name(Fill.CAPTION)
+    caption = names.name(FeatureRole.CAPTION)
     spans = (record.bytes_of(caption) if caption else None) or ()
     if sum(span.end - span.begin for span in spans) > _MAX_CAPTION_BYTES:
         raise ValueError(f"its captions have more than {_MAX_CAPTION_BYTES:,} bytes")

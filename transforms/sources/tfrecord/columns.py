@@ -9,7 +9,7 @@ from typing import Any
 from shardwright.schemas.columns import ExtraColumn, column_values, encode_extra
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -75,7 +75,7 @@ def check_columns(
     any_number = {
         spec.column or spec.name
         for spec in layout.features
-        if spec.fill is Fill.EXTRA and None in spec.value_shape
+        if spec.fill is FeatureRole.EXTRA and None in spec.value_shape
     }
     for column in settings.parsed_extra_columns:
         if column.optional or column.name in any_number:

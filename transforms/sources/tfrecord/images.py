@@ -13,7 +13,7 @@ from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.example import FeatureType, read_varint
 from shardwright.schemas.example_spans import ExampleSpans, Span, fields_in
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.tensor_proto import tensor_sides
 from shardwright.schemas.units import counted
 from shardwright.transforms.images.parts import bare_pixels
@@ -225,7 +225,7 @@ def _side(record: ExampleSpans, name: str) -> int:
 
 def _own_shape(record: ExampleSpans, names: FeatureNames) -> tuple[int, int, int, bool | None]:
     """Returns height, width, channels and whether pixels are planar; 0 and None for what is not said."""
-    if shape := names.name(Fill.SHAPE):
+    if shape := names.name(FeatureRole.SHAPE):
         feature = record.feature(shape)
         sides = [v for v in feature.values if isinstance(v, int)]
         if feature.type is FeatureType.BYTES and len(feature.values) == 1:
@@ -235,7 +235,8 @@ def _own_shape(record: ExampleSpans, names: FeatureNames) -> tuple[int, int, int
         if len(sides) in (2, 3) and all(0 < side <= _MAX_SIDE for side in sides):
             return _oriented(sides)
     height, width, channels = (
-        _side(record, names.name(role)) for role in (Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS)
+        _side(record, names.name(role))
+        for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
     )
     return height, width, channels, None
 

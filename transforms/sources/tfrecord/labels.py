@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import UNLABELLED, ClassId
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -95,7 +95,7 @@ def classes_of_image(
       ValueError: if it cannot be told.
     """
     numbers: list[int] = []
-    label, text, synset = map(names.name, (Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET))
+    label, text, synset = map(names.name, (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
     texts = texts_of(record, text)
     called: list[str] = []
     if synset and (synsets or not any(texts)):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardwright.schemas.fills import OBJECT_FILLS
-from shardwright.schemas.layouts import FeatureSpec, Fill, Needs
+from shardwright.schemas.feature_roles import OBJECT_ROLES
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Needs
 
 #: TFDS keeps ymin, xmin, ymax, xmax of all objects in one list.
 _TFDS_BOX = "objects/bbox"
@@ -16,50 +16,50 @@ _BOX = "image/object/bbox/"
 _OBJECT = "image/object/"
 
 #: Role -> the names that features with it have in widely used layouts, the likeliest first.
-_NAMES: Mapping[Fill, tuple[str, ...]] = {
-    Fill.ENCODED: (
+_NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
+    FeatureRole.ENCODED: (
         "image/encoded", "image_raw", "image/image_raw", "image_bytes", "image/raw", "image",
         "jpg", "jpeg", "png", "webp", "img", "img_raw", "encoded", "encoded_image", "image_encoded",
         "image/data", "image_data", "data", "raw", "pixels", "x", "feature", "features",
     ),
-    Fill.KEY: ("image/filename", "filename", "file_name", "image_name", "image/name"),
-    Fill.SOURCE_ID: (SOURCE_ID, "image/id", "image_id"),
-    Fill.LABEL: (
+    FeatureRole.KEY: ("image/filename", "filename", "file_name", "image_name", "image/name"),
+    FeatureRole.SOURCE_ID: (SOURCE_ID, "image/id", "image_id"),
+    FeatureRole.LABEL: (
         "image/class/label", "label", "labels", "image/label", "class/label", "class_id", "label_id", "class",
         "target", "y", "image/class", "category_id",
     ),
-    Fill.LABEL_TEXT: (
+    FeatureRole.LABEL_TEXT: (
         "image/class/text", "label_text", "label_name", "class_name", "class/text", "class_text", "category",
         "name",
     ),
-    Fill.SYNSET: ("image/class/synset", "synset", "wnid"),
-    Fill.HEIGHT: ("image/height", "height", "image_height", "rows", "h"),
-    Fill.WIDTH: ("image/width", "width", "image_width", "cols", "w"),
-    Fill.CHANNELS: ("image/channels", "channels", "image_channels", "depth", "image/depth", "c"),
-    Fill.SHAPE: ("shape", "image/shape", "image_shape", "data_shape"),
-    Fill.SPLIT: ("split",),
-    Fill.CAPTION: ("image/caption", "caption", "captions", "txt"),
-    Fill.SEMANTIC_MASK: (
+    FeatureRole.SYNSET: ("image/class/synset", "synset", "wnid"),
+    FeatureRole.HEIGHT: ("image/height", "height", "image_height", "rows", "h"),
+    FeatureRole.WIDTH: ("image/width", "width", "image_width", "cols", "w"),
+    FeatureRole.CHANNELS: ("image/channels", "channels", "image_channels", "depth", "image/depth", "c"),
+    FeatureRole.SHAPE: ("shape", "image/shape", "image_shape", "data_shape"),
+    FeatureRole.SPLIT: ("split",),
+    FeatureRole.CAPTION: ("image/caption", "caption", "captions", "txt"),
+    FeatureRole.SEMANTIC_MASK: (
         "image/segmentation/class/encoded", "segmentation_mask", "mask", "image/mask", "mask_raw",
     ),
-    Fill.PANOPTIC_CATEGORY: ("image/panoptic/category_mask",),
-    Fill.PANOPTIC_INSTANCE: ("image/panoptic/instance_mask",),
-    Fill.BOX_XMIN: (_BOX + "xmin",),
-    Fill.BOX_YMIN: (_BOX + "ymin",),
-    Fill.BOX_XMAX: (_BOX + "xmax",),
-    Fill.BOX_YMAX: (_BOX + "ymax",),
-    Fill.BOXES: (_TFDS_BOX,),
-    Fill.OBJECT_LABEL: (_OBJECT + "class/label", _BOX + "label", "objects/label", "objects/label_id"),
-    Fill.OBJECT_TEXT: (_OBJECT + "class/text",),
-    Fill.OBJECT_CROWD: (_OBJECT + "is_crowd", "objects/is_crowd"),
-    Fill.OBJECT_AREA: (_OBJECT + "area", _OBJECT + "segment/area", "objects/area"),
-    Fill.OBJECT_DIFFICULT: (_OBJECT + "difficult", "objects/is_difficult"),
-    Fill.OBJECT_TRUNCATED: (_OBJECT + "truncated", "objects/is_truncated"),
-    Fill.OBJECT_OCCLUDED: (_OBJECT + "occluded", "objects/is_occluded"),
-    Fill.OBJECT_GROUP_OF: (_OBJECT + "group_of", "objects/is_group_of"),
-    Fill.OBJECT_DEPICTION: (_OBJECT + "depiction", "objects/is_depiction"),
-    Fill.OBJECT_VIEW: (_OBJECT + "view",),
-    Fill.OBJECT_MASK: (_OBJECT + "mask", "image/segmentation/object"),
+    FeatureRole.PANOPTIC_CATEGORY: ("image/panoptic/category_mask",),
+    FeatureRole.PANOPTIC_INSTANCE: ("image/panoptic/instance_mask",),
+    FeatureRole.BOX_XMIN: (_BOX + "xmin",),
+    FeatureRole.BOX_YMIN: (_BOX + "ymin",),
+    FeatureRole.BOX_XMAX: (_BOX + "xmax",),
+    FeatureRole.BOX_YMAX: (_BOX + "ymax",),
+    FeatureRole.BOXES: (_TFDS_BOX,),
+    FeatureRole.OBJECT_LABEL: (_OBJECT + "class/label", _BOX + "label", "objects/label", "objects/label_id"),
+    FeatureRole.OBJECT_TEXT: (_OBJECT + "class/text",),
+    FeatureRole.OBJECT_CROWD: (_OBJECT + "is_crowd", "objects/is_crowd"),
+    FeatureRole.OBJECT_AREA: (_OBJECT + "area", _OBJECT + "segment/area", "objects/area"),
+    FeatureRole.OBJECT_DIFFICULT: (_OBJECT + "difficult", "objects/is_difficult"),
+    FeatureRole.OBJECT_TRUNCATED: (_OBJECT + "truncated", "objects/is_truncated"),
+    FeatureRole.OBJECT_OCCLUDED: (_OBJECT + "occluded", "objects/is_occluded"),
+    FeatureRole.OBJECT_GROUP_OF: (_OBJECT + "group_of", "objects/is_group_of"),
+    FeatureRole.OBJECT_DEPICTION: (_OBJECT + "depiction", "objects/is_depiction"),
+    FeatureRole.OBJECT_VIEW: (_OBJECT + "view",),
+    FeatureRole.OBJECT_MASK: (_OBJECT + "mask", "image/segmentation/object"),
 }  # fmt: skip
 #: Features that name the image, whatever their role is, the likeliest first.
 _FILE_NAMES = (
@@ -68,9 +68,14 @@ _FILE_NAMES = (
 )  # fmt: skip
 #: Prefixes that some writers put before every name.
 _PREFIXES = ("train/", "val/", "validation/", "test/")
-_MASKS = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE, Fill.OBJECT_MASK)
-_CORNERS = (Fill.BOX_XMIN, Fill.BOX_YMIN, Fill.BOX_XMAX, Fill.BOX_YMAX)
-_OBJECTS = frozenset((*OBJECT_FILLS, Fill.BOXES))
+_MASKS = (
+    FeatureRole.SEMANTIC_MASK,
+    FeatureRole.PANOPTIC_CATEGORY,
+    FeatureRole.PANOPTIC_INSTANCE,
+    FeatureRole.OBJECT_MASK,
+)
+_CORNERS = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
+_OBJECTS = frozenset((*OBJECT_ROLES, FeatureRole.BOXES))
 
 
 @dataclass(frozen=True)
@@ -83,24 +88,24 @@ class FeatureNames:
       others: features of unknown names, one of which may hold the image.
     """
 
-    by_role: Mapping[Fill, tuple[str, ...]]
+    by_role: Mapping[FeatureRole, tuple[str, ...]]
     file_names: tuple[str, ...]
     others: tuple[str, ...] = ()
 
-    def name(self, role: Fill) -> str:
+    def name(self, role: FeatureRole) -> str:
         """Returns the likeliest feature with a role; empty if there is none."""
         return next(iter(self.by_role.get(role, ())), "")
 
     @property
     def images(self) -> tuple[str, ...]:
         """Features that may hold the image, the likeliest first."""
-        return self.by_role.get(Fill.ENCODED, ())
+        return self.by_role.get(FeatureRole.ENCODED, ())
 
     @property
     def boxes(self) -> tuple[str, ...]:
         """The features with xmin, ymin, xmax, ymax, or one with four values for each object."""
         corners = tuple(filter(None, map(self.name, _CORNERS)))
-        return corners if len(corners) == 4 else self.by_role.get(Fill.BOXES, ())
+        return corners if len(corners) == 4 else self.by_role.get(FeatureRole.BOXES, ())
 
     @property
     def has_objects(self) -> bool:
@@ -112,13 +117,13 @@ class FeatureNames:
         have = self.by_role.keys()
         match needs:
             case Needs.LABEL:
-                return not have.isdisjoint((Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET))
+                return not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
             case Needs.OBJECTS:
                 return bool(self.boxes)
             case Needs.SEMANTIC:
-                return Fill.SEMANTIC_MASK in have
+                return FeatureRole.SEMANTIC_MASK in have
             case Needs.PANOPTIC:
-                return have >= {Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE}
+                return have >= {FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE}
 
 
 @lru_cache(maxsize=64)
@@ -133,18 +138,20 @@ def names_by_role(names: tuple[str, ...]) -> FeatureNames:
         return tuple(plain[name] for name in candidates if name in plain)
 
     by_role = {role: found for role, candidates in _NAMES.items() if (found := every(candidates))}
-    known = {*by_role.get(Fill.ENCODED, ()), *(by_role[mask][0] for mask in _MASKS if mask in by_role)}
+    known = {*by_role.get(FeatureRole.ENCODED, ()), *(by_role[mask][0] for mask in _MASKS if mask in by_role)}
     others = tuple(sorted(name for name in names if name not in known))
     return FeatureNames(by_role, every(_FILE_NAMES), others)
 
 
 def names_of_specs(specs: Iterable[FeatureSpec]) -> FeatureNames:
     """Returns the roles that a dataset of ours states, whatever the names of its features are."""
-    by_role: dict[Fill, tuple[str, ...]] = {}
+    by_role: dict[FeatureRole, tuple[str, ...]] = {}
     for spec in specs:
         if spec.fill is not None:
             by_role.setdefault(spec.fill, (spec.name,))
-    return FeatureNames(by_role, (*by_role.get(Fill.KEY, ()), *by_role.get(Fill.FILE_BASENAME, ())))
+    return FeatureNames(
+        by_role, (*by_role.get(FeatureRole.KEY, ()), *by_role.get(FeatureRole.FILE_BASENAME, ()))
+    )
 
 
 def layout_name(names: Iterable[str]) -> str:

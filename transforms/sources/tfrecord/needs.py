@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.layouts import LAYOUTS, Fill, Layout, Needs
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 
@@ -17,13 +17,13 @@ _SEMANTIC = "mask with the class of every pixel (image/segmentation/class/encode
 _PANOPTIC = "panoptic masks (image/panoptic/category_mask and image/panoptic/instance_mask)"
 #: What only some sources say of each object, and nothing stands for where none does.
 _RARE_ROLES = (
-    Fill.OBJECT_DIFFICULT,
-    Fill.OBJECT_TRUNCATED,
-    Fill.OBJECT_OCCLUDED,
-    Fill.OBJECT_GROUP_OF,
-    Fill.OBJECT_DEPICTION,
-    Fill.OBJECT_VIEW,
-    Fill.OBJECT_MASK,
+    FeatureRole.OBJECT_DIFFICULT,
+    FeatureRole.OBJECT_TRUNCATED,
+    FeatureRole.OBJECT_OCCLUDED,
+    FeatureRole.OBJECT_GROUP_OF,
+    FeatureRole.OBJECT_DEPICTION,
+    FeatureRole.OBJECT_VIEW,
+    FeatureRole.OBJECT_MASK,
 )
 
 
@@ -35,7 +35,7 @@ def lacking(names: FeatureNames, layout: Layout) -> list[str]:
     if layout.needs is Needs.OBJECTS:
         if not names.boxes:
             found.append(_BOXES)
-        elif not (names.name(Fill.OBJECT_LABEL) or names.name(Fill.OBJECT_TEXT)):
+        elif not (names.name(FeatureRole.OBJECT_LABEL) or names.name(FeatureRole.OBJECT_TEXT)):
             found.append(_OBJECT_CLASSES)
     if layout.needs is Needs.SEMANTIC and not names.has(Needs.SEMANTIC):
         found.append(_SEMANTIC)

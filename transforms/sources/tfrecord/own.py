@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from shardwright.schemas.dataset import SHARDS_DIR, Dataset, PictureShape, Shard, picture_shape, stored_format
-from shardwright.schemas.fills import FILLS
-from shardwright.schemas.layouts import Encoding, FeatureSpec, Fill, Layout, Needs
+from shardwright.schemas.feature_roles import FEATURE_ROLES
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, Layout, Needs
 from shardwright.schemas.ledger import written_entries
 from shardwright.transforms import storage
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames, names_of_specs
 
-_MASKS = (Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE)
+_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class OwnRecords:
     """What a `dataset.json` says of every record.
 
     Attributes:
-      features: by what fills them.
+      features: the features and their roles.
       names: class id -> class name.
       first_label: the id of the first class.
       raw: whether the images are bare pixels.
@@ -52,7 +52,7 @@ class OwnRecords:
     @cached_property
     def has_keys(self) -> bool:
         """Whether records say their image's key."""
-        return any(spec.fill is Fill.KEY for spec in self.features)
+        return any(spec.fill is FeatureRole.KEY for spec in self.features)
 
     def names_in(self, names: set[str]) -> FeatureNames:
         """Returns the roles of the features that some records have.
@@ -61,7 +61,7 @@ class OwnRecords:
         """
 
         def there(spec: FeatureSpec) -> bool:
-            objects = spec.fill is not None and FILLS[spec.fill].needs is Needs.OBJECTS
+            objects = spec.fill is not None and FEATURE_ROLES[spec.fill].needs is Needs.OBJECTS
             return not spec.optional or objects or spec.name in names
 
         return names_of_specs(filter(there, self.features))
@@ -82,19 +82,19 @@ def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:
       dataset: of ours.
       layout: of the records to be written.
     """
-    if not any(spec.fill is Fill.ENCODED for spec in dataset.features):
+    if not any(spec.fill is FeatureRole.ENCODED for spec in dataset.features):
         return None
     features, names = dataset.features, dataset.labels
-    if dataset.plan.texts and Fill.SYNSET not in layout.by_fill():
+    if dataset.plan.texts and FeatureRole.SYNSET not in layout.by_role():
         # Texts are better names than synset ids, unless two classes share one, as "crane" does in ImageNet.
         texts = tuple(text or name for name, text in zip(names, dataset.plan.texts, strict=True))
         if len(set(texts)) == len(texts):
             names = texts
         else:
-            features = tuple(spec for spec in features if spec.fill is not Fill.LABEL_TEXT)
+            features = tuple(spec for spec in features if spec.fill is not FeatureRole.LABEL_TEXT)
     columns: dict[str, str] = {}
     for spec in dataset.features:
-        if spec.fill is Fill.EXTRA:
+        if spec.fill is FeatureRole.EXTRA:
             columns.setdefault(spec.column or spec.name, spec.name)
     return OwnRecords(
         features=features,

@@ -14,7 +14,7 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import FeatureSpec, Fill
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms.conversion.convert import Converted, ReadImage
 from shardwright.transforms.images.decode import load, open_image
@@ -24,16 +24,26 @@ from shardwright.transforms.records.encodings import WrongEncoding, plain_featur
 from shardwright.transforms.records.record_schema import Problem
 from shardwright.transforms.sources.image_files import MISSING
 
-_LABELS = (Fill.LABEL, Fill.LABEL_TEXT, Fill.SYNSET)
-_OBJECT_CLASSES = (Fill.OBJECT_LABEL, Fill.OBJECT_TEXT)
+_LABELS = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
+_OBJECT_CLASSES = (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT)
 #: What follows from the stored picture alone, and is right or wrong with it.
 _OF_PICTURE = (
-    Fill.ENCODED, Fill.FORMAT, Fill.HEIGHT, Fill.WIDTH, Fill.CHANNELS, Fill.SHAPE, Fill.COLORSPACE,
-)  # fmt: skip
+    FeatureRole.ENCODED,
+    FeatureRole.FORMAT,
+    FeatureRole.HEIGHT,
+    FeatureRole.WIDTH,
+    FeatureRole.CHANNELS,
+    FeatureRole.SHAPE,
+    FeatureRole.COLORSPACE,
+)
 #: What an encoder makes: its bytes are those of its version.
 _ENCODED = (
-    Fill.ENCODED, Fill.OBJECT_MASK, Fill.SEMANTIC_MASK, Fill.PANOPTIC_CATEGORY, Fill.PANOPTIC_INSTANCE,
-)  # fmt: skip
+    FeatureRole.ENCODED,
+    FeatureRole.OBJECT_MASK,
+    FeatureRole.SEMANTIC_MASK,
+    FeatureRole.PANOPTIC_CATEGORY,
+    FeatureRole.PANOPTIC_INSTANCE,
+)
 _MAX_PIXELS = 2**31 - 1
 #: Root mean square of the differences of 8-bit values up to which two encoders' pictures are the same one: of
 #: all pixels, and of any square of so many pixels on a side.
@@ -90,7 +100,7 @@ def truth_of(found: Converted | ReadImage) -> ExpectedRecord:
 
 
 class ParsedRecord:
-    """What a record says, by what fills its features, without their encodings."""
+    """What a record says, by the roles of its features, without their encodings."""
 
     def __init__(self, data: bytes, facts: ComparisonSettings) -> None:
         """Reads a record.
@@ -100,37 +110,37 @@ class ParsedRecord:
         """
         self._facts = facts
         self.features = parse_example(data)
-        self.by_fill: dict[Fill, Sequence[Any]] = {}
+        self.by_role: dict[FeatureRole, Sequence[Any]] = {}
         for spec in facts.features:
             feature = self.features.get(spec.name)
             if spec.fill is None or feature is None or feature.type is not spec.type:
                 continue
             try:
-                self.by_fill.setdefault(spec.fill, plain_feature(spec, feature).values)
+                self.by_role.setdefault(spec.fill, plain_feature(spec, feature).values)
             except (WrongEncoding, ValueError, TypeError):
                 continue
 
-    def one(self, fill: Fill) -> bytes | None:
+    def one(self, role: FeatureRole) -> bytes | None:
         """Returns the only value of a feature of bytes; None if there is none."""
-        values = self.by_fill.get(fill, ())
+        values = self.by_role.get(role, ())
         return values[0] if len(values) == 1 and isinstance(values[0], bytes) else None
 
     @property
     def sha256(self) -> str:
         """What it says the source's checksum is; empty if it does not."""
-        return (self.one(Fill.SOURCE_SHA256) or b"").decode("utf-8", "replace")
+        return (self.one(FeatureRole.SOURCE_SHA256) or b"").decode("utf-8", "replace")
 
     @property
     def names(self) -> tuple[str, ...] | None:
         """The classes of the image, by their ids if it has those; None if it says nothing of them."""
         facts = self._facts
-        if Fill.LABEL in self.by_fill:
+        if FeatureRole.LABEL in self.by_role:
             known = dict(enumerate(facts.labels, facts.first_label))
-            ids = [number for number in self.by_fill[Fill.LABEL] if number != UNLABELLED]
+            ids = [number for number in self.by_role[FeatureRole.LABEL] if number != UNLABELLED]
             return tuple(known.get(number, str(number)) for number in ids)
-        for fill in (Fill.SYNSET, Fill.LABEL_TEXT):
-            if fill in self.by_fill:
-                return tuple(name.decode("utf-8", "replace") for name in self.by_fill[fill] if name)
+        for role in (FeatureRole.SYNSET, FeatureRole.LABEL_TEXT):
+            if role in self.by_role:
+                return tuple(name.decode("utf-8", "replace") for name in self.by_role[role] if name)
         return None
 
 
@@ -182,7 +192,7 @@ def compare_record(
     yield from picture
     if expected and not changed:
         ignored = {*_LABELS, *(_OF_PICTURE if picture else ()), *(() if facts.same_software else _ENCODED)}
-        yield from _compare_others(said, expected, ignored | {Fill.ENCODED}, facts)
+        yield from _compare_others(said, expected, ignored | {FeatureRole.ENCODED}, facts)
 
 
 def _wrong_label(
@@ -199,9 +209,9 @@ def _wrong_label(
     if wrong:
         return f"the source says {classes(ref.labels)}, the record {classes(mine)}"
     if expected:  # a name may be wrong where the id is right
-        for fill in _LABELS[1:]:
+        for role in _LABELS[1:]:
             texts = [
-                [name.decode("utf-8", "replace") for name in side.by_fill.get(fill, ())]
+                [name.decode("utf-8", "replace") for name in side.by_role.get(role, ())]
                 for side in (expected, said)
             ]
             if texts[0] != texts[1]:
@@ -230,7 +240,7 @@ def _compare_pictures(
     facts: ComparisonSettings,
 ) -> Iterator[Problem]:
     """Compares the stored picture with what the source's converts to, or is."""
-    mine = said.one(Fill.ENCODED)
+    mine = said.one(FeatureRole.ENCODED)
     if mine is None:
         return
     changed = bool(before) and before != truth.entry.sha256
@@ -244,7 +254,9 @@ def _compare_pictures(
                 f"{hashlib.sha256(mine).hexdigest()[:_SHOWN]}, not {before[:_SHOWN]}",
             )
         return
-    true = expected.one(Fill.ENCODED) if expected else truth.data if kept and not facts.stripped else None
+    true = (
+        expected.one(FeatureRole.ENCODED) if expected else truth.data if kept and not facts.stripped else None
+    )
     if true is None or changed or mine == true:
         return
     if kept:
@@ -298,16 +310,16 @@ def _pixels(data: bytes) -> np.ndarray | None:
 
 
 def _compare_others(
-    said: ParsedRecord, expected: ParsedRecord, ignored: Collection[Fill], facts: ComparisonSettings
+    said: ParsedRecord, expected: ParsedRecord, ignored: Collection[FeatureRole], facts: ComparisonSettings
 ) -> Iterator[Problem]:
     """Compares all that is neither the picture nor its class."""
     wrong: dict[FindingCode, list[str]] = {}
-    fills: Mapping[str, Fill | None] = {spec.name: spec.fill for spec in facts.features}
+    roles: Mapping[str, FeatureRole | None] = {spec.name: spec.fill for spec in facts.features}
     for name in sorted(said.features.keys() | expected.features.keys()):
-        fill = fills.get(name)
-        if fill in ignored or repr(said.features.get(name)) == repr(expected.features.get(name)):
+        role = roles.get(name)
+        if role in ignored or repr(said.features.get(name)) == repr(expected.features.get(name)):
             continue  # by their texts, for a NaN is not equal to itself
-        code = FindingCode.SOURCE_LABEL if fill in _OBJECT_CLASSES else FindingCode.SOURCE_CHANGED
+        code = FindingCode.SOURCE_LABEL if role in _OBJECT_CLASSES else FindingCode.SOURCE_CHANGED
         wrong.setdefault(code, []).append(repr(name))
     for code, names in wrong.items():
         many = len(names) > 1

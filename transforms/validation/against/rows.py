@@ -9,7 +9,7 @@ from typing import IO, NamedTuple
 
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.example_spans import ExampleSpans
-from shardwright.schemas.layouts import FeatureSpec, Fill
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, ledger_of
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
@@ -54,7 +54,7 @@ def open_shard(path: str) -> Iterator[IO[bytes]]:
 
 def read_rows(file: IO[bytes], features: Sequence[FeatureSpec]) -> Iterator[SoundRecord]:
     """Yields a row for every sound record of an open shard."""
-    spec = next((spec for spec in features if spec.fill is Fill.KEY), None)
+    spec = next((spec for spec in features if spec.fill is FeatureRole.KEY), None)
     for item in read_records(file):
         if isinstance(item, Record):
             digest = hashlib.sha256(item.data).digest()

@@ -13,7 +13,7 @@ from shardwright.schemas.codes import FilterReason, FindingCode, Outcome
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import ImageRef, printable
-from shardwright.schemas.layouts import Fill
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
@@ -190,7 +190,7 @@ def compare_shard(
     try:
         with open_shard(path) as file:
             rows = list(read_rows(file, dataset.features))
-            has_keys = any(spec.fill is Fill.KEY for spec in dataset.features)
+            has_keys = any(spec.fill is FeatureRole.KEY for spec in dataset.features)
             bytes_tell = comparison.convert and facts.same_software
             placed = rows_by_key(rows, work.entries, has_keys, bytes_tell)
             if placed is None and bytes_tell:
