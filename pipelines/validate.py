@@ -141,9 +141,8 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.statistics.combine import AddUpStatistics
     from shardwright.transforms.validation.against.transforms import CompareWithSource
-    from shardwright.transforms.validation.summary import SummariseFindings
+    from shardwright.transforms.validation.summary import SummariseValidation
     from shardwright.transforms.validation.validate import ValidateShards
 
     target = request.target
@@ -157,17 +156,9 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
         other = request.against
         compare = CompareWithSource(other.comparison, other.inputs, other.rules, other.spool)
         found.append(pipeline | "CompareWithSource" >> compare)  # FindingSummary
-    findings = (
-        found
-        | "AllFindings" >> beam.Flatten()
-        | "SummariseFindings" >> beam.CombineGlobally(SummariseFindings())
-    )  # FindingSummary
-    statistics: Any = None
-    if validated.statistics is not None:
-        added = validated.statistics | "AddUpStatistics" >> beam.CombineGlobally(
-            AddUpStatistics()
-        )  # Statistics
-        statistics = beam.pvalue.AsSingleton(added)
+    together = found | "AllFindings" >> beam.Flatten()  # FindingSummary
+    summarise = SummariseValidation(validated.statistics)
+    summaries = together | "SummariseValidation" >> summarise  # FindingSummary, Statistics
     fingerprint = read_dataset(target.directory).fingerprint if target.directory else ""
     against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
@@ -184,7 +175,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
         return write_results(request.files, results, request.gates, request.expectations)
 
     return begin | "Report" >> beam.Map(
-        report, beam.pvalue.AsList(validated.checks), beam.pvalue.AsSingleton(findings), statistics
+        report, beam.pvalue.AsList(validated.checks), *summaries.side_inputs()
     )  # ValidationReport
 
 

@@ -45,7 +45,6 @@ from shardwright.transforms.dataset_files import (
 )
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.overwrite import discard_staging, swap
-from shardwright.transforms.statistics.combine import AddUpStatistics
 from shardwright.transforms.validation.directory import check_directory, unexpected_shards, unneeded_indexes
 from shardwright.transforms.validation.results import (
     make_report,
@@ -55,7 +54,7 @@ from shardwright.transforms.validation.results import (
     stored_findings,
 )
 from shardwright.transforms.validation.shard import ShardCheck
-from shardwright.transforms.validation.summary import SummariseFindings
+from shardwright.transforms.validation.summary import SummariseValidation
 
 _SHOWN = 3
 
@@ -444,21 +443,13 @@ class CommitDataset(beam.PTransform):
     def expand(self, results: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
         checks: Any = []
-        findings: Any = None
         if self._checks is not None:
             checks = beam.pvalue.AsList(self._checks)
-        if self._findings is not None:
-            findings = beam.pvalue.AsSingleton(
-                self._findings
-                | "SummariseFindings"
-                >> beam.CombineGlobally(SummariseFindings()).with_output_types(FindingSummary)
-            )  # FindingSummary
+        findings: Any = None
         statistics: Any = None
-        if self._statistics is not None:
-            added = self._statistics | "AddUpStatistics" >> beam.CombineGlobally(
-                AddUpStatistics()
-            )  # Statistics
-            statistics = beam.pvalue.AsSingleton(added)
+        if self._findings is not None:
+            summarise = SummariseValidation(self._statistics)
+            findings, statistics = (self._findings | "SummariseValidation" >> summarise).side_inputs()
         forecast = beam.pvalue.AsSingleton(self._forecast)
         return (
             results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 
@@ -27,29 +27,14 @@ from shardwright.transforms.rebuild.task import RebuildTask
 from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan
 from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import near
-from shardwright.transforms.statistics.combine import AddUpStatistics
 from shardwright.transforms.validation.compare_ledgers import CompareLedgers
 from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task
-from shardwright.transforms.validation.summary import SummariseFindings
-from shardwright.transforms.validation.validate import ValidateShards
-
-
-class Verified(NamedTuple):
-    """What is known of a new version's shards.
-
-    Attributes:
-      checks: of ShardCheck, of all shards.
-      findings: of FindingSummary.
-      statistics: of Statistics; None where no picture was looked at.
-    """
-
-    checks: beam.PCollection
-    findings: beam.PCollection
-    statistics: beam.PCollection | None
+from shardwright.transforms.validation.summary import SummariseValidation
+from shardwright.transforms.validation.validate import Validated, ValidateShards
 
 
 class VerifyVersion(beam.PTransform):
-    """Reads the new shards back, and compares all records. `PCollection[ShardResult] -> Verified`.
+    """Reads the new shards back, and compares all records. `PCollection[ShardResult] -> Validated`.
 
     Shards that were taken over have the checksum of what was verified then. Where more than frames is looked
     at, what was found in them came with them (`checks/stored_checks.py`).
@@ -66,7 +51,7 @@ class VerifyVersion(beam.PTransform):
         self._forecast = forecast
         self._begun = begun
 
-    def expand(self, results: beam.PCollection) -> Verified:
+    def expand(self, results: beam.PCollection) -> Validated:
         """Applies the transform."""
         task, verify = self._task, self._task.settings.verify
         layout = task.settings.record_layout
@@ -95,7 +80,7 @@ class VerifyVersion(beam.PTransform):
         checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
         compare = CompareLedgers(task.directory, beam.pvalue.AsSingleton(self._forecast))
         if verify == "none":
-            return Verified(checks, results | "CompareLedgers" >> compare, None)
+            return Validated(checks, results | "CompareLedgers" >> compare, None)
         contracts = self._forecast | "NameContract" >> beam.Map(contract).with_output_types(
             RecordSchema
         )  # RecordSchema
@@ -113,7 +98,7 @@ class VerifyVersion(beam.PTransform):
         if depth is Depth.FRAMES:
             equal = results | "CompareLedgers" >> compare  # FindingSummary
             findings = (findings, equal) | "AllFindings" >> beam.Flatten()  # FindingSummary
-        return Verified(together, findings, validated.statistics)
+        return Validated(together, findings, validated.statistics)
 
 
 def _earlier_checks(task: RebuildTask, begun: PreviousState, place: ShardPlace) -> Iterator[str]:
@@ -185,7 +170,7 @@ class GateVersion(beam.PTransform):
       verified: what is known of its shards.
     """
 
-    def __init__(self, task: RebuildTask, begun: Any, verified: Verified) -> None:
+    def __init__(self, task: RebuildTask, begun: Any, verified: Validated) -> None:
         super().__init__()
         self._task = task
         self._begun = begun
@@ -202,7 +187,7 @@ class GateVersion(beam.PTransform):
 
         def gated(
             outcome: Mapping[str, Any] | None, begun: PreviousState, checks: Any, findings: FindingSummary,
-            changes: Changes, statistics: Statistics | None,
+            statistics: Statistics | None, changes: Changes,
         ) -> VersionRecord | None:  # fmt: skip
             if outcome is None:
                 return None
@@ -213,16 +198,8 @@ class GateVersion(beam.PTransform):
             | "ListLedgers" >> beam.FlatMap(ledgers, self._begun).with_output_types(LedgerPair)  # LedgerPair
             | "CompareDatasets" >> CompareDatasets(lost_is_empty=True)  # Changes
         )
-        findings = verified.findings | "SummariseFindings" >> beam.CombineGlobally(
-            SummariseFindings()
-        )  # FindingSummary
-        statistics: Any = None
-        if verified.statistics is not None:
-            added = verified.statistics | "AddUpStatistics" >> beam.CombineGlobally(
-                AddUpStatistics()
-            )  # Statistics
-            statistics = beam.pvalue.AsSingleton(added)
-        one = beam.pvalue.AsSingleton
+        summarise = SummariseValidation(verified.statistics)
+        found = (verified.findings | "SummariseValidation" >> summarise).side_inputs()
         return committed | "Gate" >> beam.Map(
-            gated, self._begun, beam.pvalue.AsList(verified.checks), one(findings), one(changes), statistics
+            gated, self._begun, beam.pvalue.AsList(verified.checks), *found, beam.pvalue.AsSingleton(changes)
         )  # VersionRecord or None

@@ -1,13 +1,16 @@
-"""Sums findings up on the way to the report, so that no worker ever holds all of them."""
+"""Adds up findings and statistics on the way to the report, so that no worker ever holds all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.typehints import with_input_types, with_output_types
 
 from shardwright.schemas.findings import FindingSummary
+from shardwright.schemas.statistics import Statistics
+from shardwright.transforms.statistics.combine import AddUpStatistics
 
 
 @with_input_types(FindingSummary)
@@ -33,3 +36,44 @@ class SummariseFindings(beam.CombineFn):
     def extract_output(self, accumulator: FindingSummary) -> FindingSummary:
         """Returns the summary."""
         return accumulator
+
+
+class Summaries(NamedTuple):
+    """What a validation found and measured, added up.
+
+    Attributes:
+      findings: PCollection of the one FindingSummary.
+      statistics: PCollection of the one Statistics; None where no picture was looked at.
+    """
+
+    findings: beam.PCollection
+    statistics: beam.PCollection | None
+
+    def side_inputs(self) -> tuple[Any, Any]:
+        """Returns the findings, and the statistics or None, as a step takes them."""
+        one = beam.pvalue.AsSingleton
+        return one(self.findings), None if self.statistics is None else one(self.statistics)
+
+
+class SummariseValidation(beam.PTransform):
+    """Adds up the findings and the statistics of all shards. `PCollection[FindingSummary] -> Summaries`.
+
+    Args:
+      statistics: of the shards, of Statistics; None where no picture was looked at.
+    """
+
+    def __init__(self, statistics: beam.PCollection | None) -> None:
+        super().__init__()
+        self._statistics = statistics
+
+    def expand(self, findings: beam.PCollection) -> Summaries:
+        """Applies the transform."""
+        summary = findings | "SummariseFindings" >> beam.CombineGlobally(
+            SummariseFindings()
+        ).with_output_types(FindingSummary)  # FindingSummary
+        if self._statistics is None:
+            return Summaries(summary, None)
+        added = self._statistics | "AddUpStatistics" >> beam.CombineGlobally(
+            AddUpStatistics()
+        ).with_output_types(Statistics)  # Statistics
+        return Summaries(summary, added)
