@@ -281,7 +281,7 @@ def test_a_double_in_a_tensor_keeps_all_its_bits() -> None:
         ("features:\n\tx: {fill: key}", r"line 2, column 1: found character '\\t'"),
         ("a: 1\n---\nb: 2", "another document"),
         ("name: " + "x" * 200_000, "more than 131,072 characters"),
-        ("features: {" + ", ".join(f"f{i}: {{role: ky}}" for i in range(5000)) + "}", "features: f0: fill"),
+        ("features: {" + ", ".join(f"f{i}: {{fill: ky}}" for i in range(5000)) + "}", "features: f0: fill"),
     ],
 )
 def test_hostile_yaml(text: str, message: str) -> None:
