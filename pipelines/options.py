@@ -6,6 +6,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from shardwright.pipelines.watchdog import STUCK_AFTER_MINUTES, WATCHDOG
@@ -287,11 +288,20 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
 
 
 def _check_runner(runner: str, known: Sequence[str]) -> None:
-    """Refuses a runner that Beam would not find; it takes any case, and names without `Runner`."""
+    """Refuses a runner that Beam would not find; it takes any case, and names without `Runner`.
+
+    Raises:
+      UsageError: if there is no such runner, or its packages are missing.
+    """
     names = [name.lower() for name in known]
     if runner and "." not in runner and not {runner.lower(), f"{runner.lower()}runner"} & set(names):
         hint = nearest(runner, known) or f"; choose one of {', '.join(known)}."
         raise UsageError(f"--runner {runner}: Beam has no such runner{hint}")
+    if "dataflow" in runner.lower() and find_spec("google.cloud.dataflow") is None:
+        raise UsageError(
+            f"--runner {runner} needs Beam's packages for Google Cloud; "
+            "install them with `pip install 'shardwright[dataflow]'`."
+        )
 
 
 def _beam_parser() -> argparse.ArgumentParser:

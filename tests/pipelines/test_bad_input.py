@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hostile import document, make_tree, outcomes, picture, refused, run, run_command
 
+from shardwright.pipelines import options
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
@@ -125,6 +126,14 @@ def test_wrong_settings(
     monkeypatch.chdir(tmp_path)
     for command in (["convert", "--output", "out"], ["plan"]):
         assert says in refused(capfd, tmp_path, *command, "--input", "in", *option.split())
+
+
+def test_dataflow_without_its_packages_names_the_extra(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path
+) -> None:
+    monkeypatch.setattr(options, "find_spec", lambda name: None)
+    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--runner=DataflowRunner")
+    assert "pip install 'shardwright[dataflow]'" in refused(capfd, tmp_path, *argv)
 
 
 def test_a_runner_may_be_named_short_and_its_options_are_checked_too(
