@@ -42,7 +42,6 @@ from shardwright.pipelines.datasets import contract_of, resolve_target
 from shardwright.pipelines.validate import list_tasks, validate
 from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.workers import usable_cpus
-from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.validation.duplicate_keys import bucket_rows
 from shardwright.transforms.validation.shard import Depth, check_shard
 
@@ -140,7 +139,6 @@ def main() -> None:
         if not (output / "dataset.json").exists():
             shutil.rmtree(output, ignore_errors=True)
             convert(input=str(options.photos), output=str(output), resize=options.size, **more)
-    limit_pixels(2**31 - 1)
     ways = make_ways(dataset, one)
     size = sum(path.stat().st_size for path in dataset.glob("*.tfrecord"))
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}

@@ -18,6 +18,7 @@ from shardwright.schemas.example_spans import ExampleSpans
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.decode import load_checked, open_image, upright
+from shardwright.transforms.images.pillow_settings import limit_of_process
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -26,6 +27,8 @@ _READY = frozenset(("RGB", "L"))
 _FORMATS = ("JPEG", "PNG", "WEBP")
 #: What was stored was accepted by its writer.
 _MAX_PIXELS = 2**31 - 1
+#: Pillow refuses pictures of more than this many times its limit.
+_TIMES_LIMIT = 2
 _WHITE = (255, 255, 255)
 _SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 
@@ -129,7 +132,9 @@ def decode_picture(data: bytes) -> Image.Image:
     except Exception:  # what is wrong with it, or what other kind it is, is told below
         pass
     try:
-        opened = open_image(data, "picture.jpg", _MAX_PIXELS)
+        limit = limit_of_process()
+        most = _MAX_PIXELS if limit is None else _TIMES_LIMIT * limit  # up to it, Pillow only warns
+        opened = open_image(data, "picture.jpg", most)
         return to_color(
             upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation),
             "keep",

@@ -15,7 +15,6 @@ from shardwright.schemas.ledger import ledger_header
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec, outcome_of
-from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.shards.shard_plan import plan_shard
@@ -88,9 +87,6 @@ class _FindChanged(beam.DoFn):
 
     def __init__(self, job: ConversionSpec) -> None:
         self._job = job
-
-    def setup(self) -> None:
-        limit_pixels(self._job.settings.max_pixels)
 
     def process(self, planned: PlannedShard, forecast: Forecast) -> Iterator[bool]:
         path = storage.join(self._job.directory, ledger_file(*planned[:3]))

@@ -250,7 +250,7 @@ _MEANT_FOR_IT = {
     "pipelines/streams.py": {"sys.stdout", "sys.stderr"},
     "pipelines/run.py": {"sys.stderr"},
     "pipelines/temporary_folder.py": {"tempfile.tempdir"},
-    "transforms/images/decode.py": {"Image.MAX_IMAGE_PIXELS"},
+    "transforms/images/pillow_settings.py": {"Image.MAX_IMAGE_PIXELS", "ImageFile.LOAD_TRUNCATED_IMAGES"},
 }
 
 

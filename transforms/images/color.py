@@ -10,6 +10,7 @@ from PIL import Image, ImageCms
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
+from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
 
 _SRGB = ImageCms.createProfile("sRGB")
 #: Largest difference (of 255) at which a profile counts as sRGB itself.
@@ -161,7 +162,8 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
         return image
     whole: Image.Image | None = None
     for top in range(0, image.height, rows):  # in strips: the steps between take a multiple of the picture
-        strip = image.crop((0, top, image.width, min(image.height, top + rows)))
+        with pillow_settings(NO_LIMIT):
+            strip = image.crop((0, top, image.width, min(image.height, top + rows)))
         if hasattr(image, "tag_v2"):
             vars(strip)["tag_v2"] = image.tag_v2
         part = _to_color(strip, color, background)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import colorsys
 import math
 import unicodedata
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -53,14 +52,12 @@ def thumbnail(encoded: bytes) -> Image.Image:
     Raises:
       ImageFault: if it cannot be decoded.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # open_image refuses it itself
-        try:
-            opened = open_image(encoded, "image", _MAX_PIXELS)
-        except NotACandidate:
-            raise ImageFault(
-                QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are those of no known image format"
-            ) from None
+    try:
+        opened = open_image(encoded, "image", _MAX_PIXELS)
+    except NotACandidate:
+        raise ImageFault(
+            QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are those of no known image format"
+        ) from None
     shorter = min(opened.image.size)
     reduce_jpeg(opened, next((factor for factor in (8, 4, 2) if shorter >= 2 * SIDE * factor), 1))
     return _fitted(upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import warnings
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.transforms.images import bounds, gif, jpeg, memory, png, pnm, tiff, webp
+from shardwright.transforms.images.pillow_settings import pillow_settings
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
     SUPPORTED_KINDS,
@@ -47,6 +48,8 @@ _PNG_BIT_DEPTH = 24
 _PNG_HEADER_BYTES = 29
 #: Below this many pixels a side, two scales of libjpeg can give a picture of the same size.
 _SMALLEST_SCALED_SIDE = 8
+#: How Pillow says how large a picture is that it refuses.
+_PIXELS_IN_MESSAGE = re.compile(r"\((\d+) pixels\)")
 _SIGNS_OF_TRUNCATION = ("truncated", "unexpected end", "buffer is not large enough")
 
 
@@ -81,27 +84,17 @@ class OpenedImage:
         return (height, width) if self.orientation in _SWAPS_SIDES else (width, height)
 
 
-def limit_pixels(max_pixels: int) -> None:
-    """Makes Pillow refuse pictures above `max_pixels` in this process, warning or not.
-
-    What it has to say about broken metadata stays off the screen.
-    """
-    Image.MAX_IMAGE_PIXELS = max_pixels
-    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
-    warnings.simplefilter("error", DecompressionBombWarning)
-
-
 @contextlib.contextmanager
 def _faults_of(kind: str, max_pixels: int) -> Iterator[None]:
-    """Turns whatever a decoder raises into the `ImageFault` that names the reason."""
+    """Has Pillow take pictures up to a limit, and turns whatever a decoder raises into an `ImageFault`."""
     try:
-        yield
+        with pillow_settings(max_pixels):
+            yield
     except (ImageFault, MemoryError):
         raise
-    except (DecompressionBombError, DecompressionBombWarning):
-        raise ImageFault(
-            QuarantineReason.TOO_MANY_PIXELS, Stage.DECODE, f"more than {max_pixels} pixels"
-        ) from None
+    except (DecompressionBombError, DecompressionBombWarning) as error:
+        pixels = _PIXELS_IN_MESSAGE.search(str(error))
+        raise _too_many_pixels(pixels[1] if pixels else "its", max_pixels) from None
     except UnidentifiedImageError:
         raise ImageFault(
             QuarantineReason.CORRUPT, Stage.DECODE, f"begins like {kind} but its header is damaged"
@@ -111,6 +104,11 @@ def _faults_of(kind: str, max_pixels: int) -> Iterator[None]:
         truncated = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)
         reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
         raise ImageFault(reason, Stage.DECODE, f"{kind}: {text[:200]}") from error
+
+
+def _too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:
+    message = f"{pixels} pixels are more than {max_pixels}; raise --max_pixels to take it"
+    return ImageFault(QuarantineReason.TOO_MANY_PIXELS, Stage.DECODE, message)
 
 
 def check_kind(head: bytes, name: str) -> str:
@@ -179,11 +177,7 @@ def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
         image = Image.open(io.BytesIO(data), formats=(SUPPORTED_KINDS[kind],))
         width, height = image.size
         if width * height > max_pixels:
-            raise ImageFault(
-                QuarantineReason.TOO_MANY_PIXELS,
-                Stage.DECODE,
-                f"{width} x {height} pixels are more than {max_pixels}; raise --max_pixels to take it",
-            )
+            raise _too_many_pixels(width * height, max_pixels)
         if width < 1 or height < 1:
             raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
         bounds.check_work(data, kind, (width, height))

@@ -23,6 +23,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.pictures import ImageQuality
 from shardwright.schemas.units import beside_limit
 from shardwright.transforms.images.perceptual_hash import hash_and_patch
+from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
 from shardwright.transforms.images.resize import resize
 
 Array = npt.NDArray[Any]
@@ -213,7 +214,9 @@ def _strips(image: Image.Image, rows: int) -> Iterator[tuple[int, Image.Image]]:
         yield 0, image
         return
     for top in range(0, image.height, rows):
-        yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
+        with pillow_settings(NO_LIMIT):
+            strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+        yield top, strip
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

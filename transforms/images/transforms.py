@@ -15,7 +15,6 @@ from shardwright.schemas.image_ref import ImageRef, key_from_bytes
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.settings_values import settings_from
 from shardwright.transforms.images.convert import ConvertedImage, convert_image
-from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.layout_files import read_layout
 
@@ -119,9 +118,6 @@ class DecodeAndResize(beam.PTransform):
 class _DecodeImage(beam.DoFn):
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings
-
-    def setup(self) -> None:
-        limit_pixels(self._settings.max_pixels)
 
     def process(self, element: ImageElement) -> Iterator[ImageElement]:
         def decode(element: ImageElement) -> ImageElement:

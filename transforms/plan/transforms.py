@@ -31,7 +31,6 @@ from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.source_ids import number_text, source_id_of
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import worker_threads
-from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.plan.assign import (
     NEVER_EMPTY,
     fill_empty_shards,
@@ -148,7 +147,6 @@ class _MakeForecast(beam.DoFn):
     def process(
         self, summary: RefSummary, class_ids: Iterable[ClassId], found: Plan | None = None
     ) -> Iterator[Forecast]:
-        limit_pixels(self._settings.max_pixels)
         carried = found or self._carried
         said = list(class_ids)
         explicit = self._explicit_shards

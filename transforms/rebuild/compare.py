@@ -18,7 +18,6 @@ from shardwright.schemas.version import version_path
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import READS_AHEAD, map_ordered, reading_executor
 from shardwright.transforms.conversion.convert import ShardRecipe, has_bytes_of, read_ref
-from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.lease import renew
 from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
 from shardwright.transforms.rebuild.begin import PreviousState
@@ -218,9 +217,6 @@ def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, st
 class _CompareShard(beam.DoFn):
     def __init__(self, task: RebuildTask) -> None:
         self._task = task
-
-    def setup(self) -> None:
-        limit_pixels(self._task.settings.max_pixels)
 
     def process(self, planned: PlannedShard, forecast: Forecast, begun: PreviousState) -> Iterator[Compared]:
         task = self._task

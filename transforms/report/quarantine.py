@@ -20,6 +20,7 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.color import to_color
 from shardwright.transforms.images.contact_sheet import SIDE, thumbnail
 from shardwright.transforms.images.decode import open_image
+from shardwright.transforms.images.pillow_settings import pillow_settings
 from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.report.data import MAX_QUARANTINED, Quarantined, Thumbnail
 from shardwright.transforms.report.thumbnails import as_thumbnail
@@ -132,11 +133,12 @@ def _partial(data: bytes) -> Image.Image | None:
     kind = kind_of(data[:HEAD_BYTES])
     if kind not in _PARTIAL:
         return None
-    image = Image.open(io.BytesIO(data), formats=[kind])
-    if image.width * image.height > _MAX_PIXELS:
-        return None
-    with contextlib.suppress(Exception):  # the damage: what came before it is there
-        image.load()
+    with pillow_settings(_MAX_PIXELS):
+        image = Image.open(io.BytesIO(data), formats=[kind])
+        if image.width * image.height > _MAX_PIXELS:
+            return None
+        with contextlib.suppress(Exception):  # the damage: what came before it is there
+            image.load()
     image.tile = []  # so that Pillow does not try again
     small = to_color(image, "rgb", (255, 255, 255)).copy()
     small.thumbnail((SIDE, SIDE))

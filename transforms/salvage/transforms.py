@@ -10,21 +10,14 @@ import apache_beam as beam
 from shardwright.schemas.dataset import Dataset
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.salvage.commit import SalvageJob, commit_files, commit_salvage
 from shardwright.transforms.salvage.shard import SalvageTask, SavedShard, save_shard
-
-#: Stored pictures were accepted by their writer; Pillow's own limit is lifted.
-_NO_LIMIT = 2**31 - 1
 
 
 class _SaveShard(beam.DoFn):
     def __init__(self, decode: bool) -> None:
         self._decode = decode
-
-    def setup(self) -> None:
-        limit_pixels(_NO_LIMIT)
 
     def process(self, task: SalvageTask, contract: RecordSchema) -> Iterator[SavedShard]:
         if task.hold is not None:

@@ -30,7 +30,6 @@ from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import worker_threads
 from shardwright.transforms.conversion.convert import Converted, convert_ref, convert_refs
 from shardwright.transforms.conversion.reusable import ReusableRecord
-from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.plan.planned_shard import PlannedShard
@@ -171,7 +170,6 @@ class _WriteShard(beam.DoFn):
 
     def setup(self) -> None:
         _check_codec(self._versions)
-        limit_pixels(self._settings.max_pixels)
         self._finisher = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
         self._verdicts: dict[str, bool] = {}  # of the earlier build's shards, for this run only
 

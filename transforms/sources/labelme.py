@@ -23,6 +23,7 @@ from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
+from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
     read_annotation_file,
@@ -154,15 +155,20 @@ def _corners(points: Any) -> list[float]:
     return corners
 
 
+#: What Pillow raises for a picture above its limit.
+_BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+
+
 def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segmentation:
     if not isinstance(data, str) or size is None:
         raise ValueError("its mask is missing, or the size of the image")
     try:
-        with Image.open(io.BytesIO(base64.b64decode(data, validate=True)), formats=("PNG",)) as image:
+        png = io.BytesIO(base64.b64decode(data, validate=True))
+        with pillow_settings(NO_LIMIT), Image.open(png, formats=("PNG",)) as image:
             if image.width > size[0] + 1 or image.height > size[1] + 1:
                 raise ValueError("its mask is larger than the image")
             mask = np.asarray(image.convert("L"))
-    except (OSError, binascii.Error, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, binascii.Error, SyntaxError, *_BOMBS) as error:
         raise ValueError(f"its mask cannot be read: {error}") from None
     return mask_outline(mask, round(corners[0]), round(corners[1]), size)
 

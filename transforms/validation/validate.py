@@ -13,7 +13,6 @@ from shardwright.schemas.statistics import Statistics
 from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.lease import HeldLease
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts
@@ -33,8 +32,6 @@ from shardwright.transforms.validation.stored_checks import (
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _PRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
-#: Stored pictures were accepted by their writer; Pillow's own limit is lifted.
-_NO_LIMIT = 2**31 - 1
 #: What is yielded besides the checks themselves.
 _TYPES = {
     _FINDINGS: FindingSummary,
@@ -66,9 +63,6 @@ class _CheckShard(beam.DoFn):
         self._depth = depth
         self._stores = stores
         self._hold = hold
-
-    def setup(self) -> None:
-        limit_pixels(_NO_LIMIT)
 
     def process(self, task: ShardTask, contract: RecordSchema, shards: int) -> Iterator[Any]:
         check = self._check(task, contract)

@@ -171,7 +171,7 @@ def test_masks_that_cannot_be_used_are_the_images_fault(tmp_path: Path) -> None:
 
 def test_a_mask_may_not_be_larger_than_images_may(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.png", np.zeros((300, 300), np.uint8))
-    with pytest.raises(ImageFault, match=r"90000 are more than|300 x 300 pixels are more than 200"):
+    with pytest.raises(ImageFault, match="90000 pixels are more than 200;"):
         stored_mask(path, max_pixels=200)
 
 

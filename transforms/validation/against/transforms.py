@@ -16,7 +16,6 @@ from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.dedupe import DedupeExact
-from shardwright.transforms.images.decode import limit_pixels
 from shardwright.transforms.images.encode import codec_versions
 from shardwright.transforms.plan.planned_shard import ShardId
 from shardwright.transforms.plan.transforms import (
@@ -32,8 +31,6 @@ from shardwright.transforms.validation.against.leftovers import KEY, SOURCE, Lef
 from shardwright.transforms.validation.against.shard import Comparison, compare_shard
 
 _LEFTOVERS = "leftovers"
-#: Pillow's own limit is that of the process, where other steps read pictures that were accepted.
-_NO_LIMIT = 2**31 - 1
 #: Findings and leftovers a worker collects before it hands them on.
 _IN_HAND = 10_000
 
@@ -45,7 +42,6 @@ class _CompareShard(beam.DoFn):
         self._comparison = comparison
 
     def setup(self) -> None:
-        limit_pixels(_NO_LIMIT)
         self._facts = self._comparison.facts({"shardwright": __version__, **codec_versions()})
 
     def process(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Any]:

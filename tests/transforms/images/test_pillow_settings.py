@@ -1,0 +1,192 @@
+"""What Pillow does for us depends on no setting of the process, and these stay as they were found."""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.settings import ConvertSettings
+from shardwright.transforms.images.contact_sheet import thumbnail
+from shardwright.transforms.images.convert import convert_image
+from shardwright.transforms.images.decode import load, open_image
+from shardwright.transforms.images.pillow_settings import limit_of_process, pillow_settings
+from shardwright.transforms.images.quality_metrics import looks_of
+from shardwright.transforms.validation.image import Claims, check_image
+
+SIDE = 700
+SETTINGS = ConvertSettings(input=("in",), output="out", resize="32")
+
+
+def picture(kind: str, mode: str = "RGB") -> bytes:
+    """Returns a picture that has to be looked at in strips."""
+    values = np.random.default_rng(7).integers(0, 255, (SIDE, SIDE), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(values).convert(mode).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def disposing_gif() -> bytes:
+    """Returns a GIF whose first frame is to be removed before the second is drawn."""
+    frames = [Image.new("P", (SIDE, SIDE), number) for number in (1, 2)]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], disposal=2)
+    return buffer.getvalue()
+
+
+PICTURES = {
+    "jpeg": picture("JPEG"),
+    "cmyk": picture("JPEG", "CMYK"),
+    "png": picture("PNG", "LA"),
+    "palette": picture("PNG", "P"),
+    "gif": disposing_gif(),
+    "tiff": picture("TIFF"),
+    "webp": picture("WEBP"),
+}
+
+
+def state() -> list[Any]:
+    """Returns what is to stay as it is."""
+    return [Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, warnings.filters, [*warnings.filters]]
+
+
+@pytest.fixture
+def odd_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process in which somebody has set what there is to be set."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = state()
+        yield
+        assert state() == before
+
+
+def everything(data: bytes) -> list[Any]:
+    """Returns what all that reads a picture makes of it."""
+    opened = load(open_image(data, "x", 10**7), 10**7)
+    return [
+        convert_image(data, "x", SETTINGS).encoded,
+        check_image(data, Claims(), whole=True).problems,
+        opened.tobytes(),
+        looks_of(opened),
+        thumbnail(data).tobytes(),
+    ]
+
+
+_usual = {name: everything(data) for name, data in PICTURES.items()}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_settings_of_the_process_change_nothing(name: str, odd_process: None) -> None:
+    assert everything(PICTURES[name]) == _usual[name]
+
+
+def test_a_truncated_picture_is_a_fault_whatever_the_process_says(odd_process: None) -> None:
+    for name in ("jpeg", "png", "gif", "webp", "tiff"):
+        with pytest.raises(ImageFault) as raised:
+            convert_image(PICTURES[name][: len(PICTURES[name]) // 2], "x", SETTINGS)
+        assert raised.value.reason in ("TRUNCATED", "CORRUPT"), name
+
+
+def test_each_call_has_its_own_limit(odd_process: None) -> None:
+    for name, data in PICTURES.items():
+        open_image(data, "x", SIDE * SIDE)
+        with pytest.raises(
+            ImageFault, match=f"{SIDE * SIDE} pixels are more than {SIDE * SIDE - 1}; raise --max_pixels"
+        ) as raised:
+            open_image(data, "x", SIDE * SIDE - 1)
+        assert raised.value.reason == "TOO_MANY_PIXELS", name
+
+
+def test_a_frame_larger_than_its_canvas_counts() -> None:
+    """A GIF's frame enlarges the picture, and memory is taken for it where its header is read."""
+    data = bytearray(PICTURES["gif"])
+    at = data.index(b",", data.index(b"!\xf9\x04") + 8)
+    data[at + 5 : at + 9] = b"\xff\xff\xff\xff"
+    with pytest.raises(ImageFault, match="4294836225 pixels are more than 1000000") as raised:
+        open_image(bytes(data), "x", 10**6)
+    assert raised.value.reason == "TOO_MANY_PIXELS"
+
+
+def test_warnings_about_metadata_stay_off_the_screen(recwarn: pytest.WarningsRecorder) -> None:
+    cut_off = b"Exif\x00\x00II*\x00\x08\x00\x00\x00\x02\x00\x12\x01"
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "JPEG", exif=cut_off)
+    data = buffer.getvalue()
+    with pytest.raises(UserWarning), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Image.open(io.BytesIO(data)).getexif()
+    open_image(data, "x.jpg", 10**6)
+    assert not recwarn.list
+
+
+def in_threads(function: Callable[[], object], count: int = 8) -> None:
+    """Runs a function in several threads at once."""
+    errors: list[BaseException] = []
+    gate = threading.Barrier(count)
+
+    def run() -> None:
+        gate.wait()
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+
+
+def test_threads_share_the_settings_and_the_last_one_puts_them_back(odd_process: None) -> None:
+    data = PICTURES["palette"]
+    in_threads(lambda: [load(open_image(data, "x", 10**7), 10**7) for _ in range(10)])
+    limits = (10**6, 10**7)
+    with pillow_settings(limits[0]):
+        assert limits[0] == Image.MAX_IMAGE_PIXELS and limit_of_process() == 10
+        with pillow_settings(limits[1]):
+            assert limits[1] == Image.MAX_IMAGE_PIXELS
+            with pillow_settings(limits[0]):
+                assert limits[1] == Image.MAX_IMAGE_PIXELS, "none is refused that one of them takes"
+        assert limits[0] == Image.MAX_IMAGE_PIXELS
+
+
+def test_what_somebody_else_sets_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with warnings.catch_warnings():
+        before = [*warnings.filters]
+        with pillow_settings(100), warnings.catch_warnings():
+            Image.MAX_IMAGE_PIXELS = 77
+        assert Image.MAX_IMAGE_PIXELS == 77
+        assert warnings.filters == before
+        outer = pillow_settings(100)
+        outer.__enter__()
+        with warnings.catch_warnings():  # ends after we do, and puts back what it found
+            outer.__exit__(None, None, None)
+        assert warnings.filters == before
+
+
+def test_library_calls_leave_pillow_as_it_was(tmp_path: Path, odd_process: None) -> None:
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    for name, data in PICTURES.items():
+        (tmp_path / "in" / "a" / name).with_suffix(".jpg").write_bytes(data)
+    before = state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # for other libraries warn too
+        result = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), resize=16)
+        assert validate(str(tmp_path / "out"), mode="quality").sound
+    assert result.dataset.ledger["written"] == len(PICTURES)
+    assert state() == before
