@@ -14,6 +14,7 @@ from listing import Photo, listed, put_photos
 from PIL import Image
 from records import balanced, examples, quarantine, value, values
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.sources.annotation_files import AnnotationFault
@@ -137,6 +138,20 @@ def test_an_address_of_the_web_is_no_place_for_images(tmp_path: Path, line: str)
     put_set(tmp_path, {"train": ("eagle",)}, f"train: images/train\n{line}\nnames: [thing]\n")
     with pytest.raises(UsageError, match=r"data\.yaml: (val|path): https?://.*: there is no storage"):
         listed(tmp_path)
+
+
+@pytest.mark.parametrize("address", ["http://example.com/a.jpg", "https://e.com/a.jpg", "ftp://e.com/a.jpg"])
+def test_an_address_of_the_web_in_a_list_is_exit_code_2(
+    tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    put_set(source, {"train": ("eagle",)}, "train: train.txt\nval: images/train\nnames: [thing]\n")
+    (source / "train.txt").write_text(f"images/train/eagle.jpg\n\n{address}\n")
+    for command in (["plan"], ["convert", "--output", str(output)]):
+        assert main([*command, "--input", str(source), "--layout", "detection"]) == 2
+        error = capsys.readouterr().err
+        assert f"train.txt: line 3: {address}: there is no storage for" in error, error
+    assert not output.exists()
 
 
 @pytest.mark.parametrize("names", ["classes.txt", "obj.names"])

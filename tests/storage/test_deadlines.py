@@ -226,6 +226,63 @@ def test_one_end_for_all_that_waits_for_a_dead_storage(clock: Clock) -> None:
     assert deadlines.Operation(contact, "gs://b/later").seconds_left() == 180
 
 
+def test_the_end_of_a_command_shares_a_few_seconds(clock: Clock) -> None:
+    """What begins after a storage died takes `LAST_TRY_SECONDS` together, and then a second each."""
+    contact = deadlines.Contact(lambda answered: 180.0 if answered else 20.0)
+    contact.answered()
+    died = clock.now
+    first = deadlines.Operation(contact, "gs://b/image")
+    clock.now += 180
+    assert not first.may_retry(TimeoutError())
+    for name in ("queued", "outcome.json", "dataset.json", "lease.json"):  # one after the other, all in vain
+        operation = deadlines.Operation(contact, f"gs://b/{name}")
+        clock.now += operation.seconds_left()
+        assert not operation.may_retry(TimeoutError())
+    assert clock.now - died <= 180 + deadlines.LAST_TRY_SECONDS + 3 * deadlines.LATER_TRY_SECONDS
+    clock.now += deadlines.LAST_TRY_SECONDS + 0.1  # another command of the same process
+    assert deadlines.Operation(contact, "gs://b/again").seconds_left() == deadlines.LAST_TRY_SECONDS
+
+
+def test_operations_at_once_share_the_last_seconds(clock: Clock) -> None:
+    contact = deadlines.Contact(lambda _: 180.0)
+    first = deadlines.Operation(contact, "gs://b/a")
+    clock.now += 180
+    assert not first.may_retry(TimeoutError())
+    early = deadlines.Operation(contact, "gs://b/early")
+    clock.now += 2
+    late = deadlines.Operation(contact, "gs://b/late")
+    assert early.seconds_left() == late.seconds_left() == deadlines.LAST_TRY_SECONDS - 2
+    contact.alive()
+    assert deadlines.Operation(contact, "gs://b/back").seconds_left() == 180
+
+
+def test_no_pause_goes_on_after_the_deadline(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of gs:// chooses its pauses at random; it stops where the longest one does not fit."""
+    from google.api_core.exceptions import ServiceUnavailable
+
+    slept: list[float] = []
+
+    class Sleeper(Clock):
+        def sleep(self, seconds: float) -> None:
+            slept.append(seconds)
+            clock.now += seconds
+
+        def monotonic(self) -> float:
+            return clock.now
+
+    def fail() -> None:
+        raise ServiceUnavailable("busy")  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr("google.api_core.retry.retry_unary.time", Sleeper())
+    monkeypatch.setattr("google.api_core.retry.retry_base.time", Sleeper())
+    monkeypatch.setattr("random.uniform", lambda least, most: most)
+    operation = deadlines.Operation(deadlines.Contact(lambda _: 180.0), "gs://b/a")
+    begun = clock.now
+    with deadlines.within(operation), pytest.raises(ServiceUnavailable):
+        gcs._retry()(fail)()
+    assert max(slept) == gcs._RETRY_MOST and 180 - gcs._RETRY_MOST <= clock.now - begun <= 180
+
+
 def test_the_time_in_which_bytes_flow_does_not_count_up_to_what_the_size_allows(clock: Clock) -> None:
     contact = deadlines.Contact(lambda _: 180.0)
     made = deadlines.Operation(contact, "gs://b/a", size=1000 * deadlines.BYTES_PER_SECOND)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 from collections import deque
@@ -17,6 +18,8 @@ from shardwright.transforms.images.signatures import is_image_name
 HEAD_BYTES = 1 << 16
 #: Names of a folder that are looked at.
 _NAMES = 2000
+#: What a system says of a link that cannot be followed.
+_LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)
 #: Folders that are looked into for images.
 _FOLDERS_TRIED = 20
 
@@ -47,7 +50,11 @@ class InputProbe:
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """The names of the files directly in a folder, at most 2,000 of them, sorted."""
+        """The names of the files directly in a folder, at most 2,000 of them, sorted.
+
+        Links that lead nowhere or in a circle are left out: they say nothing about the input. Listing the
+        input puts them into the books.
+        """
         if self.is_file:
             return ()
         if storage.is_remote(self.path):
@@ -56,7 +63,7 @@ class InputProbe:
             names = (item.path.removeprefix(base) for item in storage.list_objects(base, deep=deep))
             return tuple(sorted(islice((name for name in names if "/" not in name), _NAMES)))
         with self._entries() as entries:
-            return tuple(sorted(entry.name for entry in islice(entries, _NAMES) if not _is_folder(entry)))
+            return tuple(sorted(entry.name for entry in islice(entries, _NAMES) if _leads_to_file(entry)))
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
@@ -139,6 +146,18 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:
         return False
+
+
+def _leads_to_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is no folder, and no link that leads nowhere."""
+    if _is_folder(entry):
+        return False
+    if entry.is_symlink():
+        try:
+            os.stat(entry.path)
+        except OSError as error:
+            return error.errno not in _LEADS_NOWHERE
+    return True
 
 
 def _is_file(path: str) -> bool:

@@ -3,8 +3,9 @@
 An operation is what a caller asks for: one object read or written, one page of a listing. It includes all
 attempts. It may take as long as the storage's patience (three minutes), not counting the time in which bytes
 flow, and that time is limited too: by the object's size at `BYTES_PER_SECOND`. A storage is dead once all
-attempts of this process have failed for as long as its patience; then every operation ends, and a later one
-gets `LAST_TRY_SECONDS` to find out whether it is back.
+attempts of this process have failed for as long as its patience; then every operation ends. Those that begin
+later find out whether it is back: they share `LAST_TRY_SECONDS`, and then each gets `LATER_TRY_SECONDS`. So
+all that a command does at its end takes few seconds.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ CONNECT_SECONDS = 10.0
 #: process a line of 2 Mbit/s.
 BYTES_PER_SECOND = 4_000
 STALL_SECONDS = 60.0
-#: Seconds that an operation gets once the storage counts as dead.
-LAST_TRY_SECONDS = 10.0
+#: Seconds that operations share once the storage counts as dead, and those that each one gets after that.
+LAST_TRY_SECONDS = 5.0
+LATER_TRY_SECONDS = 1.0
 #: Shortest time limit that a socket is given: a limit of 0 would mean that it does not wait at all.
 _LEAST_SECONDS = 0.01
 #: Bytes that are sent before the rate is looked at.
@@ -57,6 +59,7 @@ class Contact:
         """Begins anew, with another storage."""
         self.has_answered = self._given_up = False
         self._alive, self._failing_since = -1.0, -1.0
+        self._tries_end = self._tried_until = -math.inf
 
     def answered(self) -> None:
         """Notes that an operation is done."""
@@ -66,6 +69,7 @@ class Contact:
     def alive(self) -> None:
         """Notes a sign of life: an answer, or bytes at a good rate."""
         self._alive, self._failing_since, self._given_up = time.monotonic(), -1.0, False
+        self._tries_end = self._tried_until = -math.inf
 
     def failed(self, since: float) -> None:
         """Notes that an attempt failed; `since` is when its operation began."""
@@ -83,6 +87,18 @@ class Contact:
     def is_dead(self) -> bool:
         """Whether everything has failed for as long as a fault is retried."""
         return self.seconds_to_live() <= 0
+
+    def last_try_seconds(self) -> float:
+        """Returns the seconds that an operation gets that begins now, although the storage is dead.
+
+        The next command of a long process begins anew: nobody has asked the storage for a while.
+        """
+        now = time.monotonic()
+        if now > self._tried_until + LAST_TRY_SECONDS:
+            self._tries_end = now + LAST_TRY_SECONDS
+        seconds = max(self._tries_end - now, LATER_TRY_SECONDS)
+        self._tried_until = max(self._tried_until, now + seconds)
+        return seconds
 
     def seconds_to_live(self) -> float:
         """Returns after how many seconds the storage counts as dead if it keeps failing."""
@@ -111,7 +127,8 @@ class Operation:
         self._is_last_try = contact.is_dead()
         most: float | None = getattr(_local, "most_seconds", None)
         if self._is_last_try:
-            most = min(LAST_TRY_SECONDS, most or LAST_TRY_SECONDS)
+            seconds = contact.last_try_seconds()
+            most = seconds if most is None else min(seconds, most)
         self._most = most
 
     def expect(self, size: int) -> None:

@@ -174,10 +174,13 @@ def _retry() -> Any:
     from requests.exceptions import JSONDecodeError
 
     here = current() or Operation(_contact, "")
+    pause = 0.0
 
     def goes_on(error: Exception) -> bool:
+        nonlocal pause
+        pause = min(max(2 * pause, _RETRY_FIRST), _RETRY_MOST)  # the longest that the client may choose next
         again = isinstance(error, JSONDecodeError | BadListing) or DEFAULT_RETRY._predicate(error)
-        return bool(again) and here.may_retry(error)
+        return bool(again) and here.may_retry(error, pause)
 
     retry = DEFAULT_RETRY.with_delay(_RETRY_FIRST, _RETRY_MOST, 2.0)
     return retry.with_predicate(goes_on).with_timeout(max(here.seconds_left(), 0.0))

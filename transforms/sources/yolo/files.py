@@ -401,8 +401,16 @@ def _find_entry(line: str, place: YoloPlace, root: str, states: FileStates) -> s
 
 
 def read_list(path: str) -> list[str]:
-    """Returns the lines of a list of images that name one."""
+    """Returns the lines of a list of images that name one.
+
+    Raises:
+      UsageError: if a line names a place that no storage knows, such as an address of the web.
+      EngineError: if the list cannot be read.
+    """
     with storage.faults("read", path):
         data = storage.read_bytes(path)
-    lines = (line.strip() for line in data.decode("utf-8", "surrogateescape").splitlines())
+    lines = [line.strip() for line in data.decode("utf-8", "surrogateescape").splitlines()]
+    for number, line in enumerate(lines, 1):
+        if storage.is_remote(line):
+            storage.require_known(f"--input {printable(path)}: line {number}:", line)
     return [line for line in lines if line]
