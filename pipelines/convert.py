@@ -74,7 +74,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     from shardwright.transforms.records.record_schema import RecordSchema, contract_of_plan
     from shardwright.transforms.shards.write import WritePlannedShards
     from shardwright.transforms.validation.compare_ledgers import CompareLedgers
-    from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardTask, shard_task
+    from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardTask, shard_task_of
     from shardwright.transforms.validation.validate import ValidateShards
 
     settings = job.settings
@@ -109,13 +109,11 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
         ).with_output_types(RecordSchema)  # RecordSchema
         checks, findings, statistics = (
             results
-            | "WithRecords" >> beam.Filter(lambda result: result.file)  # ShardResult
+            | "WithRecords" >> beam.Filter(lambda result: result.header.file)  # ShardResult
             | "NameShardTasks"
-            >> beam.Map(
-                lambda result: shard_task(
-                    job.directory, result.split, result.shard, result.num_shards, result.as_shard()
-                )
-            ).with_output_types(ShardTask)
+            >> beam.Map(lambda result: shard_task_of(job.directory, result.header)).with_output_types(
+                ShardTask
+            )
             | "VerifyShards" >> ValidateShards(contract, depth)
         )  # ShardCheck, FindingSummary, Statistics
     if depth is None or depth is Depth.FRAMES:  # a deeper check compares the records

@@ -27,8 +27,6 @@ _HEADER_STEP = 1 << 16
 _MAX_LINE = 1 << 24
 #: Bytes of a ledger that are unpacked at once where all of it is wanted.
 _BLOCK_BYTES = 1 << 15
-#: What a shard reports of the run that made it, and its ledger does not say.
-_OF_THE_RUN = ("quarantine", "reused", "carried", "copied", "rejected", "started", "finished", "files")
 
 
 class Entry(NamedTuple):
@@ -121,8 +119,8 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ShardResult:
-    """What a finished shard reports: the header of its ledger and its quarantined images.
+class ShardHeader:
+    """The header of a shard's ledger: what the shard is and what its entries come to.
 
     Attributes:
       file: the shard's file name.
@@ -146,15 +144,6 @@ class ShardResult:
       recipe: digest of the settings and versions that decide the bytes of a record (`digests.recipe_digest`).
       crc32c: of the file, as storages write it; they know their objects by it.
       sources: sizes of the written images' sources (`SourceSizes.state`); empty where they are not known.
-      quarantine: the quarantined entries (not part of the header).
-      reused: whether the shard was taken over from an earlier run (not part of the header).
-      carried: whether it was taken over from a finished dataset, which was verified (not part of the header).
-      copied: records whose bytes were copied from an earlier build (not part of the header).
-      rejected: shards of an earlier build from which nothing was copied because their bytes do not match
-        their sha256 (not part of the header).
-      started: seconds since the epoch (not part of the header).
-      finished: seconds since the epoch (not part of the header).
-      files: path -> sha256 of its ledger and its index (not part of the header).
     """
 
     file: str
@@ -178,6 +167,42 @@ class ShardResult:
     recipe: str = ""
     crc32c: str = ""
     sources: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Its split, its number and the number of shards in the split."""
+        return self.split, self.shard, self.num_shards
+
+    def as_shard(self) -> Shard:
+        """Returns the shard as `dataset.json` lists it."""
+        return Shard(self.file, self.records, self.bytes, self.sha256)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the first line of the shard's ledger."""
+        return {"ledger_version": LEDGER_VERSION, **asdict(self)}
+
+
+_HEADER = frozenset(item.name for item in fields(ShardHeader))
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What a finished shard reports: the header of its ledger, and what the run did with it.
+
+    Attributes:
+      header: the header of its ledger.
+      quarantine: the quarantined entries.
+      reused: whether the shard was taken over from an earlier run.
+      carried: whether it was taken over from a finished dataset, which was verified.
+      copied: records whose bytes were copied from an earlier build.
+      rejected: shards of an earlier build from which nothing was copied because their bytes do not match
+        their sha256.
+      started: seconds since the epoch.
+      finished: seconds since the epoch.
+      files: path -> sha256 of its ledger and its index.
+    """
+
+    header: ShardHeader
     quarantine: tuple[Entry, ...] = ()
     reused: bool = False
     carried: bool = False
@@ -186,20 +211,6 @@ class ShardResult:
     started: float = 0.0
     finished: float = 0.0
     files: Mapping[str, str] = field(default_factory=dict)
-
-    def as_shard(self) -> Shard:
-        """Returns the shard as `dataset.json` lists it."""
-        return Shard(self.file, self.records, self.bytes, self.sha256)
-
-    def header(self) -> dict[str, Any]:
-        """Returns the first line of the shard's ledger."""
-        value = asdict(self)
-        for name in _OF_THE_RUN:
-            del value[name]
-        return {"ledger_version": LEDGER_VERSION, **value}
-
-
-_HEADER = frozenset(item.name for item in fields(ShardResult)) - set(_OF_THE_RUN)
 
 
 def quarantine_lines(entries: Iterable[Entry]) -> list[dict[str, str]]:
@@ -211,7 +222,7 @@ def quarantine_lines(entries: Iterable[Entry]) -> list[dict[str, str]]:
     return sorted((entry.quarantine_line() for entry in entries), key=lambda line: tuple(line.values()))
 
 
-def ledger_header(data: bytes) -> ShardResult:
+def ledger_header(data: bytes) -> ShardHeader:
     """Reads what a shard's ledger says of the shard, without its lines.
 
     Raises:
@@ -225,7 +236,7 @@ def ledger_header(data: bytes) -> ShardResult:
             if not more:
                 raise ValueError("the shard ledger is damaged: it has no header")
             head += more
-        return _result_of(head.partition(b"\n")[0])
+        return _header_of(head.partition(b"\n")[0])
     except (zlib.error, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
 
@@ -284,11 +295,11 @@ def _counted_lines(header: bytes) -> int:
         raise ValueError(f"its header does not count its lines: {error!r}") from None
 
 
-def _result_of(line: str | bytes) -> ShardResult:
-    return result_of_header(json.loads(line))
+def _header_of(line: str | bytes) -> ShardHeader:
+    return header_from_json(json.loads(line))
 
 
-def result_of_header(header: Mapping[str, Any]) -> ShardResult:
+def header_from_json(header: Mapping[str, Any]) -> ShardHeader:
     """Reads the first line of a ledger.
 
     Raises:
@@ -297,36 +308,36 @@ def result_of_header(header: Mapping[str, Any]) -> ShardResult:
     """
     if header["ledger_version"] not in READABLE_VERSIONS:
         raise ValueError("the shard ledger is of another version")
-    return ShardResult(**{name: value for name, value in header.items() if name in _HEADER})
+    return ShardHeader(**{name: value for name, value in header.items() if name in _HEADER})
 
 
-def dump_ledger(result: ShardResult, entries: Iterable[Entry]) -> bytes:
+def dump_ledger(header: ShardHeader, entries: Iterable[Entry]) -> bytes:
     """Returns a shard's ledger file: gzip without a time stamp, a header line, a line per file."""
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="", compresslevel=_LEVEL) as file:
-        lines = [json.dumps(result.header(), sort_keys=True)]
+        lines = [json.dumps(header.as_json(), sort_keys=True)]
         lines += (json.dumps(entry.as_json()) for entry in entries)
         file.write("\n".join(lines).encode("ascii") + b"\n")
     return buffer.getvalue()
 
 
-def load_ledger(data: bytes) -> tuple[ShardResult, Iterator[Entry]]:
+def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
     """Reads a shard's ledger.
 
     Raises:
       ValueError: if it is damaged or of another version.
     """
     try:
-        header = b""
+        first = b""
         for number, lines in enumerate(
             line_blocks(data)
         ):  # all of it, so that damage is noticed before its use
             if number == 0:
-                (header,) = lines
-        result = _result_of(header)
+                (first,) = lines
+        header = _header_of(first)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
-    return result, _entries(data)
+    return header, _entries(data)
 
 
 def _entries(data: bytes) -> Iterator[Entry]:
@@ -339,7 +350,7 @@ class OtherBuild(ValueError):
     """The ledger is that of another shard than the one at hand."""
 
 
-def ledger_of(data: bytes, sha256: str) -> tuple[ShardResult, list[Entry]]:
+def ledger_of(data: bytes, sha256: str) -> tuple[ShardHeader, list[Entry]]:
     """Reads the ledger of a certain shard.
 
     Args:
@@ -351,10 +362,10 @@ def ledger_of(data: bytes, sha256: str) -> tuple[ShardResult, list[Entry]]:
       ValueError: if it is damaged or of another version.
     """
     try:
-        result, entries = load_ledger(data)
-        if result.sha256 != sha256:
+        header, entries = load_ledger(data)
+        if header.sha256 != sha256:
             raise OtherBuild("the shard ledger belongs to another build")
-        return result, list(entries)
+        return header, list(entries)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
 
@@ -409,10 +420,10 @@ class LedgerTotals:
     splits: dict[str, Counter[str]] = field(default_factory=dict)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
 
-    def add(self, result: ShardResult) -> None:
+    def add(self, header: ShardHeader) -> None:
         """Adds a shard's counts."""
-        self.splits.setdefault(result.split, Counter()).update(result.counts)
-        for outcome, reasons in result.reasons.items():
+        self.splits.setdefault(header.split, Counter()).update(header.counts)
+        for outcome, reasons in header.reasons.items():
             self.reasons.setdefault(outcome, Counter()).update(reasons)
 
     def total(self, outcome: Outcome) -> int:

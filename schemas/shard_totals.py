@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import Entry, ShardResult
+from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.source_sizes import SourceSizes
 
 #: Images of which a shard tells why boxes were dropped.
@@ -62,7 +62,12 @@ class ShardTotals:
         self._damaged += bool(entry.damaged)
         self._warned += bool(entry.decoder_warning) and not entry.damaged
 
-    def result(self, split: str, shard: int, num_shards: int) -> ShardResult:
+    @property
+    def quarantine(self) -> tuple[Entry, ...]:
+        """The quarantined entries."""
+        return tuple(self._quarantine)
+
+    def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
         """Returns what the entries come to, without what only the shard's file says.
 
         Args:
@@ -70,7 +75,7 @@ class ShardTotals:
           shard: its number, from 0.
           num_shards: shards in the split.
         """
-        return ShardResult(
+        return ShardHeader(
             file="",
             split=split,
             shard=shard,
@@ -90,5 +95,4 @@ class ShardTotals:
             formats=dict(sorted(self._formats.items())),
             bad_boxes=tuple(self._bad_boxes),
             sources=self._sources.state(),
-            quarantine=tuple(self._quarantine),
         )

@@ -97,11 +97,12 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
     books = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
     formats: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
-    for result in results:
-        books.add(result)
-        if result.split != NO_SPLIT:
-            classes[result.split].update(result.class_counts)
-            formats[result.split].update(result.formats)
+    headers = sorted((result.header for result in results), key=lambda header: header.shard)
+    for header in headers:
+        books.add(header)
+        if header.split != NO_SPLIT:
+            classes[header.split].update(header.class_counts)
+            formats[header.split].update(header.formats)
     return Dataset(
         name=job.name,
         layout=layout.name,
@@ -109,11 +110,7 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
         plan=forecast.plan,
         versions=job.versions,
         splits={
-            split: tuple(
-                result.as_shard()
-                for result in sorted(results, key=lambda result: result.shard)
-                if result.split == split
-            )
+            split: tuple(header.as_shard() for header in headers if header.split == split)
             for split in forecast.plan.shards
         },
         ledger=books.as_json(),
@@ -134,15 +131,16 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
     Raises:
       EngineError: if the books do not balance.
     """
-    shards = Counter(result.split for result in results if result.split != NO_SPLIT)
+    headers = [result.header for result in results]
+    shards = Counter(header.split for header in headers if header.split != NO_SPLIT)
     if shards != Counter(forecast.plan.shards):
         raise EngineError(
             f"The books do not balance: the plan has the shards {dict(forecast.plan.shards)}, "
             f"and {dict(shards)} were written; run again with --resume."
         )
     accounted: Counter[str] = Counter()
-    for result in results:
-        accounted[result.split] += sum(result.counts.values())
+    for header in headers:
+        accounted[header.split] += sum(header.counts.values())
     for split, listed in forecast.listed.items():
         if accounted[split] != listed:
             raise EngineError(
@@ -150,11 +148,11 @@ def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequ
                 f"{accounted[split]:,} accounted for; run again with --resume."
             )
     read_back = {check.file: check.records for check in checks if check.file}
-    for result in results:
-        if read_back.get(result.file, result.records) != result.records:
+    for header in headers:
+        if read_back.get(header.file, header.records) != header.records:
             raise EngineError(
-                f"The books do not balance: {result.file} should hold {counted(result.records, 'record')} "
-                f"and {read_back[result.file]:,} came back; run again with --resume."
+                f"The books do not balance: {header.file} should hold {counted(header.records, 'record')} "
+                f"and {read_back[header.file]:,} came back; run again with --resume."
             )
 
 
@@ -189,9 +187,10 @@ def commit(
         result = describe(job, forecast, results)
         books = LedgerTotals()
         boxes: Counter[str] = Counter()
-        for shard in results:
-            books.add(shard)
-            boxes.update(shard.boxes)
+        headers = [shard.header for shard in results]
+        for header in headers:
+            books.add(header)
+            boxes.update(header.boxes)
         outcome: dict[str, Any] = {
             "run": job.started,
             "holder": job.hold.holder if job.hold is not None else "",
@@ -200,10 +199,10 @@ def commit(
             "fingerprint": result.fingerprint,
             "ledger": result.ledger,
             "reused_shards": sum(shard.reused for shard in results),
-            "animated": sum(shard.animated for shard in results),
-            "damaged": sum(shard.damaged for shard in results),
-            "warned": sum(shard.warned for shard in results),
-            "kept": sum(shard.kept for shard in results),
+            "animated": sum(header.animated for header in headers),
+            "damaged": sum(header.damaged for header in headers),
+            "warned": sum(header.warned for header in headers),
+            "kept": sum(header.kept for header in headers),
             "boxes": dict(boxes),
             "findings": {},
             "warnings": [
@@ -288,8 +287,8 @@ def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:
 def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> Iterator[str]:
     """Yields what is to be said of annotations that could not be used."""
     if boxes.get("dropped"):
-        shards = sorted(results, key=lambda result: result.file)
-        shown = [text for result in shards for text in result.bad_boxes][:_SHOWN]
+        shards = sorted(results, key=lambda result: result.header.file)
+        shown = [text for result in shards for text in result.header.bad_boxes][:_SHOWN]
         count = boxes["dropped"]
         told = "; ".join(map(printable, shown))
         yield f"{counted(count, 'bad annotation')} {is_or_are(count)} left out, such as {told}."
@@ -359,7 +358,7 @@ def _refusal(
 
 def _run(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> dict[str, Any]:
     finished = time.time()
-    written = [result for result in results if result.file and not result.reused]
+    written = [result for result in results if result.header.file and not result.reused]
     begun = [result.started for result in written]
     ended = [result.finished for result in written]
     return {
@@ -381,7 +380,7 @@ def _source_sizes(results: Iterable[ShardResult]) -> SourceSizes:
     sizes = SourceSizes()
     for result in results:
         try:
-            sizes.merge(SourceSizes.from_state(result.sources))
+            sizes.merge(SourceSizes.from_state(result.header.sources))
         except (KeyError, TypeError, ValueError, IndexError):  # a damaged header of an earlier build
             continue
     return sizes
@@ -395,7 +394,7 @@ def _remove_stale(
     Returns:
       What was removed of the files that were listed.
     """
-    ledgers = {ledger_file(shard.split, shard.shard, shard.num_shards) for shard in results}
+    ledgers = {ledger_file(*result.header.place) for result in results}
     stale = [
         file
         for file in files

@@ -38,12 +38,14 @@ class CondensedResults:
 
     def add(self, result: ShardResult) -> None:
         """Adds a shard's result."""
-        sums = self.sums.setdefault(result.split, _Sums())
-        sums.class_counts.update(result.class_counts)
-        sums.formats.update(result.formats)
+        header = result.header
+        sums = self.sums.setdefault(header.split, _Sums())
+        sums.class_counts.update(header.class_counts)
+        sums.formats.update(header.formats)
         with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):  # damaged in an earlier build
-            sums.sources.merge(SourceSizes.from_state(result.sources))
-        self.results.append(replace(result, class_counts={}, formats={}, sources={}))
+            sums.sources.merge(SourceSizes.from_state(header.sources))
+        header = replace(header, class_counts={}, formats={}, sources={})
+        self.results.append(replace(result, header=header))
 
     def merge(self, other: CondensedResults) -> None:
         """Adds what another has."""
@@ -55,14 +57,15 @@ class CondensedResults:
         """Returns results that add up to the same: the first one of each split has the sums of all."""
         results, left = [], dict(self.sums)
         for result in self.results:
-            sums = left.pop(result.split, None)
+            sums = left.pop(result.header.split, None)
             if sums is not None:
-                result = replace(
-                    result,
+                header = replace(
+                    result.header,
                     class_counts=dict(sums.class_counts),
                     formats=dict(sums.formats),
                     sources=sums.sources.state(),
                 )
+                result = replace(result, header=header)
             results.append(result)
         return results
 

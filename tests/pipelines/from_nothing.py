@@ -13,7 +13,7 @@ from hostile import picture
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
-from shardwright.schemas.ledger import Entry, ShardResult, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
 
 
 class Rebuilt:
@@ -118,7 +118,7 @@ def _lines(dataset: Path, name: str) -> Iterable[Entry]:
     return load_ledger((dataset / "_shards" / name).read_bytes())[1]
 
 
-def _ledger(path: Path) -> tuple[ShardResult, list[Entry]]:
+def _ledger(path: Path) -> tuple[ShardHeader, list[Entry]]:
     """Returns a ledger, but for the states of what is no candidate, on which nothing depends."""
     result, entries = load_ledger(path.read_bytes())
     decided = ("filtered", "deduplicated")

@@ -136,8 +136,9 @@ def settle(dataset: Path) -> None:
         digest = PlanDigest(recipe)
         for entry in entries:
             digest.add_entry(entry)
-        result = replace(
-            result_of(place, entries),
+        result = result_of(place, entries)
+        stated = replace(
+            result.header,
             file=shard.file,
             plan_digest=digest.hexdigest(),
             recipe=header["recipe"],
@@ -145,19 +146,17 @@ def settle(dataset: Path) -> None:
             sha256=hashlib.sha256(data).hexdigest(),
             crc32c=storage.crc32c_of(data),
         )
-        results.append(write_shard_ledger(str(dataset), place, result, entries))
+        results.append(write_shard_ledger(str(dataset), place, replace(result, header=stated), entries))
         files |= results[-1].files
-    splits = {
-        split: tuple(result.as_shard() for result in results if result.split == split)
-        for split in made.splits
-    }
+    heads = [result.header for result in results]
+    splits = {split: tuple(head.as_shard() for head in heads if head.split == split) for split in made.splits}
     books = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
     formats: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
-    for result in results:
-        books.add(result)
-        classes[result.split].update(result.class_counts)
-        formats[result.split].update(result.formats)
+    for head in heads:
+        books.add(head)
+        classes[head.split].update(head.class_counts)
+        formats[head.split].update(head.formats)
     made = replace(
         made, splits=splits, ledger=books.as_json(), class_counts=classes, formats=formats, files=files
     )

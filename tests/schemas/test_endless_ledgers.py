@@ -11,7 +11,7 @@ import pytest
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.ledger import (
     Entry,
-    ShardResult,
+    ShardHeader,
     dump_ledger,
     is_whole,
     line_blocks,
@@ -19,8 +19,8 @@ from shardwright.schemas.ledger import (
 )
 
 ENTRIES = [Entry(key=f"{number}.png", outcome=Outcome.WRITTEN) for number in range(5)]
-RESULT = ShardResult("train-0", "train", 0, 1, "digest", 5, 1000, "sha", {"written": 5}, {}, {})
-LEDGER = dump_ledger(RESULT, ENTRIES)
+HEADER = ShardHeader("train-0", "train", 0, 1, "digest", 5, 1000, "sha", {"written": 5}, {}, {})
+LEDGER = dump_ledger(HEADER, ENTRIES)
 LINES = gzip.decompress(LEDGER)
 
 

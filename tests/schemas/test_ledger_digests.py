@@ -11,7 +11,7 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import DEFLATE, PIXELS, ByteRange
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger, is_whole, ledger_header, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, dump_ledger, is_whole, ledger_header, load_ledger
 from shardwright.schemas.settings import RECORDED, Affects, ConvertSettings, settings_that_affect
 from shardwright.transforms.shards.shard_plan import recipes_of
 
@@ -139,10 +139,10 @@ def test_the_digest_of_a_recipe_has_settings_and_versions_in_any_order() -> None
 
 def test_a_ledger_that_is_cut_or_has_another_byte_is_not_whole() -> None:
     empty: dict[str, Any] = {}
-    result = ShardResult("f", "train", 0, 1, "d", 0, 0, "", {"written": 400}, empty, empty, recipe="r")
+    header = ShardHeader("f", "train", 0, 1, "d", 0, 0, "", {"written": 400}, empty, empty, recipe="r")
     entries = [Entry(f"{n}", "written", sha256=f"{n * 7919:064x}", mask_sha256="m") for n in range(400)]
-    data = dump_ledger(result, entries)
+    data = dump_ledger(header, entries)
     assert is_whole(data) and list(load_ledger(data)[1]) == entries
-    assert ledger_header(data).header() == {**result.header(), "bad_boxes": []}
+    assert ledger_header(data).as_json() == {**header.as_json(), "bad_boxes": []}
     for damaged in (data[:-1], data[: len(data) // 2], b"", data[:-20] + b"\0" + data[-19:]):
         assert not is_whole(damaged)

@@ -47,7 +47,7 @@ def test_nothing_measured_is_said_as_such() -> None:
 
 def test_a_ledger_of_version_1_is_read_and_says_nothing_of_sizes(tmp_path: Path) -> None:
     place = ShardPlace("train", 0, 1)
-    data = gzip.decompress(dump_ledger(result_of(place, [entry(1)]), [entry(1)])).decode()
+    data = gzip.decompress(dump_ledger(result_of(place, [entry(1)]).header, [entry(1)])).decode()
     header, line = map(json.loads, data.splitlines())
     assert header["ledger_version"] == 2
     header["ledger_version"] = 1
@@ -60,7 +60,7 @@ def test_a_ledger_of_version_1_is_read_and_says_nothing_of_sizes(tmp_path: Path)
 
 
 def test_fields_that_a_later_version_may_add_do_no_harm() -> None:
-    result = result_of(ShardPlace("train", 0, 1), [entry(1)])
+    result = result_of(ShardPlace("train", 0, 1), [entry(1)]).header
     header, line = map(json.loads, gzip.decompress(dump_ledger(result, [entry(1)])).decode().splitlines())
     later = "\n".join(json.dumps({**document, "later": 1}) for document in (header, line))
     read, entries = load_ledger(gzip.compress(f"{later}\n".encode()))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from shardwright.schemas.changes import Change, Changes, Kind
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, dump_ledger
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms.diff.compare import compare_rows, note_gone_or_come, pair_renamed
 from shardwright.transforms.diff.rows import (
@@ -59,11 +59,11 @@ def write(
     file = f"{split}-{shard:05d}-of-{of:05d}.tfrecord"
     sha256 = hashlib.sha256(repr(entries).encode()).hexdigest()
     written = sum(item.outcome == "written" for item in entries)
-    result = ShardResult(file, split, shard, of, "", written, 9, sha256, {"written": written}, {}, {})
+    header = ShardHeader(file, split, shard, of, "", written, 9, sha256, {"written": written}, {}, {})
     path = directory / ledger_file(split, shard, of)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(dump_ledger(result, entries))
-    return result.as_shard()
+    path.write_bytes(dump_ledger(header, entries))
+    return header.as_shard()
 
 
 def write_all(directory: Path, images: Sequence[Image], shards: int) -> dict[str, Shard]:

@@ -67,13 +67,16 @@ def work_of(results: Sequence[ShardResult]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for result in results:
         if result.reused:
-            counts["reused_shards"] += bool(result.file)
+            counts["reused_shards"] += bool(result.header.file)
             continue
         counts["copied"] += result.copied
-        counts["converted"] += result.records - result.copied
-        counts["quarantined"] += result.counts.get(Outcome.QUARANTINED, 0)
+        counts["converted"] += result.header.records - result.copied
+        counts["quarantined"] += result.header.counts.get(Outcome.QUARANTINED, 0)
     names = ("reused_shards", "copied", "converted", "quarantined")
-    return {"shards": sum(bool(result.file) for result in results), **{name: counts[name] for name in names}}
+    return {
+        "shards": sum(bool(result.header.file) for result in results),
+        **{name: counts[name] for name in names},
+    }
 
 
 def work_text(work: Mapping[str, int]) -> str:

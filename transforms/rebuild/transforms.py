@@ -28,7 +28,7 @@ from shardwright.transforms.records.record_schema import RecordSchema, contract_
 from shardwright.transforms.shards.finish import ShardPlace
 from shardwright.transforms.shards.reuse import near
 from shardwright.transforms.validation.compare_ledgers import CompareLedgers
-from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task
+from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task_of
 from shardwright.transforms.validation.summary import SummariseValidation
 from shardwright.transforms.validation.validate import Validated, ValidateShards
 
@@ -61,13 +61,14 @@ class VerifyVersion(beam.PTransform):
             return verify == "none" or (depth is Depth.FRAMES and result.carried)
 
         def known(result: ShardResult) -> Iterator[ShardCheck]:
-            if result.file and is_known(result):
-                yield ShardCheck(result.file, result.split, result.records, result.bytes)
+            header = result.header
+            if header.file and is_known(result):
+                yield ShardCheck(header.file, header.split, header.records, header.bytes)
 
         def to_check(result: ShardResult, begun: PreviousState) -> Iterator[ShardTask]:
-            if result.file and not is_known(result):
-                place = ShardPlace(result.split, result.shard, result.num_shards)
-                made = shard_task(task.directory, *place, result.as_shard())
+            if result.header.file and not is_known(result):
+                place = ShardPlace(*result.header.place)
+                made = shard_task_of(task.directory, result.header)
                 yield made._replace(earlier=tuple(_earlier_checks(task, begun, place)))
 
         def still_at_work(check: ShardCheck) -> ShardCheck:

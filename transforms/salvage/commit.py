@@ -133,7 +133,7 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
     """Returns the dataset that the saved shards make: the same, less the lost records."""
     splits = {
         split: tuple(
-            result.as_shard() for shard in shards if (result := saved[shard.file].result) is not None
+            result.header.as_shard() for shard in shards if (result := saved[shard.file].result) is not None
         )
         for split, shards in damaged.splits.items()
     }
@@ -147,7 +147,7 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
             split: _less(
                 counts,
                 [item.lost_labels for item in of_split.get(split, ())],
-                [item.result.class_counts for item in of_split.get(split, ()) if item.result],
+                [item.result.header.class_counts for item in of_split.get(split, ()) if item.result],
             )
             for split, counts in damaged.class_counts.items()
         },
@@ -155,7 +155,7 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
             split: _less(
                 counts,
                 [item.lost_formats for item in of_split.get(split, ())],
-                [item.result.formats for item in of_split.get(split, ()) if item.result],
+                [item.result.header.formats for item in of_split.get(split, ()) if item.result],
             )
             for split, counts in damaged.formats.items()
         },

@@ -17,7 +17,7 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import Entry, ShardResult, ledger_of, load_index
+from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_of, load_index
 from shardwright.schemas.lost import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.transforms import storage
@@ -145,7 +145,7 @@ def save_shard(
 
 
 def _reckon(
-    task: SalvageTask, ledger: tuple[ShardResult, list[Entry]] | None, content: Content, intact: bool
+    task: SalvageTask, ledger: tuple[ShardHeader, list[Entry]] | None, content: Content, intact: bool
 ) -> SalvagedLedger:
     index = _read_index(task) if ledger is None else None
     records = task.expected.records if task.expected else 0
@@ -161,7 +161,7 @@ def _is_intact(file: IO[bytes], expected: Shard | None) -> bool:
     return sha256 == expected.sha256
 
 
-def _read_ledger(task: SalvageTask) -> tuple[ShardResult, list[Entry]] | None:
+def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | None:
     """Returns what a shard's ledger says, None if there is none that can be trusted."""
     if task.place is None or task.expected is None:
         return None
@@ -304,7 +304,7 @@ _UNUSABLE = (FindingCode.UNPARSEABLE, FindingCode.UNDECODABLE)
 
 
 def _book_missing(
-    task: SalvageTask, ledger: tuple[ShardResult, list[Entry]] | None, started: float
+    task: SalvageTask, ledger: tuple[ShardHeader, list[Entry]] | None, started: float
 ) -> SavedShard:
     """Books a shard that is not there: all its records are lost, and an empty one takes its place."""
     if task.place is None:

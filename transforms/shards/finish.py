@@ -66,17 +66,17 @@ def finish_shard(
     except BaseException:
         discard(temporary)
         raise
-    result = dataclasses.replace(
-        result_of(place, entries),
+    result = result_of(place, entries)
+    header = dataclasses.replace(
+        result.header,
         file=file,
         plan_digest=plan_digest,
         bytes=size,
         sha256=sha256,
         recipe=recipe,
         crc32c=crc32c,
-        started=started,
-        finished=time.time(),
     )
+    result = dataclasses.replace(result, header=header, started=started, finished=time.time())
     index = index_of(file, entries)
     if index:
         write_held(directory, index_file(*place), index, hold)
@@ -91,9 +91,9 @@ def write_ledger(
     hold: HeldLease | None = None,
 ) -> ShardResult:
     """Writes a shard's ledger; returns the result with the digests of the shard's files."""
-    data = dump_ledger(result, entries)
+    data = dump_ledger(result.header, entries)
     write_held(directory, ledger_file(*place), data, hold)
-    return dataclasses.replace(result, files=files_of(place, result.file, data, entries))
+    return dataclasses.replace(result, files=files_of(place, result.header.file, data, entries))
 
 
 def index_of(file: str, entries: Iterable[Entry]) -> bytes:
@@ -125,7 +125,8 @@ def files_of(place: ShardPlace, file: str, ledger: bytes, entries: Iterable[Entr
 
 def result_of(place: ShardPlace, entries: Iterable[Entry]) -> ShardResult:
     """Returns what a shard's entries come to, without what only its file says."""
-    return ShardTotals.of(entries).result(*place)
+    totals = ShardTotals.of(entries)
+    return ShardResult(totals.header(*place), totals.quarantine)
 
 
 def discard(temporary: str) -> None:

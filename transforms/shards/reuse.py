@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.ledger import Entry, ShardResult, ledger_header, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_header, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
@@ -94,33 +93,33 @@ def take_over(
     try:
         ledger = ledger_file(*place)
         data = storage.read_bytes(storage.join(source, ledger))
-        result, lines = load_ledger(data)
-        if result.plan_digest != digest:
+        header, lines = load_ledger(data)
+        if header.plan_digest != digest:
             return None
-        if digests is not None and result.file and digests.get(result.file) != result.sha256:
+        if digests is not None and header.file and digests.get(header.file) != header.sha256:
             return None
         entries = list(lines)
         bad = tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
         if final and not all(map(can_stay, bad)):
             return None
-        if result.file and not is_sound(storage.join(source, result.file), result):
+        if header.file and not is_sound(storage.join(source, header.file), header):
             return None
-        if result.file:
-            _put_index(directory, source, place, result.file, entries, hold)
+        if header.file:
+            _put_index(directory, source, place, header.file, entries, hold)
         if source != directory:
             existing = hold is not None
-            if result.file:
-                found = check_file(result.file)  # where somebody has looked into it
+            if header.file:
+                found = check_file(header.file)  # where somebody has looked into it
                 there = [found] if storage.exists(storage.join(source, found)) else []
             with hold.held() if hold is not None else contextlib.nullcontext():
-                if result.file:
-                    storage.link_files(source, directory, [result.file, *there], existing)
+                if header.file:
+                    storage.link_files(source, directory, [header.file, *there], existing)
                 # Last, for it says that the shard is there.
                 storage.link_files(source, directory, [ledger], existing)
     except (OSError, ValueError, TypeError):
         return None
-    files = files_of(place, result.file, data, entries)
-    return dataclasses.replace(result, quarantine=bad, reused=True, files=files)
+    files = files_of(place, header.file, data, entries)
+    return ShardResult(header, bad, reused=True, files=files)
 
 
 def _put_index(
@@ -147,18 +146,18 @@ def _put_index(
     write_held(directory, path, index, hold)
 
 
-def is_sound(path: str, result: ShardResult) -> bool:
+def is_sound(path: str, header: ShardHeader) -> bool:
     """Whether a shard has the bytes that its ledger says.
 
     Raises:
       OSError: if it cannot be read.
     """
-    if result.crc32c:
+    if header.crc32c:
         found = storage.stat(path)
         if found is not None and found.crc32c:  # the storage keeps it, and compares it itself
-            return found.size == result.bytes and found.crc32c == result.crc32c
+            return found.size == header.bytes and found.crc32c == header.crc32c
     with storage.open_local(path) as file:
-        return os.fstat(file.fileno()).st_size == result.bytes and storage.sha256_of(file) == result.sha256
+        return os.fstat(file.fileno()).st_size == header.bytes and storage.sha256_of(file) == header.sha256
 
 
 class _OldShard:

@@ -192,7 +192,9 @@ class _WriteShard(beam.DoFn):
         plan = plan_shard(planned, forecast, self._settings, self._versions)
         taken_over = self._take_over(place, plan, earlier, hold)
         if taken_over is not None:
-            PROGRESS.add(images=sum(ref.is_candidate for ref in plan.refs), shards=bool(taken_over.file))
+            PROGRESS.add(
+                images=sum(ref.is_candidate for ref in plan.refs), shards=bool(taken_over.header.file)
+            )
             yield taken_over
             return
         if planned.split == NO_SPLIT:
@@ -210,7 +212,9 @@ class _WriteShard(beam.DoFn):
     def _book(self, place: ShardPlace, plan: ShardPlan, hold: HeldLease | None) -> ShardResult:
         """Writes the ledger of what has no key of its own, and so no record and no shard."""
         entries = [convert_ref(ref, plan.recipe).entry for ref in plan.refs]
-        result = dataclasses.replace(result_of(place, entries), plan_digest=plan.digest)
+        result = result_of(place, entries)
+        header = dataclasses.replace(result.header, plan_digest=plan.digest)
+        result = dataclasses.replace(result, header=header)
         with self._faults():
             return write_ledger(self._directory, place, result, entries, hold)
 
@@ -360,16 +364,17 @@ def _check_codec(recorded: Mapping[str, str]) -> None:
 def _count(result: ShardResult, work: _Work) -> None:
     """Adds a shard to the job's metrics; Beam takes them from the thread of the bundle only."""
     counter, distribution = partial(Metrics.counter, NAMESPACE), partial(Metrics.distribution, NAMESPACE)
-    for outcome, count in result.counts.items():
+    header = result.header
+    for outcome, count in header.counts.items():
         counter(f"files_{outcome}").inc(count)
-    for reason, count in result.reasons.get(Outcome.QUARANTINED, {}).items():
+    for reason, count in header.reasons.get(Outcome.QUARANTINED, {}).items():
         counter(f"quarantined_{reason}").inc(count)
-    if result.split != NO_SPLIT:
-        counter(f"records_{result.split}").inc(result.records)
+    if header.split != NO_SPLIT:
+        counter(f"records_{header.split}").inc(header.records)
     counter("images_read").inc(len(work.source_bytes))
     counter("images_on_background").inc(work.on_background)
     counter("bytes_read").inc(sum(work.source_bytes))
-    counter("bytes_written").inc(result.bytes)
+    counter("bytes_written").inc(header.bytes)
     for values, name in ((work.source_bytes, "source_bytes"), (work.decode_us, "decode_us")):
         update = distribution(name).update
         for value in values:

@@ -57,21 +57,21 @@ class _ReadLedger(beam.DoFn):
     def process(self, result: ShardResult, forecast: Forecast) -> Iterator[Any]:
         shards = forecast.plan.shards
         # The records of one split and one class differ in neither.
-        if result.file and (len(shards) > 1 or len(forecast.plan.labels) > 1):
+        if result.header.file and (len(shards) > 1 or len(forecast.plan.labels) > 1):
             yield from self._buckets(result, bucket_count(sum(shards.values())))
 
     def _buckets(self, result: ShardResult, count: int) -> Iterator[Any]:
         """Yields the rows of a shard's ledger by bucket, or a finding if the ledger is damaged."""
-        ledger = ledger_file(result.split, result.shard, result.num_shards)
+        ledger = ledger_file(*result.header.place)
         path = storage.join(self._directory, ledger)
         with storage.faults("read", path):
             data = storage.read_bytes(path)
-        rows = rows_of_ledger(data, result.split, result.file)
+        rows = rows_of_ledger(data, result.header.split, result.header.file)
         try:
             packed = [*bucket_rows(rows, count, keys=False)]
         except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
             message = f"its ledger {ledger} is damaged ({error})"
-            yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, result.file)])
+            yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, result.header.file)])
         else:
             yield from (beam.pvalue.TaggedOutput(_ROWS, bucket) for bucket in packed)
 

@@ -15,9 +15,9 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import (
     READABLE_VERSIONS,
     Entry,
-    ShardResult,
+    ShardHeader,
+    header_from_json,
     line_blocks,
-    result_of_header,
 )
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.shard_totals import ShardTotals
@@ -54,14 +54,16 @@ class ShardBooks(NamedTuple):
     Attributes:
       stated: its header.
       counted: what its lines come to.
+      quarantine: the quarantined entries.
       plan_digest: what they digest to; empty if nobody knows with which recipe.
       first: by what the first record is ordered; None if there is none, or nobody knows the seed.
       last: the same of the last record.
       sha256: of the ledger's file.
     """
 
-    stated: ShardResult
-    counted: ShardResult
+    stated: ShardHeader
+    counted: ShardHeader
+    quarantine: tuple[Entry, ...]
     plan_digest: str
     first: tuple[int, str] | None
     last: tuple[int, str] | None
@@ -178,13 +180,14 @@ class LedgerCheck:
         if self._fault:
             return None
         try:
-            stated = result_of_header(self._header)
-            totals = self._totals.result(stated.split, stated.shard, stated.num_shards)
+            stated = header_from_json(self._header)
+            header = self._totals.header(*stated.place)
         except (TypeError, ValueError, KeyError, AttributeError):
             return None
         return ShardBooks(
             stated,
-            totals,
+            header,
+            self._totals.quarantine,
             self._plan_digest.hexdigest() if self._plan_digest is not None else "",
             self._first,
             self._last,
@@ -198,7 +201,7 @@ class LedgerCheck:
             yield FindingCode.LEDGER_MISMATCH, "its ledger cannot be used: its header is damaged"
             return
         stated, shard = books.stated, self._shard
-        true = json.loads(json.dumps(books.counted.header()))
+        true = json.loads(json.dumps(books.counted.as_json()))
         wanted: dict[str, Any] = {name: true[name] for name in _COUNTED}
         wanted |= {"file": shard.file, "bytes": shard.bytes}
         if stated.crc32c and crc32c:
@@ -210,7 +213,7 @@ class LedgerCheck:
                     FindingCode.LEDGER_MISMATCH,
                     mismatch(f"field {name!r} of its ledger's header", said, value),
                 )
-        place = shard_file(stated.split, stated.shard, stated.num_shards, "")
+        place = shard_file(*stated.place, "")
         if shard.file.partition(".")[0] != place:
             yield (
                 FindingCode.LEDGER_MISMATCH,

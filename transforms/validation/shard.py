@@ -16,7 +16,7 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.feature_statistics import RecordStatistics
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.ledger import index_line
+from shardwright.schemas.ledger import ShardHeader, index_line
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.units import counted
@@ -83,6 +83,16 @@ class ShardTask(NamedTuple):
     ledger_path: str = ""
     earlier: tuple[str, ...] = ()
     terms: ShardTerms | None = None
+
+
+def shard_task_of(directory: str, header: ShardHeader) -> ShardTask:
+    """Returns the task to check a shard that was just written.
+
+    Args:
+      directory: of the dataset.
+      header: of the shard's ledger.
+    """
+    return shard_task(directory, *header.place, header.as_shard())
 
 
 def shard_task(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> ShardTask:

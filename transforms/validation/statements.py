@@ -29,7 +29,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.layouts import features_json
-from shardwright.schemas.ledger import Entry, LedgerTotals, ShardResult, quarantine_lines
+from shardwright.schemas.ledger import Entry, LedgerTotals, quarantine_lines
 from shardwright.schemas.lost import LOST_JSONL
 from shardwright.schemas.page_digest import has_page_digest
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
@@ -141,10 +141,10 @@ class Told(NamedTuple):
     salvaged: bool
 
     @property
-    def counted(self) -> list[ShardResult] | None:
-        """What the lines of all ledgers come to; None if they do not tell everything."""
+    def complete(self) -> list[ShardBooks] | None:
+        """The books of all ledgers; None if they do not tell everything."""
         found = [*self.books.values(), *self.others.values()]
-        known = [item.counted for item in found if item is not None]
+        known = [item for item in found if item is not None]
         return None if self.salvaged or len(known) < len(found) else known
 
 
@@ -172,17 +172,17 @@ def gather_books(directory: str, checks: Iterable[ShardCheck], files: Sequence[s
 
 def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> Iterator[Finding]:
     """Yields the counts of `dataset.json` that are not what the lines of all ledgers come to."""
-    results = told.counted
-    if results is None:
+    ledgers = told.complete
+    if ledgers is None:
         return
     books = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
     formats: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
-    for result in results:
-        books.add(result)
-        if result.split in classes:
-            classes[result.split].update(result.class_counts)
-            formats[result.split].update(result.formats)
+    for header in (ledger.counted for ledger in ledgers):
+        books.add(header)
+        if header.split in classes:
+            classes[header.split].update(header.class_counts)
+            formats[header.split].update(header.formats)
     true: dict[str, Any] = {
         "ledger": books.as_json(),
         "class_counts": {split: dict(counts) for split, counts in classes.items()},
@@ -277,9 +277,9 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
         except FileNotFoundError:
             yield wrong("the file is missing; convert wrote it")
             return
-    results = told.counted
-    if results is not None:
-        entries: list[Entry] = [entry for result in results for entry in result.quarantine]
+    ledgers = told.complete
+    if ledgers is not None:
+        entries: list[Entry] = [entry for ledger in ledgers for entry in ledger.quarantine]
         true = json_lines(quarantine_lines(entries)).encode().split(b"\n")
         found = data.split(b"\n")
         missing, extra = Counter(true) - Counter(found), Counter(found) - Counter(true)

@@ -161,7 +161,7 @@ def test_a_mask_that_one_feature_needs_is_needed() -> None:
         ("extends: minimal\nfeatures: {null: {fill: key}}", "features: None is no name"),
         ("extends: minimal\nfeatures: {'': {fill: key}}", "features: '' is no name"),
         ('extends: minimal\nfeatures: {"\\ud800": {fill: key}}', "is no name"),
-        (f"extends: minimal\nfeatures: {{{'x' * 300}: {{role: key}}}}", "is no name"),
+        (f"extends: minimal\nfeatures: {{{'x' * 300}: {{fill: key}}}}", "is no name"),
         ("extends: minimal\nfeatures: {image: {fill: key}}", "no feature holds the image"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
-from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, dump_ledger, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.transforms.records.framing import data_of_frame
 from shardwright.transforms.shards.finish import ShardPlace
@@ -32,7 +32,7 @@ def old(tmp_path: Path, sound_dataset: Path) -> Path:
     return Path(shutil.copytree(sound_dataset, tmp_path / "old"))
 
 
-def ledger(dataset: Path, place: ShardPlace = PLACE) -> tuple[ShardResult, list[Entry]]:
+def ledger(dataset: Path, place: ShardPlace = PLACE) -> tuple[ShardHeader, list[Entry]]:
     result, entries = load_ledger((dataset / ledger_file(*place)).read_bytes())
     return result, list(entries)
 
@@ -54,7 +54,7 @@ def refs_of(dataset: Path, place: ShardPlace = PLACE) -> Iterator[tuple[ImageRef
 def test_a_shard_is_taken_over_with_all_that_belongs_to_it(old: Path, tmp_path: Path) -> None:
     result, _ = ledger(old)
     taken = take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest)
-    assert taken is not None and taken.reused and taken.sha256 == result.sha256
+    assert taken is not None and taken.reused and taken.header == result
     for name in (SHARD, index_file(*PLACE), ledger_file(*PLACE)):
         assert (tmp_path / "new" / name).samefile(old / name)
     assert take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest) == taken
