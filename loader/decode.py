@@ -11,6 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from shardwright.loader.values import FeatureReader
+from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
@@ -134,7 +135,7 @@ def decode_picture(data: bytes) -> Image.Image:
     try:
         limit = limit_of_process()
         most = _MAX_PIXELS if limit is None else _TIMES_LIMIT * limit  # up to it, Pillow only warns
-        opened = open_image(data, "picture.jpg", most)
+        opened = open_image(data, "picture.jpg", most, NO_BOUNDS)
         return to_color(
             upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation),
             "keep",

@@ -66,14 +66,21 @@ class QuarantineReason(StrEnum):
     UNKNOWN_LABEL = "UNKNOWN_LABEL"
     BAD_ROW = "BAD_ROW"
     UNSAFE_MEMBER = "UNSAFE_MEMBER"
-    # More parts than a decoder can go through in seconds (`transforms/images/bounds.py`).
+    # More parts than a decoder can go through in seconds (`schemas/bounds.py`, setting `bounds`).
     TOO_MANY_SCANS = "TOO_MANY_SCANS"
     TOO_MANY_SEGMENTS = "TOO_MANY_SEGMENTS"
+    TOO_MANY_EXIF_SEGMENTS = "TOO_MANY_EXIF_SEGMENTS"
+    TOO_MANY_STRAY_BYTES = "TOO_MANY_STRAY_BYTES"
     TOO_MANY_BLOCKS = "TOO_MANY_BLOCKS"
+    TOO_MANY_COMMENT_BLOCKS = "TOO_MANY_COMMENT_BLOCKS"
+    TOO_MANY_EXTENSION_BLOCKS = "TOO_MANY_EXTENSION_BLOCKS"
     TOO_MANY_CHUNKS = "TOO_MANY_CHUNKS"
+    TOO_MANY_TAGS = "TOO_MANY_TAGS"
     TOO_MANY_TAG_VALUES = "TOO_MANY_TAG_VALUES"
     TOO_MANY_STRIPS = "TOO_MANY_STRIPS"
+    TOO_MANY_SHARED_BYTES = "TOO_MANY_SHARED_BYTES"
     TOO_MANY_RUNS = "TOO_MANY_RUNS"
+    TOO_MANY_COLUMNS = "TOO_MANY_COLUMNS"
     TOO_MANY_COMMENTS = "TOO_MANY_COMMENTS"
     TOO_MUCH_MEMORY = "TOO_MUCH_MEMORY"
     DECODE_TIMEOUT = "DECODE_TIMEOUT"  # reserved: whether an image is left out never depends on the clock

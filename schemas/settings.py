@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from shardwright.schemas import units
+from shardwright.schemas.bounds import Bounds, format_bounds, parse_bounds
 from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
@@ -46,6 +47,11 @@ class Affects(Enum):
 
 #: A setting that affects one of these can change a byte of the dataset, so the plan records it.
 RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.REFERENCE})
+
+
+#: Settings that the plan records only where they are not empty: datasets from before they existed then have
+#: the digests that a build has today.
+RECORDED_IF_GIVEN = ("bounds",)
 
 
 class Condition(Enum):
@@ -389,6 +395,15 @@ class ConvertSettings:
         check=units.parse_size,
         metavar="SIZE",
     )
+    bounds: str = _setting(
+        "",
+        "how many parts an image file may have, by the code with which it is quarantined otherwise: "
+        "TOO_MANY_SCANS=500,...; docs/dataset.md lists codes and defaults",
+        Affects.RECORD,
+        check=parse_bounds,
+        metavar="CODE=NUMBER,...",
+        between="=",
+    )
     max_bad_fraction: float = _setting(
         0.01,
         "quarantined / (written + quarantined) above which nothing is published",
@@ -468,6 +483,11 @@ class ConvertSettings:
     def max_source_bytes(self) -> int:
         """`max_bytes` in bytes."""
         return units.parse_size(self.max_bytes)
+
+    @cached_property
+    def parsed_bounds(self) -> Bounds:
+        """The bounds of image files, those given over the defaults."""
+        return parse_bounds(self.bounds)
 
     @cached_property
     def parsed_extra_columns(self) -> tuple[ExtraColumn, ...]:
@@ -583,6 +603,10 @@ class ConvertSettings:
         values["resize"] = "x".join(map(str, self.target)) if self.target else ""
         values["image_format"] = self.stored_format
         values["background"] = "#{:02x}{:02x}{:02x}".format(*self.background_rgb)
+        values["bounds"] = format_bounds(self.parsed_bounds)
+        for name in RECORDED_IF_GIVEN:
+            if not values[name]:
+                del values[name]
         return values
 
 

@@ -25,6 +25,7 @@ _FOLDER = rf"{_BUCKET}(/[^/\n\r]+)*/?"
 _COLUMN = rf"[^:,\[\]\n\r ]+:({'|'.join(TYPE_NAMES)})(\[\])?"
 _SHARE = r"(0?\.[0-9]*[1-9][0-9]*|1(\.0+)?|[1-9][0-9]{0,8}/[1-9][0-9]{0,8})"
 _COUNT = "[1-9][0-9]{0,4}"
+_BOUND = "TOO_MANY_[A-Z_]{1,40}=[1-9][0-9]{0,17}"
 _SIZE = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]{0,5}) ?[kKmMgGtT][iI]?[bB])"
 
 
@@ -98,6 +99,7 @@ SHAPES: Mapping[str, Shape] = {
     "damaged": Shape("Checks"),
     "max_pixels": Shape("Checks", "([1-9][0-9]{0,8}|1[0-9]{9})"),
     "max_bytes": Shape("Checks", _SIZE),
+    "bounds": Shape("Checks", f"{_BOUND}(,{_BOUND})*"),
     "max_bad_fraction": Shape("Checks", r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)"),
     "verify": Shape("Checks"),
 }

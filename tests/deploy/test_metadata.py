@@ -38,6 +38,7 @@ RIGHT = [
     ("shard_size", "1000"), ("shards", "8"), ("shards", "train=8,test=1"), ("resize", "224"),
     ("resize", "320x240"), ("quality", "1"), ("quality", "100"), ("background", "white"),
     ("background", "#ffffff"), ("background", "#fff"), ("max_pixels", "89478485"), ("max_bytes", "256MB"),
+    ("bounds", "TOO_MANY_SCANS=500"), ("bounds", "TOO_MANY_SCANS=500,TOO_MANY_STRIPS=200000"),
     ("max_bad_fraction", "0.01"), ("max_bad_fraction", "0"), ("max_bad_fraction", "1"), ("limit", "1000"),
     ("class_names", "gs://b-b/names.txt"), ("plan_from", "gs://b-b/old/dataset.json"), ("fit", "pad"),
     ("image_root", "gs://b-b/images"), ("mask_dir", "gs://b-b/masks/"), ("keep_labels", "gs://b-b/keep.txt"),
@@ -61,6 +62,7 @@ WRONG = [
     ("shards", "100000"),
     ("shards", "train=0"), ("resize", "0"), ("resize", "224x"), ("resize", "224x0"), ("resize", "-5"),
     ("quality", "0"), ("quality", "101"), ("background", "#ff"), ("max_pixels", "0"), ("max_bytes", "lots"),
+    ("bounds", "500"), ("bounds", "TOO_MANY_SCANS"), ("bounds", "TOO_MANY_SCANS=0"), ("bounds", "scans=5"),
     ("max_bad_fraction", "2"), ("max_bad_fraction", "1.5"), ("max_bad_fraction", "1%"), ("limit", "-1"),
     ("image_root", "images/"), ("layout", "slim"), ("layout", "mine.yaml"),
     ("extra_columns", "price"), ("extra_columns", "price:money"),
@@ -71,7 +73,7 @@ WRONG = [
 ]  # fmt: skip
 #: Only the launch can tell whether the shares add up, and whether a colour or an expression is one.
 TOLD_AT_LAUNCH = re.compile(
-    "add up to|stands twice|at most 1|is no colour|is no regular expression"
+    "add up to|stands twice|there is no bound|at most 1|is no colour|is no regular expression"
     "|it needs a group|means nothing|has a feature of that name|has not been read|do not say their size"
 )
 

@@ -47,6 +47,7 @@ RIGHT: dict[str, list[Any]] = {
     "background": ["#ffffff", "white"],
     "max_pixels": [1],
     "max_bytes": ["1GB"],
+    "bounds": ["TOO_MANY_SCANS=500,TOO_MANY_STRIPS=9"],
     "max_bad_fraction": [0.0, 0.25, 1e-07],
     "limit": [10],
     "verify": ["fast", "full", "quality", "none"],

@@ -13,7 +13,7 @@ from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardHeader, dump_ledger, is_whole, ledger_header, load_ledger
 from shardwright.schemas.settings import RECORDED, Affects, ConvertSettings, settings_that_affect
-from shardwright.transforms.shards.shard_plan import recipes_of
+from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
 
 REF = ImageRef("a/x.png", "/in/a/x.png", label="a", split="train", size=9, version="7")
 BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
@@ -21,21 +21,35 @@ BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
 
 def test_what_a_setting_affects_decides_the_plan_and_the_digests() -> None:
     """What a setting affects is part of every digest: a change here converts old datasets again."""
-    assert set(settings_that_affect(*RECORDED)) == set(ConvertSettings(input=("in",)).identity())
+    settings = ConvertSettings(input=("in",), bounds="TOO_MANY_SCANS=7")
+    assert set(settings_that_affect(*RECORDED)) == set(settings.identity())
     assert settings_that_affect(Affects.SHARD) == ("seed", "compression")
     assert set(settings_that_affect(Affects.RECORD)) == {
         "layout", "resize", "fit", "resample", "image_format", "quality", "color", "background",
         "strip_metadata", "damaged", "max_pixels", "max_bytes", "bad_boxes", "extra_columns",
-        "label_separator", "unlabelled",
+        "label_separator", "unlabelled", "bounds",
     }  # fmt: skip
     recipes = recipes_of(ConvertSettings(input=("in",), resize="224").identity(), {"pillow": "2"})
     assert recipes.record == "3a5d41cdf83a8004ef9f6f366dfbe5832d8321f785e108ae0ba2ac90381385b7"
     assert recipes.shard == "0e53dff75f8f5b46c130bb2a172ebe10d9adece617a08fcc550dbbc3e846e0da"
 
 
+def test_bounds_count_where_they_are_not_the_defaults() -> None:
+    def recipes(bounds: str) -> Recipes:
+        settings = ConvertSettings(input=("in",), bounds=bounds)
+        settings.check()
+        return recipes_of(settings.identity(), {"pillow": "2"})
+
+    assert "bounds" not in ConvertSettings(input=("in",), bounds="TOO_MANY_SCANS=100").identity()
+    assert recipes("") == recipes("TOO_MANY_SCANS=100")
+    changed = recipes("TOO_MANY_SCANS=101, TOO_MANY_STRIPS=9")
+    assert changed.record != recipes("").record and changed.shard != recipes("").shard
+    assert changed == recipes("TOO_MANY_STRIPS=9,TOO_MANY_SCANS=101")
+
+
 def test_settings_outside_of_the_identity_are_known_to_change_nothing() -> None:
     names = {field.name for field in dataclasses.fields(ConvertSettings)}
-    assert names - ConvertSettings().identity().keys() == {
+    assert names - ConvertSettings(bounds="TOO_MANY_SCANS=7").identity().keys() == {
         "input", "output", "plan_from", "overwrite", "resume",  # where, and how it is run
         "max_bad_fraction", "verify",  # what passes
         "image_root", "mask_dir", "keep_labels", "class_names",  # what they name is in references and labels

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
+from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.transforms.images.color import to_color
@@ -46,14 +47,18 @@ class Tile(NamedTuple):
     number: str = ""
 
 
-def thumbnail(encoded: bytes) -> Image.Image:
+def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Image.Image:
     """Decodes a stored picture, upright and in colour, at most `SIDE` on each side.
+
+    Args:
+      encoded: the picture.
+      bounds: the most parts that it may have.
 
     Raises:
       ImageFault: if it cannot be decoded.
     """
     try:
-        opened = open_image(encoded, "image", _MAX_PIXELS)
+        opened = open_image(encoded, "image", _MAX_PIXELS, bounds)
     except NotACandidate:
         raise ImageFault(
             QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are those of no known image format"
@@ -83,26 +88,27 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
     return marked
 
 
-def with_masks(image: Image.Image, masks: Sequence[bytes]) -> Image.Image:
+def with_masks(image: Image.Image, masks: Sequence[bytes], bounds: Bounds = DEFAULT_BOUNDS) -> Image.Image:
     """Returns a thumbnail through which its classes or segments shine.
 
     Args:
       image: of `thumbnail`.
       masks: the class of every pixel, and the instance if there is such a mask too.
+      bounds: the most parts that a mask may have.
 
     Raises:
       ImageFault: if a mask cannot be decoded.
     """
     numbers = np.zeros((image.height, image.width), np.int64)
     for place, mask in enumerate(masks):
-        numbers += _shrunk_ids(mask, image.size) * _INSTANCE**place
+        numbers += _shrunk_ids(mask, image.size, bounds) * _INSTANCE**place
     present, places = np.unique(numbers, return_inverse=True)
     colors = np.array([_color_of(int(number)) for number in present], np.uint8)
     return Image.blend(image, Image.fromarray(colors[places].reshape(*image.size[::-1], 3)), 0.5)
 
 
-def _shrunk_ids(mask: bytes, size: tuple[int, int]) -> np.ndarray:
-    opened = open_image(mask, "mask.png", _MAX_PIXELS)
+def _shrunk_ids(mask: bytes, size: tuple[int, int], bounds: Bounds) -> np.ndarray:
+    opened = open_image(mask, "mask.png", _MAX_PIXELS, bounds)
     whole = load(opened, _MAX_PIXELS)
     ids = np.asarray(whole if whole.mode in ("P", "1") or whole.mode.startswith("I") else whole.convert("L"))
     small = Image.fromarray(ids.astype(np.int32)).resize(size, Image.Resampling.NEAREST)

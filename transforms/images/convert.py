@@ -97,7 +97,7 @@ def convert_image(
       ImageFault: if the image is at fault.
       NotACandidate: if it is no image and does not claim to be one.
     """
-    opened = decode.open_image(data, name, settings.max_pixels)
+    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
     try:
         return _convert(data, opened, settings, reserve or reserve_nothing)
     except (ImageFault, MemoryError):

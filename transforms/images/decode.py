@@ -13,9 +13,11 @@ from PIL import Image, UnidentifiedImageError
 from PIL.Image import DecompressionBombError, DecompressionBombWarning, Transpose
 from PIL.TiffImagePlugin import TiffImageFile
 
+from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.transforms.images import bounds, gif, jpeg, memory, png, pnm, tiff, webp
+from shardwright.transforms.images import gif, jpeg, memory, png, pnm, tiff, webp
+from shardwright.transforms.images.bounds import check_exif, check_structure, check_work
 from shardwright.transforms.images.pillow_settings import pillow_settings
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
@@ -66,6 +68,7 @@ class OpenedImage:
       depth: bits of a channel in the file, as far as it is known (PNG), else 8.
       png_pixels: the compressed pixels of a PNG.
       factor: by which `reduce_jpeg` will reduce each side.
+      bounds: the most parts that the file may have.
     """
 
     image: Image.Image
@@ -76,6 +79,7 @@ class OpenedImage:
     depth: int = 8
     png_pixels: Sequence[memoryview] = ()
     factor: int = 1
+    bounds: Bounds = DEFAULT_BOUNDS
 
     @property
     def size(self) -> tuple[int, int]:
@@ -159,28 +163,29 @@ def no_image(data: bytes) -> ImageFault:
     return ImageFault(QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, message)
 
 
-def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
+def open_image(data: bytes, name: str, max_pixels: int, bounds: Bounds = DEFAULT_BOUNDS) -> OpenedImage:
     """Reads an image's header.
 
     Args:
       data: the whole file.
       name: its name or key.
       max_pixels: width x height above which it is refused.
+      bounds: the most parts that it may have.
 
     Raises:
-      ImageFault: if it cannot be opened or is too large.
+      ImageFault: if it cannot be opened, is too large or has too many parts.
       NotACandidate: if it is no image and does not claim to be one.
     """
     kind = check_kind(data[:HEAD_BYTES], name)
     with _faults_of(kind, max_pixels):
-        bounds.check_structure(data, kind)
+        check_structure(data, kind, bounds)
         image = Image.open(io.BytesIO(data), formats=(SUPPORTED_KINDS[kind],))
         width, height = image.size
         if width * height > max_pixels:
             raise _too_many_pixels(width * height, max_pixels)
         if width < 1 or height < 1:
             raise ImageFault(QuarantineReason.CORRUPT, Stage.DECODE, f"{width} x {height} pixels")
-        bounds.check_work(data, kind, (width, height))
+        check_work(data, kind, (width, height), bounds)
         pixels: Sequence[memoryview] = ()
         if kind == "png":
             chunks = png.read_chunks(data)
@@ -188,15 +193,15 @@ def open_image(data: bytes, name: str, max_pixels: int) -> OpenedImage:
             for field, content in chunks.late_metadata.items():
                 image.info.setdefault(field, content)
         depth = data[_PNG_BIT_DEPTH] if kind == "png" else 8
-        orientation, animated = _orientation(image, kind), _is_animated(image, kind)
-        return OpenedImage(image, kind, orientation, animated, data, depth, pixels)
+        orientation, animated = _orientation(image, kind, bounds), _is_animated(image, kind)
+        return OpenedImage(image, kind, orientation, animated, data, depth, pixels, bounds=bounds)
 
 
-def _orientation(image: Image.Image, kind: str) -> int:
+def _orientation(image: Image.Image, kind: str, bounds: Bounds) -> int:
     """Returns the EXIF orientation, 1 where there is none or it cannot be read."""
     if kind == "tiff" or (kind == "jpeg" and "exif" not in image.info and "xmp" not in image.info):
         return 1  # Pillow turns TIFF upright itself
-    bounds.check_exif(image.info)
+    check_exif(image.info, bounds)
     try:
         # Not the PNG plugin's own method, which would decode the picture to look behind it.
         value = Image.Image.getexif(image).get(_ORIENTATION_TAG, 1)
@@ -293,7 +298,7 @@ def _decode(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:
     if opened.kind == "jpeg":
         return _decode_jpeg(opened, keep_damaged)
     if isinstance(image, TiffImageFile):
-        tiff.load_tiff(image, opened.data)
+        tiff.load_tiff(image, opened.data, opened.bounds)
         return LoadedImage(image)
     if opened.kind == "ppm":
         pnm.load_pnm(image, opened.data)

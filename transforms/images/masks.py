@@ -195,7 +195,7 @@ def encode_object_mask(mask: Image.Image) -> bytes:
 def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> decode.OpenedImage:
     """Reads a mask's header; nothing is decoded that cannot be a mask of the picture."""
     try:
-        opened = decode.open_image(data, "mask.png", settings.max_pixels)
+        opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)
     except NotACandidate as error:  # never, for a mask claims to be an image
         raise bad_annotation(f"it is no image ({error.reason})") from error
     if opened.kind in _LOSSY:

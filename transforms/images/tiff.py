@@ -23,9 +23,9 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, TiffImagePlugin
 
+from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.bounds import MAX_SHARED_BYTES, MAX_STRIPS
 from shardwright.transforms.images.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
 
 _FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANES, _T4_OPTIONS, _PREDICTOR = 266, 277, 278, 284, 292, 317
@@ -83,12 +83,13 @@ class _Organization:
         return -(-width * self.samples * self.bits // 8)
 
 
-def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes) -> None:
+def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds) -> None:
     """Decodes the pixels of a TIFF's current frame.
 
     Args:
       image: opened by Pillow, not loaded.
       data: the whole file.
+      bounds: the most strips or tiles that it may have.
 
     Raises:
       ImageFault: if data is damaged, missing or in a form that cannot be decoded.
@@ -98,7 +99,7 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes) -> None:
         image.load()  # uncompressed: Pillow itself notices what is missing
         return
     organization = _organization(image)
-    places = _segments(image, data, organization)
+    places = _segments(image, data, organization, bounds)
     pixels = _pixels(organization, data, places)
     arguments = image.tile[0].args
     assert isinstance(arguments, tuple)
@@ -214,7 +215,7 @@ def _numbers(value: Any) -> tuple[int, ...]:
 
 
 def _segments(
-    image: TiffImagePlugin.TiffImageFile, data: bytes, organization: _Organization
+    image: TiffImagePlugin.TiffImageFile, data: bytes, organization: _Organization, bounds: Bounds
 ) -> list[tuple[int, int]]:
     """Returns where each strip or tile begins and ends, after checking that all are in the file."""
     tags = image.tag_v2
@@ -224,24 +225,15 @@ def _segments(
     width, height = organization.size
     across, down = math.ceil(width / organization.segment[0]), math.ceil(height / organization.segment[1])
     needed = across * down * organization.planes
-    if needed > MAX_STRIPS:
-        raise ImageFault(
-            QuarantineReason.TOO_MANY_STRIPS,
-            Stage.DECODE,
-            f"tiff: it has {needed} strips or tiles, more than {MAX_STRIPS}",
-        )
+    bounds.check("strips", needed, f"tiff: it has {needed} strips or tiles")
     if math.prod(organization.segment) > _SEGMENT_SLACK + 4 * width * height:
         raise _corrupt(
             f"a tile of {organization.segment[0]} x {organization.segment[1]} pixels is larger than the image"
         )
     if len(offsets) < needed or len(sizes) < needed:
         raise _incomplete(f"it has {min(len(offsets), len(sizes))} of {needed} strips or tiles")
-    if sum(sizes[:needed]) > len(data) + MAX_SHARED_BYTES:
-        raise ImageFault(
-            QuarantineReason.TOO_MANY_STRIPS,
-            Stage.DECODE,
-            f"tiff: its strips or tiles have {sum(sizes[:needed])} bytes, far more than the file",
-        )
+    shared = sum(sizes[:needed]) - len(data)
+    bounds.check("shared_bytes", shared, f"tiff: its strips or tiles have {shared} bytes more than the file")
     for offset, size in zip(offsets[:needed], sizes):
         if offset < 0 or size < 1 or offset + size > len(data):
             raise _incomplete(f"the file ends before byte {offset + size}, where a strip or tile ends")

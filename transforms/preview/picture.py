@@ -42,12 +42,12 @@ def record_thumbnail(data: bytes, contract: RecordSchema) -> Image | None:
     if found is None and not isinstance(encoded, bytes):
         return None
     if found is not None or not isinstance(encoded, bytes):
-        image = thumbnail(found or b"")
+        image = thumbnail(found or b"", contract.bounds)
     elif is_bare_pixels(example, contract):
         sides = _sides_in_tensor(stored, contract) or _sides(example, contract, len(encoded))
         image = raw_thumbnail(encoded, *sides)
     else:
-        image = thumbnail(encoded)
+        image = thumbnail(encoded, contract.bounds)
     return _annotated(image, example, contract)
 
 
@@ -100,7 +100,7 @@ def _annotated(image: Image, example: Mapping[str, Feature], contract: RecordSch
     found = (single_value(example, contract, role) for role in wanted)
     masks = [mask for mask in found if isinstance(mask, bytes) and mask]
     if masks:
-        image = with_masks(image, masks)
+        image = with_masks(image, masks, contract.bounds)
     roles = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
     boxes: list[tuple[float, ...]] = list(zip(*(values_of_role(example, contract, role) for role in roles)))
     fours = values_of_role(example, contract, FeatureRole.BOXES)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, parse_bounds
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape, picture_shape_of
 from shardwright.schemas.example import FeatureType, parse_example
@@ -31,6 +32,7 @@ class RecordSchema(NamedTuple):
       split: of the records at hand; empty if unknown.
       damaged_too: whether images with missing or damaged data were written on purpose.
       unused_ids: ids that no class has; a number stands for them in `labels`.
+      bounds: the most parts that a stored image may have.
     """
 
     features: tuple[FeatureSpec, ...]
@@ -42,6 +44,7 @@ class RecordSchema(NamedTuple):
     split: str = ""
     damaged_too: bool = False
     unused_ids: tuple[int, ...] = ()
+    bounds: Bounds = DEFAULT_BOUNDS
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -97,7 +100,16 @@ def contract_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Pl
         plan.label_texts if plan.texts else (),
         damaged_too=settings.get("damaged") == "keep",
         unused_ids=plan.unused_ids,
+        bounds=_bounds_of(settings),
     )
+
+
+def _bounds_of(settings: Mapping[str, Any]) -> Bounds:
+    """Returns the bounds of a dataset; the defaults where its settings say nothing that is right."""
+    try:
+        return parse_bounds(str(settings.get("bounds", "")))
+    except ValueError:
+        return DEFAULT_BOUNDS
 
 
 def infer_contract(records: Sequence[bytes]) -> RecordSchema:

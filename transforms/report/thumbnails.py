@@ -132,7 +132,7 @@ def _facts(data: bytes, contract: RecordSchema) -> PictureSize | None:
     )
     if not isinstance(height, int) or not isinstance(width, int):
         try:
-            width, height = open_image(encoded, "image", _MAX_PIXELS).image.size
+            width, height = open_image(encoded, "image", _MAX_PIXELS, contract.bounds).image.size
         except Exception:  # bare pixels, of which the record does not say how they lie
             return None
     return PictureSize(width, height, len(encoded))

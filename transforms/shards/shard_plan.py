@@ -9,7 +9,7 @@ from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_ref import ImageRef, decode_refs
 from shardwright.schemas.plan import Forecast
-from shardwright.schemas.settings import Affects, ConvertSettings, settings_that_affect
+from shardwright.schemas.settings import RECORDED_IF_GIVEN, Affects, ConvertSettings, settings_that_affect
 from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.plan.assign import shard_order
@@ -100,8 +100,10 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
     Raises:
       KeyError: if a setting is missing.
     """
-    chosen = {name: identity[name] for name in _SHARD_SETTINGS}
-    making = {name: chosen[name] for name in _RECORD_SETTINGS}
+    chosen = {
+        name: identity[name] for name in _SHARD_SETTINGS if name in identity or name not in RECORDED_IF_GIVEN
+    }
+    making = {name: value for name, value in chosen.items() if name in _RECORD_SETTINGS}
     makers = {name: version for name, version in versions.items() if name not in _FRAMING}
     return Recipes(recipe_digest(making, makers), recipe_digest(chosen, versions))
 

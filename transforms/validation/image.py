@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.errors import ImageFault, NotACandidate
@@ -67,6 +68,7 @@ def check_image(
     whole: bool = True,
     reserve: Callable[[int], object] | None = None,
     damaged_too: bool = False,
+    bounds: Bounds = DEFAULT_BOUNDS,
 ) -> Seen:
     """Decodes a picture and compares it with what is said of it.
 
@@ -78,6 +80,7 @@ def check_image(
         sound and damaged files the verdict is the same, and a photograph takes half of the time.
       reserve: called with the memory that the decoded picture needs, in bytes.
       damaged_too: whether pictures with missing or damaged data are meant to be there.
+      bounds: the most parts that the picture may have.
     """
     claimed = claims.format
     if claimed == "raw" or (claims.pixels and claimed is None):
@@ -95,7 +98,7 @@ def check_image(
             message = f"the image is {name} but the record says {claimed}"
             problems.append((FindingCode.FORMAT_MISMATCH, message))
     try:
-        opened = open_image(encoded, "image", MAX_PIXELS)
+        opened = open_image(encoded, "image", MAX_PIXELS, bounds)
         size = opened.image.size
         reduced = not whole and reduce_jpeg(opened, _REDUCTION) > 1
         if reserve is not None:

@@ -77,7 +77,7 @@ def _mask_problems(
     mask: bytes, size: tuple[int, int] | None, role: FeatureRole, contract: RecordSchema
 ) -> Iterator[Problem]:
     try:
-        opened = open_image(mask, "mask.png", MAX_PIXELS)
+        opened = open_image(mask, "mask.png", MAX_PIXELS, contract.bounds)
         width, height = opened.image.size
         if size is not None and (width, height) != size:
             yield (

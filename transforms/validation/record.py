@@ -239,6 +239,7 @@ class RecordChecker:
                         self._look,
                         lambda size: held.enter_context(self._reserve(size)),
                         contract.damaged_too,
+                        contract.bounds,
                     )
                     problems += seen.problems
                     if self._tell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import numpy as np
@@ -10,100 +11,137 @@ import pictures
 import pytest
 from PIL import Image
 
+from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, format_bounds
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images import bounds
+from shardwright.transforms.images.bounds import check_tags
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 #: Name of a bound -> (the value for this test, a file below it, a file above it, the reason).
 CASES: dict[str, tuple[dict[str, int], Callable[[], bytes], Callable[[], bytes], QuarantineReason]] = {
     "scans": (
-        {"MAX_SCANS": 20, "MAX_SCAN_PIXELS": 30 * 64 * 64},
-        lambda: oversized.jpeg_of_scans(20),
-        lambda: oversized.jpeg_of_scans(30),
+        {"scans": 1},
+        lambda: oversized.jpeg_of_scans(1, side=1024),
+        lambda: oversized.jpeg_of_scans(50, side=1024),
         QuarantineReason.TOO_MANY_SCANS,
     ),
     "scans of small pictures": (
-        {"MAX_SCANS": 20},
+        {"scans": 20},
         lambda: oversized.jpeg_of_scans(60),
-        lambda: oversized.jpeg_of_scans(bounds.MAX_SCAN_PIXELS // 4000**2, side=4096),
+        lambda: oversized.jpeg_of_scans(60, side=4096),
         QuarantineReason.TOO_MANY_SCANS,
     ),
     "segments": (
-        {"MAX_JPEG_SEGMENTS": 100},
+        {"segments": 100},
         lambda: oversized.jpeg_of_segments(50),
         lambda: oversized.jpeg_of_segments(100),
         QuarantineReason.TOO_MANY_SEGMENTS,
     ),
     "fill bytes": (
-        {"MAX_STRAY_BYTES": 100},
+        {"stray_bytes": 100},
         lambda: oversized.jpeg_of_segments(1, padding=100),
         lambda: oversized.jpeg_of_segments(1, padding=102),
-        QuarantineReason.TOO_MANY_SEGMENTS,
+        QuarantineReason.TOO_MANY_STRAY_BYTES,
     ),
     "exif of webp": (
-        {"MAX_TAG_VALUES": 100},
+        {"tag_values": 100},
         lambda: oversized.webp_of_exif(100),
         lambda: oversized.webp_of_exif(101),
         QuarantineReason.TOO_MANY_TAG_VALUES,
     ),
     "exif of png": (
-        {"MAX_TAG_VALUES": 100},
+        {"tag_values": 100},
         lambda: oversized.png_of_exif(100),
         lambda: oversized.png_of_exif(101),
         QuarantineReason.TOO_MANY_TAG_VALUES,
     ),
     "exif of jpeg": (
-        {"MAX_TAG_VALUES": 100},
+        {"tag_values": 100},
         lambda: oversized.jpeg_of_exif(100),
         lambda: oversized.jpeg_of_exif(101),
         QuarantineReason.TOO_MANY_TAG_VALUES,
     ),
     "values of tiff": (
-        {"MAX_TAG_VALUES": 100},
+        {"tag_values": 100},
         lambda: oversized.tiff_of_strips(40),
         lambda: oversized.tiff_of_strips(60),
         QuarantineReason.TOO_MANY_TAG_VALUES,
     ),
     "strips": (
-        {"MAX_STRIPS": 50},
+        {"strips": 50},
         lambda: oversized.tiff_of_strips(50),
         lambda: oversized.tiff_of_strips(51),
         QuarantineReason.TOO_MANY_STRIPS,
     ),
     "chunks of png": (
-        {"MAX_CHUNKS": 103},
+        {"chunks": 103},
         lambda: oversized.png_of_texts(100),
         lambda: oversized.png_of_texts(101),
         QuarantineReason.TOO_MANY_CHUNKS,
     ),
     "a gif's comment": (
-        {"MAX_COMMENT_BLOCKS": 100},
+        {"comment_blocks": 100},
         lambda: oversized.gif_of_comment_blocks(99),
         lambda: oversized.gif_of_comment_blocks(100),
-        QuarantineReason.TOO_MANY_BLOCKS,
+        QuarantineReason.TOO_MANY_COMMENT_BLOCKS,
     ),
     "a gif's comments": (
-        {"MAX_COMMENT_BLOCKS": 100},
+        {"comment_blocks": 100},
         lambda: oversized.gif_of_comments(50),
         lambda: oversized.gif_of_comments(51),
-        QuarantineReason.TOO_MANY_BLOCKS,
+        QuarantineReason.TOO_MANY_COMMENT_BLOCKS,
     ),
     "commands of bmp": (
-        {"MAX_STRAY_BYTES": 0},
+        {"stray_bytes": 1},
         lambda: oversized.run_length_bmp(8, 8, 8),
         lambda: oversized.run_length_bmp(8, 8, 200),
-        QuarantineReason.TOO_MANY_RUNS,
+        QuarantineReason.TOO_MANY_STRAY_BYTES,
     ),
     "width of bmp": (
-        {"MAX_RUN_LENGTH_WIDTH": 100},
+        {"columns": 100},
         lambda: oversized.run_length_bmp(100, 1, 1),
         lambda: oversized.run_length_bmp(101, 1, 1),
+        QuarantineReason.TOO_MANY_COLUMNS,
+    ),
+    "pixels of bmp": (
+        {"runs": 2000},
+        lambda: oversized.run_length_bmp(8, 1, 1),
+        lambda: oversized.run_length_bmp(2001, 1, 1),
         QuarantineReason.TOO_MANY_RUNS,
     ),
+    "blocks of a gif": (
+        {"blocks": 100},
+        lambda: oversized.gif_of_comments(50),
+        lambda: _gif_of_pixel_blocks(100),
+        QuarantineReason.TOO_MANY_BLOCKS,
+    ),
+    "extensions of a gif": (
+        {"extension_blocks": 100},
+        lambda: oversized.gif_of_comment_blocks(99).replace(b"!\xfe", b"!\xff"),
+        lambda: oversized.gif_of_comment_blocks(100).replace(b"!\xfe", b"!\xff"),
+        QuarantineReason.TOO_MANY_EXTENSION_BLOCKS,
+    ),
+    "tags": (
+        {"tags": 20},
+        lambda: oversized.tiff_of_strips(4),
+        lambda: _with_exif(oversized.exif_of_shared_values(21, 8)),
+        QuarantineReason.TOO_MANY_TAGS,
+    ),
+    "bytes that tags share": (
+        {"shared_bytes": 1000},
+        lambda: _with_exif(oversized.exif_of_shared_values(1, 2000)),
+        lambda: _with_exif(oversized.exif_of_shared_values(100, 2000)),
+        QuarantineReason.TOO_MANY_SHARED_BYTES,
+    ),
+    "segments of exif": (
+        {"exif_segments": 3},
+        lambda: _with_exif(oversized.exif_of_shared_values(1, 8), 3),
+        lambda: _with_exif(oversized.exif_of_shared_values(1, 8), 4),
+        QuarantineReason.TOO_MANY_EXIF_SEGMENTS,
+    ),
     "header of ppm": (
-        {"MAX_PNM_HEADER": 100},
+        {"comments": 100},
         lambda: oversized.long_ppm_header(70),
         lambda: oversized.long_ppm_header(100),
         QuarantineReason.TOO_MANY_COMMENTS,
@@ -111,25 +149,57 @@ CASES: dict[str, tuple[dict[str, int], Callable[[], bytes], Callable[[], bytes],
 }
 
 
-def _reason(data: bytes) -> str:
+def _with_exif(exif: bytes, times: int = 1) -> bytes:
+    """A JPEG with Exif data in so many segments."""
+    body = b"Exif\0\0" + exif
+    segment = b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body
+    plain = oversized.jpeg_of_segments(0)
+    return plain[:2] + segment * times + plain[2:]
+
+
+def _gif_of_pixel_blocks(blocks: int) -> bytes:
+    """A GIF whose pixels come in so many blocks of one byte, and a terminator."""
+    head = b"GIF89a" + struct.pack("<HHBBB", 4, 4, 0x80, 0, 0) + bytes(6)
+    return head + struct.pack("<BHHHHBB", 0x2C, 0, 0, 4, 4, 0, 2) + b"\x01\x00" * blocks + b"\x00;"
+
+
+def _fault(data: bytes, given: str = "") -> ImageFault | None:
     try:
-        pictures.convert(data, "a.png")
+        pictures.convert(data, "a.png", bounds=given)
     except ImageFault as fault:
-        return fault.reason
-    return ""
+        return fault
+    return None
+
+
+def _reason(data: bytes, given: str = "") -> str:
+    fault = _fault(data, given)
+    return fault.reason if fault else ""
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_file_is_refused_above_the_bound_and_taken_below(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_refused_above_the_bound_and_taken_below(name: str) -> None:
     values, below, above, reason = CASES[name]
-    for constant, value in values.items():
-        monkeypatch.setattr(bounds, constant, value)
-    data = below()
+    given = format_bounds(Bounds(**values))
     # A BMP whose rows are all empty lacks its pixels, but is not refused for its runs.
-    assert _reason(data) in ("", "CORRUPT" if name.endswith("of bmp") else "")
-    assert _reason(above()) == reason
+    assert _reason(below(), given) in ("", "CORRUPT" if name.endswith("of bmp") else "")
+    fault = _fault(above(), given)
+    assert fault is not None and fault.reason == reason
+    assert f"raise --bounds {reason}={getattr(Bounds(**values), reason[9:].lower())}" in fault.message
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_who_raises_the_bound_that_the_message_names_gets_the_image(name: str) -> None:
+    values, _, above, reason = CASES[name]
+    if name.endswith("of bmp") or name == "blocks of a gif":
+        return  # these pictures lack their pixels
+    raised = format_bounds(Bounds(**{**values, reason[9:].lower(): 10**9}))
+    assert _reason(above(), raised) == ""
+
+
+def test_every_bound_has_a_code_and_a_case() -> None:
+    codes = {code for code in QuarantineReason if code.startswith("TOO_MANY_")}
+    assert codes - {"TOO_MANY_PIXELS"} == {f"TOO_MANY_{name.upper()}" for name in Bounds._fields}
+    assert codes - {"TOO_MANY_PIXELS"} == {reason for _, _, _, reason in CASES.values()}
 
 
 @pytest.mark.parametrize(
@@ -137,8 +207,9 @@ def test_a_file_is_refused_above_the_bound_and_taken_below(
     [
         (lambda: oversized.jpeg_of_segments(1 << 17), "TOO_MANY_SEGMENTS"),
         (lambda: oversized.png_of_exif((1 << 20) + 1), "TOO_MANY_TAG_VALUES"),
-        (lambda: oversized.gif_of_comment_blocks(1 << 13), "TOO_MANY_BLOCKS"),
-        (lambda: oversized.gif_of_zeros(1 << 21), "TOO_MANY_BLOCKS"),
+        (lambda: oversized.gif_of_comment_blocks(1 << 13), "TOO_MANY_COMMENT_BLOCKS"),
+        (lambda: oversized.gif_of_zeros(1 << 21), "TOO_MANY_STRAY_BYTES"),
+        (lambda: _gif_of_pixel_blocks(1 << 20), "TOO_MANY_BLOCKS"),
         (lambda: oversized.tiff_of_strips((1 << 17) + 1), "TOO_MANY_STRIPS"),
         (lambda: oversized.long_ppm_header(1 << 17), "TOO_MANY_COMMENTS"),
     ],
@@ -147,19 +218,10 @@ def test_the_bounds_as_they_are(data: Callable[[], bytes], reason: str) -> None:
     assert _reason(data()) == reason
 
 
-def test_tags_that_share_their_bytes_count_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MAX_SHARED_BYTES", 1000)
-    few, many = (oversized.exif_of_shared_values(tags, 2000) for tags in (1, 100))
-    bounds.check_tags(few, "exif")
-    with pytest.raises(ImageFault) as fault:
-        bounds.check_tags(many, "exif")
-    assert fault.value.reason == "TOO_MANY_TAG_VALUES"
-
-
-def test_directories_that_name_each_other_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_that_name_each_other_are_read_once() -> None:
     data = bytearray(oversized.exif_of_shared_values(1, 8))
     data[-4:] = data[4:8]  # what follows the directory is the directory
-    bounds.check_tags(bytes(data), "exif")
+    check_tags(bytes(data), "exif", DEFAULT_BOUNDS)
 
 
 def _ppm(magic: bytes, width: int, height: int, highest: int, body: bytes) -> bytes:

@@ -1,0 +1,119 @@
+"""Bounds on the parts of an image file, each with the quarantine code and the setting that carry its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.units import parse_int
+
+_PREFIX = "TOO_MANY_"
+_HIGHEST = 2**63 - 1
+
+
+class Bounds(NamedTuple):
+    """The most parts that an image file may have. The bound `scans` has the code `TOO_MANY_SCANS`.
+
+    The defaults are far above what programs write.
+
+    Attributes:
+      scans: scans of a JPEG of 43 megapixels; more in a smaller picture, in proportion.
+      segments: segments of a JPEG. A color profile takes up to 255.
+      exif_segments: segments of a JPEG with Exif data. One is the rule; Pillow joins more of them.
+      stray_bytes: bytes between the segments of a JPEG, the blocks of a GIF or the runs of a BMP.
+      chunks: chunks of a PNG or a WebP.
+      blocks: blocks of a GIF's pixels, up to the second frame.
+      comment_blocks: blocks of a GIF's comments, which Pillow joins one by one.
+      extension_blocks: blocks of a GIF's other extensions.
+      tags: tags of a TIFF or of Exif data.
+      tag_values: values of all these tags. A fraction counts as eight.
+      strips: strips or tiles of a TIFF. The tallest scans have one for each row.
+      shared_bytes: bytes by which all tags, or all strips, of a TIFF may exceed the file. Some share theirs.
+      runs: pixels, and bytes, of a run-length encoded BMP, which Pillow decodes in Python.
+      columns: columns of a run-length encoded BMP. One command may skip 255 rows.
+      comments: bytes of a PNM's header, with its comments.
+    """
+
+    scans: int = 100
+    segments: int = 1 << 16
+    exif_segments: int = 64
+    stray_bytes: int = 1 << 20
+    chunks: int = 1 << 17
+    blocks: int = 1 << 20
+    comment_blocks: int = 1 << 12
+    extension_blocks: int = 1 << 16
+    tags: int = 1 << 16
+    tag_values: int = 1 << 20
+    strips: int = 1 << 17
+    shared_bytes: int = 1 << 26
+    runs: int = 1 << 25
+    columns: int = 1 << 17
+    comments: int = 1 << 16
+
+    def check(self, name: str, found: int, text: str) -> None:
+        """Checks that a file does not have more parts of a kind than it may have.
+
+        Args:
+          name: the bound.
+          found: the number of parts, or as many as were counted.
+          text: the format and what was found, such as "jpeg: it has 101 scans", for the message.
+
+        Raises:
+          ImageFault: if it has more. The message names the setting to raise.
+        """
+        if found > getattr(self, name):
+            raise self.fault(name, text)
+
+    def fault(self, name: str, text: str) -> ImageFault:
+        """Returns the fault of a file that exceeds a bound.
+
+        Args:
+          name: the bound.
+          text: the format and what was found.
+        """
+        code = QuarantineReason(_PREFIX + name.upper())
+        limit = getattr(self, name)
+        message = f"{text}, more than {limit}; to take it, raise --bounds {code}={limit}"
+        return ImageFault(code, Stage.DECODE, message)
+
+
+DEFAULT_BOUNDS = Bounds()
+#: For images that were accepted before, such as those in the records of a dataset.
+NO_BOUNDS = Bounds(*[_HIGHEST] * len(DEFAULT_BOUNDS))
+#: Code -> the bound.
+_NAMES: Mapping[str, str] = {_PREFIX + name.upper(): name for name in Bounds._fields}
+
+
+def parse_bounds(text: str) -> Bounds:
+    """Parses bounds that differ from the defaults: `TOO_MANY_SCANS=500,TOO_MANY_STRIPS=200000`.
+
+    Raises:
+      ValueError: if a code is unknown or stands twice, or a number is not a positive whole number.
+    """
+    given: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        code, equals, number = (part.strip() for part in item.partition("="))
+        if code not in _NAMES:
+            raise ValueError(f"there is no bound {code!r}; choose from {', '.join(_NAMES)}")
+        if not equals:
+            raise ValueError(
+                f"{code!r} needs a number, such as {code}={getattr(DEFAULT_BOUNDS, _NAMES[code])}"
+            )
+        if _NAMES[code] in given:
+            raise ValueError(f"{code} stands twice")
+        try:
+            given[_NAMES[code]] = parse_int(number, low=1, high=_HIGHEST)
+        except ValueError as error:
+            raise ValueError(f"{code}: {error}") from None
+    return Bounds(**given)
+
+
+def format_bounds(bounds: Bounds) -> str:
+    """Returns the bounds that differ from the defaults, in one fixed order; empty if none does."""
+    return ",".join(
+        f"{code}={getattr(bounds, name)}"
+        for code, name in _NAMES.items()
+        if getattr(bounds, name) != getattr(DEFAULT_BOUNDS, name)
+    )
