@@ -44,6 +44,7 @@ from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Da
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms import storage
+from shardwright.transforms.dataset_files import remove_work_leftovers
 from shardwright.transforms.sources.effects import without_effect
 from shardwright.transforms.sources.spool import Spool
 
@@ -162,6 +163,8 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
                 directory = check_output(settings, hold.holder)  # another run may have come and gone
             if not described:
                 clear_staging(settings)
+                for warning in remove_work_leftovers(directory):
+                    print(f"shardwright: warning: {warning}", file=sys.stderr)
             workers = choose_workers(given, beam_options, request.inputs)
             job = ConversionSpec(
                 settings.output,

@@ -35,7 +35,7 @@ from shardwright.schemas.plan import shard_file
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import left_behind, read_dataset
+from shardwright.transforms.dataset_files import left_behind, read_dataset, remove_work_leftovers
 from shardwright.transforms.lease import HeldLease, check_free
 from shardwright.transforms.salvage.commit import SalvageJob
 from shardwright.transforms.salvage.shard import SalvageTask
@@ -103,15 +103,18 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.salvage.transforms import SalvageDataset
+    from shardwright.transforms.salvage.transforms import SalvageDataset, TakeLease
 
     dataset = read_dataset(target.directory) if target.directory else None
     begin = pipeline | "Begin" >> beam.Create([target], reshuffle=False)  # Target
     contract = begin | "ReadContract" >> beam.Map(contract_of)  # Contract
-    tasks = begin | "ListShards" >> beam.FlatMap(list_tasks, job.output, job.hold).with_output_types(
+    hold: Any = job.hold
+    if job.described and job.hold is not None:
+        hold = beam.pvalue.AsSingleton(begin | "TakeLease" >> TakeLease(job.hold))
+    tasks = begin | "ListShards" >> beam.FlatMap(list_tasks, job.output, hold).with_output_types(
         SalvageTask
     )  # SalvageTask
-    return tasks | "SalvageDataset" >> SalvageDataset(job, contract, dataset)  # outcome
+    return tasks | "SalvageDataset" >> SalvageDataset(job, contract, dataset, hold)  # outcome
 
 
 def salvage(
@@ -158,6 +161,8 @@ def salvage(
                 storage.make_dirs(output)
                 mark = pretty_json({"dataset": printable(target.name)})
                 storage.write_bytes(storage.join(output, _MARK), mark.encode())
+            for warning in remove_work_leftovers(output):
+                print(f"shardwright: warning: {warning}", file=sys.stderr)
         job = SalvageJob(
             target.name,
             target.directory or "",
@@ -165,7 +170,8 @@ def salvage(
             not fast,
             _run_facts(beam_options),
             started,
-            None if described else hold,
+            hold,
+            described,
         )
         try:
             with show_progress(progress):

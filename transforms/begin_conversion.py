@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Optional
@@ -15,7 +14,7 @@ from shardwright.schemas.ledger import ledger_header
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec, outcome_of
-from shardwright.transforms.lease import HeldLease
+from shardwright.transforms.lease import HeldLease, own_holder
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.shards.shard_plan import plan_shard
 
@@ -36,11 +35,6 @@ def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease |
         with storage.faults("write to", job.directory):
             storage.make_dirs(job.directory)
     return hold
-
-
-def own_holder(hold: HeldLease | None) -> HeldLease | None:
-    """Returns a lease for this launch of a job that may be launched several times."""
-    return hold and replace(hold, lease=replace(hold.lease, holder=uuid.uuid4().hex))
 
 
 def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) -> HeldLease | None:

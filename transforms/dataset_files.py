@@ -214,6 +214,16 @@ def remove_temporary(directory: str, listed: Iterable[str]) -> None:
             storage.remove(storage.join(directory, file))
 
 
+def remove_work_leftovers(directory: str) -> list[str]:
+    """Removes the unfinished files of killed workers before a run begins; returns a warning if that fails.
+
+    Hold the lease for it. An object appears whole or not at all, so buckets have no such files.
+    """
+    if storage.is_remote(directory):
+        return []
+    return left_behind(directory, lambda: remove_temporary(directory, storage.list_files(directory)))
+
+
 def left_behind(place: str, clean_up: Callable[[], None]) -> list[str]:
     """Cleans up after work that is done; returns a warning if that fails, else nothing.
 

@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,6 +122,11 @@ class HeldLease:
     def release(self) -> None:
         """Gives the lease back, as `release` does."""
         release(self.output, self.holder, self.file)
+
+
+def own_holder(hold: HeldLease | None) -> HeldLease | None:
+    """Returns a lease for this launch of a job that may be launched several times."""
+    return hold and replace(hold, lease=replace(hold.lease, holder=uuid.uuid4().hex))
 
 
 def this_process() -> tuple[str, int, str]:

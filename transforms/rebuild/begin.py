@@ -114,7 +114,7 @@ def begin(task: RebuildTask) -> PreviousState:
             with warned(warnings, f"Version {version} could not be removed"):
                 remove_version(task.output, version)
         with warned(warnings, f"What killed runs left in {printable(task.output)} could not be removed"):
-            remove_leftovers(task.output)
+            remove_leftovers(task.output, task.version)
         for warning in warnings:
             stage(task, "warning", warning)
         others = [record for record in others if record.version not in abandoned[:-MOST_ABANDONED]]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from shardwright.schemas.dataset import WORK_DIR
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.version import (
+    CHECKS_DIR,
     INDEX_HTML,
     LATEST_JSON,
     LEASE_JSON,
@@ -43,7 +44,7 @@ def warned(warnings: list[str], what: str) -> Iterator[None]:
         warnings.append(f"{what}: {reason.rstrip('.')}; the next run tries again.")
 
 
-def remove_leftovers(output: str) -> int:
+def remove_leftovers(output: str, made: str = "") -> int:
     """Removes the unfinished files that killed runs left beside the files of all versions.
 
     These are on a local disk only: an object appears whole or not at all. A file that another process is
@@ -51,6 +52,7 @@ def remove_leftovers(output: str) -> int:
 
     Args:
       output: the directory that holds the versions.
+      made: the version that is being made, whose workers may be at work.
 
     Returns:
       Number of files removed.
@@ -60,11 +62,18 @@ def remove_leftovers(output: str) -> int:
     """
     if storage.is_remote(output):
         return 0
+    versions = version_names(output)
     folders = [
         output,
         storage.join(output, VERSIONS_DIR),
         storage.join(output, WORK_DIR, "outcomes"),
-        *(version_path(output, version) for version in version_names(output)),
+        *(version_path(output, version) for version in versions),
+        *(
+            storage.join(version_path(output, version), folder)
+            for version in versions
+            for folder in (WORK_DIR, CHECKS_DIR)
+            if version != made
+        ),
     ]
     paths = [storage.join(folder, name) for folder in folders for name in _names_in(folder)]
     paths = [path for path in paths if _is_unfinished(path.rpartition("/")[2])]

@@ -48,6 +48,7 @@ class SalvageJob:
       run: what `run.json` says of the run (command, runner).
       started: seconds since the epoch.
       hold: the lease that has to be held for each write; None where there is none.
+      described: whether the job is described now and runs later, maybe more than once.
     """
 
     dataset: str
@@ -57,6 +58,22 @@ class SalvageJob:
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
     hold: HeldLease | None = None
+    described: bool = False
+
+
+def outcome_of(job: SalvageJob) -> dict[str, Any] | None:
+    """Returns the outcome of this run, if it has ended; an engine may try the last step again.
+
+    Raises:
+      EngineError: if the storage failed.
+    """
+    path = storage.join(job.output, files.OUTCOME_JSON)
+    with storage.faults("read", path):
+        try:
+            outcome: dict[str, Any] = json.loads(storage.read_bytes(path))
+            return outcome if job.hold is not None and outcome["holder"] == job.hold.holder else None
+        except (FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError):
+            return None
 
 
 def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard]) -> dict[str, Any]:
@@ -117,6 +134,7 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
         )
     return {
         "run": job.started,
+        "holder": job.hold.holder if job.hold is not None else "",
         "exit_code": int(ExitCode.DONE),
         "message": "",
         "shards": len(saved),

@@ -3,16 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Optional
 
 import apache_beam as beam
 
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.errors import DataRefused
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.lease import HeldLease, own_holder
 from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.salvage.commit import SalvageJob, commit_files, commit_salvage
+from shardwright.transforms.salvage.commit import SalvageJob, commit_files, commit_salvage, outcome_of
 from shardwright.transforms.salvage.shard import SalvageTask, SavedShard, save_shard
+
+_HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
+
+
+class TakeLease(beam.PTransform):
+    """Takes the lease where a described job runs. `PCollection[Target] -> PCollection[HeldLease]`, of one.
+
+    Args:
+      hold: the lease that the launcher described.
+    """
+
+    def __init__(self, hold: HeldLease) -> None:
+        super().__init__()
+        self._hold = hold
+
+    def expand(self, begin: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        hold = self._hold
+        return (
+            begin
+            | "NameHolder" >> beam.Map(lambda _: own_holder(hold)).with_output_types(_HOLD)  # HeldLease
+            | "KeepHolder" >> beam.Reshuffle()  # HeldLease; the same when a step is run again
+            | "Acquire" >> beam.Map(_acquired).with_output_types(_HOLD)  # HeldLease
+        )
+
+
+def _acquired(hold: HeldLease) -> HeldLease:
+    hold.acquire()
+    return hold
 
 
 class _SaveShard(beam.DoFn):
@@ -34,10 +66,14 @@ class SalvageDataset(beam.PTransform):
       job: what is saved, and where.
       contract: side input, what every record promises.
       dataset: what `dataset.json` says; None for foreign files.
+      hold: the lease, or a side input of it; None where there is none.
     """
 
-    def __init__(self, job: SalvageJob, contract: beam.PCollection, dataset: Dataset | None) -> None:
+    def __init__(
+        self, job: SalvageJob, contract: beam.PCollection, dataset: Dataset | None, hold: Any = None
+    ) -> None:
         super().__init__()
+        self._hold = hold
         self._job = job
         self._contract = contract
         self._dataset = dataset
@@ -52,9 +88,27 @@ class SalvageDataset(beam.PTransform):
                 _SaveShard(self._job.decode), beam.pvalue.AsSingleton(self._contract)
             ).with_output_types(SavedShard)  # SavedShard
             | "GatherShards" >> beam.combiners.ToList()  # [SavedShard]
-            | "Commit" >> beam.Map(_commit, self._job, self._dataset)
+            | "Commit" >> beam.Map(_commit, self._job, self._dataset, self._hold)
         )  # outcome
 
 
-def _commit(saved: Sequence[SavedShard], job: SalvageJob, dataset: Dataset | None) -> dict[str, Any]:
+def _commit(
+    saved: Sequence[SavedShard], job: SalvageJob, dataset: Dataset | None, hold: HeldLease | None
+) -> dict[str, Any]:
+    job = replace(job, hold=hold)
+    if hold is None or not job.described:  # the launcher gives the lease back
+        return _committed(saved, job, dataset)
+    ended = outcome_of(job)
+    if ended is not None:
+        return ended
+    try:
+        outcome = _committed(saved, job, dataset)
+    except DataRefused:
+        hold.release()
+        raise
+    hold.release()
+    return outcome
+
+
+def _committed(saved: Sequence[SavedShard], job: SalvageJob, dataset: Dataset | None) -> dict[str, Any]:
     return commit_salvage(job, dataset, saved) if dataset else commit_files(job, saved)
