@@ -16,7 +16,7 @@ from shardwright.pipelines.beam_patches import apply_patches, is_beam_silent, pa
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.pipelines.signals import Ending, graceful_shutdown
 from shardwright.pipelines.streams import forgiving_streams
-from shardwright.pipelines.temporary_folder import own_temporary_folder
+from shardwright.pipelines.temporary_folder import own_temporary_folder, program_temporary_folder
 from shardwright.pipelines.watchdog import watched
 from shardwright.pipelines.worker_ends import noted_worker_ends
 from shardwright.schemas.codes import ExitCode
@@ -46,10 +46,15 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       NotRun: the options have the job described only.
       ShardwrightError: the one that a worker raised, or an `EngineError` for any other failure.
     """
+    apply_patches()
+    with program_temporary_folder():
+        return _run_pipeline(build, options)
+
+
+def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import TestOptions
 
-    apply_patches()
     try:
         try:
             pipeline = beam.Pipeline(runner=_runner(options), options=options)

@@ -1,4 +1,7 @@
-"""A folder for the temporary files of one command. It goes with it, or with the next one if it was killed."""
+"""A folder for the temporary files of one command, or of a program that calls this library.
+
+It goes with its process, or with the next command or call if that was killed.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from shardwright.transforms.storage import SCRATCH_VARIABLE
 
 #: What the names of these folders begin with.
 _PREFIX = "shardwright-run-"
+#: The folder of each process that has called the library, by its pid: a forked one makes its own.
+_folders: dict[int, str] = {}
 #: What the names of the folders of Beam's job servers begin with (`SubprocessJobServer.start`).
 _JOB_SERVER = "beam-temp"
 
@@ -35,6 +40,38 @@ def own_temporary_folder() -> Iterator[None]:
             remove_abandoned(base)
             stack.enter_context(_used(_locked_folder(base, stack)))
         yield
+
+
+@contextlib.contextmanager
+def program_temporary_folder() -> Iterator[None]:
+    """Has the temporary files of a library call, and of its workers, lie in a folder of this process.
+
+    The folder stays until the process ends, for other threads may have put files into it meanwhile. Within a
+    command nothing changes.
+    """
+    if os.environ.get(SCRATCH_VARIABLE) or threading.current_thread() is not threading.main_thread():
+        yield  # a command has its own folder
+        return
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(_used(_folder_of_process()))
+        yield
+
+
+def _folder_of_process() -> str:
+    """Returns the folder of this process, made and locked at its first call.
+
+    Raises:
+      OSError: if it cannot be made or locked.
+    """
+    pid = os.getpid()
+    if not os.path.isdir(_folders.get(pid, "")):
+        base = tempfile.gettempdir()
+        remove_abandoned(base)
+        with contextlib.ExitStack() as stack:
+            _folders[pid] = _locked_folder(base, stack)
+            stack.pop_all()  # the end of the process removes it
+    return _folders[pid]
 
 
 def _locked_folder(base: str, stack: contextlib.ExitStack) -> str:

@@ -167,3 +167,54 @@ def test_a_conversion_that_was_killed_leaves_nothing_for_long(tmp_path: Path) ->
     subprocess.run([*command, "--overwrite"], env=environment, check=True, capture_output=True)
     assert not list(base.iterdir())
     assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+#: A program that calls the library; it says where temporary files lie, and waits if it is told to.
+PROGRAM = """
+import sys, tempfile
+from shardwright.pipelines.temporary_folder import program_temporary_folder
+for _ in range(2):
+    with program_temporary_folder():
+        print(tempfile.mkdtemp(prefix='beam-pipeline-temp'), flush=True)
+        if sys.argv[1:]:
+            sys.stdin.read()
+"""
+
+
+def test_temporary_files_of_library_calls_go_with_their_process_or_the_next_one(base: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(base)}
+    program = [sys.executable, "-c", PROGRAM]
+    killed = subprocess.Popen(
+        [*program, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert killed.stdout is not None
+    left = Path(killed.stdout.readline().strip())
+    assert left.parent.parent == base and left.is_dir()
+    killed.kill()
+    killed.communicate()
+    assert left.is_dir()
+    done = subprocess.run(program, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    made = [Path(line) for line in done.stdout.splitlines()]
+    assert len({path.parent for path in made}) == 1 and made[0].parent.parent == base
+    assert not list(base.iterdir())
+
+
+def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import apache_beam as beam
+
+    from shardwright.pipelines import temporary_folder
+    from shardwright.pipelines.prepare import as_beam_options
+    from shardwright.pipelines.run import run_pipeline
+
+    monkeypatch.setattr(temporary_folder, "_folders", {})
+    monkeypatch.delenv(storage.SCRATCH_VARIABLE, raising=False)
+    seen: list[str] = []
+
+    def build(pipeline: beam.Pipeline) -> None:
+        seen.append(tempfile.gettempdir())
+        pipeline | beam.Create([1])
+
+    for _ in range(2):
+        run_pipeline(build, as_beam_options(None))
+    assert len(set(seen)) == 1 and Path(seen[0]).parent == base and Path(seen[0]).name.startswith("shard")
+    assert tempfile.gettempdir() == str(base) and storage.SCRATCH_VARIABLE not in os.environ

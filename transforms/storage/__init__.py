@@ -26,6 +26,7 @@ from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
 from shardwright.transforms.storage.faults import changed, fault, faults
 from shardwright.transforms.storage.local import local_version, read_fully, unfinished
 from shardwright.transforms.storage.objects import NoConditions, StoredObject
+from shardwright.transforms.storage.worker_waits import SCRATCH_VARIABLE
 
 __all__ = [
     "LAST_TRY_SECONDS",
@@ -81,8 +82,6 @@ _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
 #: Those that list a level alone, read what was listed and nothing newer, and share their connections.
 _OBJECT_STORES: Mapping[str, ModuleType] = {"gs": gcs, "s3": s3}
-#: An environment variable: where worker processes put the temporary files of their command.
-SCRATCH_VARIABLE = "SHARDWRIGHT_SCRATCH"
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 

@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shardwright.transforms.storage.worker_waits import tell_command, waits_of_workers
+
 #: Seconds to wait for a connection.
 CONNECT_SECONDS = 10.0
 #: Bytes must come and go at this rate, on average over each `STALL_SECONDS`. It leaves 64 connections of a
@@ -172,6 +174,7 @@ _count = itertools.count()
 @contextlib.contextmanager
 def within(operation: Operation) -> Iterator[None]:
     """Has the requests of this thread belong to an operation; must not stay open while a generator waits."""
+    tell_command(own_longest_wait)
     before, number = current(), next(_count)
     _local.operation = _operations[number] = operation
     try:
@@ -199,6 +202,16 @@ def current() -> Operation | None:
 
 
 def longest_wait() -> tuple[str, float] | None:
+    """Returns the path that this command, with its worker processes, has waited for the longest.
+
+    Returns:
+      The path and the seconds; None if nothing is waited for.
+    """
+    own = own_longest_wait()
+    return max([*waits_of_workers(), *([own] if own else [])], key=lambda wait: wait[1], default=None)
+
+
+def own_longest_wait() -> tuple[str, float] | None:
     """Returns the path that this process has waited for the longest, and its seconds; None if none."""
     waiting = [(item.quiet_since, item.path) for item in list(_operations.values())]
     if not waiting:
