@@ -17,6 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -167,7 +168,14 @@ def identity(dataset: Path) -> dict[str, str]:
 
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["hostile", "shardwright.transforms.sources.transforms"])
+_SERVER.set_forkserver_preload(["hostile", "shardwright.transforms.sources.transforms", "helpers.warm"])
+
+
+def _ensure_server() -> None:
+    """Starts the process that others are forked from; it finds our modules by `PYTHONPATH` alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        forkserver.ensure_running()
 
 
 def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None:
@@ -191,6 +199,7 @@ def start(log: Path, *argv: object, before: Callable[[], None] | None = None) ->
       *argv: the command line.
       before: called first in the new process; a function of a module, or a partial of one.
     """
+    _ensure_server()
     process = _SERVER.Process(target=_child, args=(before, [str(item) for item in argv], str(log)))
     process.start()
     return process
