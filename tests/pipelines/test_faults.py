@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.long_tail import slow
 from hostile import (
     COMMAND,
     at_call,
@@ -93,14 +94,13 @@ def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[s
     ("target", "text", "call", "reused"),
     [
         (READ, "/", 20, 0),  # while the sample is taken
-        (READ, "/", 64 + 10, 0),  # in the middle of the first shard
+        *slow([(READ, "/", 64 + 10, 0)]),  # in the middle of the first shard
         (READ, "/", 64 + 120, 1),  # in the middle of a later shard
         (f"{STORAGE}:publish", "_work/", 3, 1),  # a shard is written and not in its place yet
         ("os:replace", "_index/", 3, 1),  # its index has a temporary name yet
         (f"{STORAGE}:write_bytes", "_shards/", 3, 1),  # a shard is in its place and has no ledger yet
-        ("os:replace", "_shards/", 5, 3),  # its ledger has a temporary name yet
-        (f"{STORAGE}:write_bytes", "quarantine.jsonl", 1, 6),
-        (f"{STORAGE}:write_bytes", "labels.txt", 1, 6),
+        *slow([("os:replace", "_shards/", 5, 3)]),  # its ledger has a temporary name yet
+        *slow((f"{STORAGE}:write_bytes", name, 1, 6) for name in ("quarantine.jsonl", "labels.txt")),
         (f"{STORAGE}:write_bytes", "dataset.json", 1, 6),
         ("os:replace", "dataset.json", 1, 6),  # all is there but the last rename
     ],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.long_tail import one_of_each, slow
 from hostile import (
     at_call,
     document,
@@ -145,28 +146,21 @@ def test_a_lease_of_another_machine_counts_as_long_as_the_storage_says(
     assert (tmp_path / "out" / LEASE).exists() == (code == 3)
 
 
-@pytest.mark.parametrize(
-    ("target", "text", "options"),
-    [
-        ("shardwright.transforms.shards.write:finish_shard", "train-", ()),
-        ("shardwright.transforms.dataset_files:write_held", "labels.txt", ()),
-        ("shardwright.transforms.dataset_files:write_held", "dataset.json", ()),
-        (f"{STORAGE}:remove_tree", "shardwright-old", ("--overwrite",)),
-        ("shardwright.transforms.commit:swap", "out", ("--overwrite",)),
-    ],
-    ids=["shard", "file beside", "commit", "swap", "before the swap"],
-)
-@pytest.mark.parametrize("option", ["--overwrite", "--resume"])
+#: What another run does meanwhile -> the call before which this one stops, and its options.
+_STOPS = {
+    "shard": ("shardwright.transforms.shards.write:finish_shard", "train-", ()),
+    "file beside": ("shardwright.transforms.dataset_files:write_held", "labels.txt", ()),
+    "commit": ("shardwright.transforms.dataset_files:write_held", "dataset.json", ()),
+    "swap": (f"{STORAGE}:remove_tree", "shardwright-old", ("--overwrite",)),
+    "before the swap": ("shardwright.transforms.commit:swap", "out", ("--overwrite",)),
+}
+
+
+@pytest.mark.parametrize(*one_of_each(moment=_STOPS, option=["--overwrite", "--resume"]))
 def test_who_lost_the_lease_writes_nothing_more(
-    capfd: Capture,
-    tmp_path: Path,
-    tree: Path,
-    made: Path,
-    target: str,
-    text: str,
-    options: tuple[str, ...],
-    option: str,
+    capfd: Capture, tmp_path: Path, tree: Path, made: Path, moment: str, option: str
 ) -> None:
+    target, text, options = _STOPS[moment]
     if not options:
         shutil.rmtree(made)
     argv = ("convert", "--input", tree, "--output", made)
@@ -182,7 +176,7 @@ def test_who_lost_the_lease_writes_nothing_more(
     assert validate(str(made)).sound
 
 
-@pytest.mark.parametrize("moment", ["labels.txt", "dataset.json", "report.html", "version.json"])
+@pytest.mark.parametrize("moment", ["dataset.json", "version.json", *slow(["labels.txt", "report.html"])])
 def test_a_rebuild_that_lost_its_lease_does_not_make_its_version_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, moment: str
 ) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers.long_tail import one_of_each, slow
 from hostile import (
     at_call,
     check_books,
@@ -321,7 +322,9 @@ MOMENTS = [
 @pytest.mark.parametrize(
     ("target", "text", "call", "command"),
     [(*moment, "validate") for moment in MOMENTS]
-    + [(*moment, command) for moment in MOMENTS[1::2] for command in ("resume", "overwrite")],
+    + [(*MOMENTS[1], "resume"), (*MOMENTS[3], "overwrite")]
+    + slow((*MOMENTS[1 + 2 * i], command) for i, command in ((0, "overwrite"), (1, "resume")))
+    + slow((*MOMENTS[5], command) for command in ("resume", "overwrite")),
 )
 def test_an_overwrite_killed_at_any_moment(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, target: str, text: str, call: int, command: str
@@ -372,8 +375,7 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(*one_of_each(state=STATES, command=COMMANDS))
 def test_every_command_repairs_an_interrupted_swap(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, versions: Path, state: str, command: str
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from array_files import check, colours, digits, greys, refused, to_png
+from helpers.long_tail import one_of_each
 from PIL import Image
 from tfrecords import converted, example, listed, read, refused_sentence, tf, write
 
@@ -27,9 +28,9 @@ def stored(dataset: Path) -> dict[int, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("dtype", ["u1", "<i8", "<f4", ">u2"])
-@pytest.mark.parametrize("planar", [False, True])
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    *one_of_each(dtype=["u1", "<i8", "<f4", ">u2"], planar=[False, True], order=["C", "F"])
+)
 def test_flat_rows(tmp_path: Path, dtype: str, planar: bool, order: Any) -> None:
     """As CIFAR and the small ImageNet have them, and as a plain reshape makes them."""
     rows = (PLANES if planar else PICTURES).reshape(20, -1)
@@ -48,9 +49,7 @@ _FORMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("form", _FORMS)
-@pytest.mark.parametrize("planar", [False, True])
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize(*one_of_each(form=_FORMS, planar=[False, True], compression=["none", "gzip"]))
 def test_records(tmp_path: Path, form: str, planar: bool, compression: str) -> None:
     """As the records that are made of CIFAR's rows have them."""
     pixels = PLANES if planar else PICTURES

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from helpers.long_tail import slow
 
 from shardwright.loader import pin
 from shardwright.pipelines.convert import convert
@@ -57,7 +58,7 @@ def test_versions_are_those_of_a_build_from_nothing(source: Bucket, tree: Path) 
     assert f"out/{LEASE_JSON}" not in source.names()
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, *slow([4])])
 def test_a_flaky_storage_changes_nothing(source: Bucket, proxy: Proxy, tree: Path, seed: int) -> None:
     settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
     with proxy.watch(flaky(seed), page_size=5):

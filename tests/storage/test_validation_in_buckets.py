@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from helpers.long_tail import one_of_each, slow
 from hostile import run, sentence_of
 from timeless import without_times
 
@@ -42,7 +43,7 @@ def every(fault: Fault, kind: str, name: str) -> Rule:
     return lambda request: fault if (request.kind, request.name) == (kind, name) else None
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, *slow([4])])
 def test_a_bad_day_changes_nothing_of_what_is_found(stored: Bucket, proxy: Proxy, seed: int) -> None:
     stored.put("out/labels.txt", b"bee\n")  # so that there is something to find
     found = []
@@ -67,23 +68,25 @@ def test_a_shard_that_is_cut_off_on_its_way_is_fetched_to_its_end(stored: Bucket
     assert report.sound and not report.findings and report.records == 12
 
 
-@pytest.mark.parametrize("fault", [Fault("status", 503), Fault("status", 403), Fault("drop")])
+_REQUESTS = [
+    ("media", "out/dataset.json"),
+    ("list", "out/"),
+    ("media", "out/labels.txt"),
+    ("media", SHARD),
+    ("media", "out/_shards/train-00001-of-00002.jsonl.gz"),
+    ("media", "out/_index/train-00001-of-00002.idx"),
+    ("upload", "out/findings.json"),
+]
+
+
 @pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("media", "out/dataset.json"),
-        ("list", "out/"),
-        ("media", "out/labels.txt"),
-        ("media", SHARD),
-        ("media", "out/_shards/train-00001-of-00002.jsonl.gz"),
-        ("media", "out/_index/train-00001-of-00002.idx"),
-        ("upload", "out/findings.json"),
-    ],
+    *one_of_each(request_=_REQUESTS, fault=[Fault("status", 503), Fault("status", 403), Fault("drop")])
 )
 def test_a_storage_that_fails_is_no_finding(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, stored: Bucket, proxy: Proxy, kind: str, name: str,
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, stored: Bucket, proxy: Proxy, request_: tuple[str, str],
     fault: Fault,
 ) -> None:  # fmt: skip
+    kind, name = request_
     monkeypatch.setattr(gcs, "RETRY_SECONDS", 2.0)
     monkeypatch.setattr(gcs, "FIRST_RETRY_SECONDS", 2.0)
     with proxy.watch(every(fault, kind, name)):

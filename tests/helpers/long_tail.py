@@ -1,0 +1,44 @@
+"""Tables of parameters of which the usual run tries each value, and `make test-all` every combination."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def one_of_each(**tables: Collection[Any]) -> tuple[list[str], list[Any]]:
+    """Returns what `pytest.mark.parametrize` takes: all combinations, most of them marked `slow`.
+
+    The others hold each value at least once: beside the values of the longest table, the others take turns.
+    """
+    names = list(tables)
+    values = {name: list(table) for name, table in tables.items()}
+    longest = max(names, key=lambda name: len(values[name]))
+    strides, stride = {}, 1
+    for name in names:
+        strides[name] = 1 if name == longest else stride
+        stride *= 1 if name == longest else len(values[name])
+    usual = {
+        tuple(row // strides[name] % len(values[name]) for name in names)
+        for row in range(len(values[longest]))
+    }
+    combinations = itertools.product(*(range(len(values[name])) for name in names))
+    return names, [
+        pytest.param(
+            *(values[name][index] for name, index in zip(names, combination, strict=True)),
+            id="-".join(str(values[name][index]) for name, index in zip(names, combination, strict=True)),
+            marks=[] if combination in usual else pytest.mark.slow,
+        )
+        for combination in combinations
+    ]
+
+
+def slow(values: Iterable[Any]) -> list[Any]:
+    """Returns parameters marked `slow`: a sibling that runs always takes the same path."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+        for value in values
+    ]
