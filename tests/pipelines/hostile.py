@@ -14,6 +14,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -242,7 +243,10 @@ def at_call(target: str, text: str, number: int, act: Callable[[], None]) -> Non
 
 def signal_self(number: int) -> None:
     """Sends this process a signal."""
-    os.kill(os.getpid(), number)
+    if number == signal.SIGSTOP:  # another thread may get it otherwise, and this one go on for a while
+        signal.pthread_kill(threading.get_ident(), number)
+    else:
+        os.kill(os.getpid(), number)
 
 
 def slow_reads() -> None:
