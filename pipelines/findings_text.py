@@ -21,7 +21,6 @@ _EXAMPLES_OF_CODE = 3
 _SHORTEST = 20
 #: What a check of a depth did not look at.
 _NOT_LOOKED_AT = {
-    CheckDepth.NONE: ", though no shard was read",
     CheckDepth.FRAMES: ", though no record was looked into",
     CheckDepth.FAST: ", though no image was decoded",
 }
@@ -120,10 +119,12 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
         line.append("NOT SOUND", ERROR)
     elif report.warnings:
         line.append("no errors, but warnings", WARNING)
+    elif report.sound is None:
+        line.append("not verified", WARNING).append(", no shard was read")
     else:
         line.append("Sound", GOOD).append(_NOT_LOOKED_AT.get(report.run.check_depth, ""))
     out.print(line.append(f"; {read}" + (f"; {found}" if found else "")), soft_wrap=True)
-    if report.passed and not report.sound:
+    if report.passed and report.errors:
         errors = _of_severity(report, report.counts, Severity.ERROR)
         out.print(
             f"  The errors ({errors}) were found by an earlier check of the same build. The exit code is 0 "

@@ -32,6 +32,7 @@ from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import exit_code_of, run_pipeline, suppress_beam_logs
 from shardwright.pipelines.tables import console, one_line, print_table
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode
 from shardwright.schemas.dataset import (
     DATASET_JSON,
@@ -169,7 +170,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
             findings = FindingSummary().merge(findings).merge(statement_findings(target, dataset, checks))
         paths = () if target.directory else tuple(foreign_files(target.pattern or ""))
         results = Results(
-            printable(target.name), dataset, request.mode, checks, findings, statistics,
+            printable(target.name), dataset, CheckDepth.of(request.mode), checks, findings, statistics,
             directory=target.directory or "", paths=paths, against=against, previous=request.previous,
         )  # fmt: skip
         return write_results(request.files, results, request.gates, request.expectations)
@@ -220,6 +221,28 @@ def validate(
       UsageError: there is nothing to validate, or the options are wrong.
       EngineError: the engine, the storage or the machine failed.
     """
+    return _validate(
+        dataset, mode, fail_on, warn_on, expect, report, html, junit, against, listing, previous,
+        beam_options, progress,
+    )[0]  # fmt: skip
+
+
+def _validate(
+    dataset: str | os.PathLike[str],
+    mode: str,
+    fail_on: str | Sequence[str],
+    warn_on: str | Sequence[str],
+    expect: str | os.PathLike[str] | Expectations,
+    report: str | os.PathLike[str] | None,
+    html: str | os.PathLike[str] | None,
+    junit: str | os.PathLike[str],
+    against: str | Sequence[str],
+    listing: Mapping[str, Any] | None,
+    previous: str | os.PathLike[str],
+    beam_options: Any,
+    progress: bool,
+) -> tuple[ValidationReport, ResultFiles]:
+    """Validates a dataset; returns what was found and where it was written."""
     report, html, junit = (os.fspath(path or "") for path in (report, html, junit))
     previous = os.fspath(previous)
     gates = read_gates(fail_on, warn_on)
@@ -228,7 +251,7 @@ def validate(
     target = resolve_target(os.fspath(dataset))
     mode = mode_for(mode, gates, expectations, target)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        files = result_files(target, mode, report, html, junit)
+        files = written = result_files(target, mode, report, html, junit)
         for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
             check_result_place(option, path)
         if previous and not files.page:
@@ -248,7 +271,7 @@ def validate(
         text = fetch_result(files.answer, "--report")
         with suppress(OSError, EngineError):
             storage.remove(files.answer)
-    return ValidationReport.from_json(json.loads(text))
+    return ValidationReport.from_json(json.loads(text)), written
 
 
 def _images_since(previous: str, target: Target, beam_options: Any, progress: bool) -> Previous:
@@ -342,7 +365,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with suppress_beam_logs(verbose):
             if namespace.fast and namespace.quality:
                 raise UsageError("--fast decodes no image and --quality looks at every one; choose one.")
-            report = validate(
+            report, files = _validate(
                 place,
                 mode="fast" if namespace.fast else "quality" if namespace.quality else "full",
                 fail_on=namespace.fail_on,
@@ -357,8 +380,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 beam_options=cli_options.beam_options(rest, cli_options.names_of(namespace)),
                 progress=True,
             )
-        target = resolve_target(place)
-        files = result_files(target, report.mode, namespace.report, namespace.html, namespace.junit)
         print_findings(report, stored=bool(files.report))
         print_files(files)
         return int(ExitCode.DONE if report.passed else ExitCode.REFUSED)

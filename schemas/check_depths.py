@@ -47,7 +47,7 @@ class CheckDepth(IntEnum):
 
     @staticmethod
     def of_verification(verify: str) -> CheckDepth:
-        """Returns the depth of `--verify`, whose `fast` looks into no record."""
+        """Returns the depth of `--verify`, where `fast` means frames: no record is looked into."""
         return CheckDepth.FRAMES if verify == "fast" else CheckDepth.of(verify)
 
 

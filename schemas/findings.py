@@ -151,7 +151,8 @@ class ValidationReport:
 
     Attributes:
       dataset: what was validated.
-      mode: fast (no image decoded), full (all), or quality (and looked at).
+      mode: how deep this check looked, as a word of `CheckDepth`: none, frames, fast (every Example), full
+        (every image decoded) or quality (and measured). Earlier releases wrote fast for frames, too.
       fingerprint: of the dataset, None for foreign files.
       shards: shards read.
       records: sound records read.
@@ -160,7 +161,7 @@ class ValidationReport:
       findings: at most `MAX_STORED_PER_CODE` of each code, by place.
       gates: what a gate made of the codes.
       against: the source that it was compared with, as the user wrote it.
-      depth: how deep this check looked (`CheckDepth`); by default what `mode` says.
+      depth: how deep this check looked (`CheckDepth`); other than `mode` only in reports of earlier releases.
       time: when it ended, in UTC; empty if nobody wrote it down.
       found: finding code -> number of findings of this check alone; None if no earlier check adds to them.
       earlier: earlier checks whose findings still count, the newest first.
@@ -224,9 +225,12 @@ class ValidationReport:
         return self.number_of(Severity.NOTE)
 
     @property
-    def sound(self) -> bool:
-        """Whether nothing that is known speaks against the dataset."""
-        return not self.errors
+    def sound(self) -> bool | None:
+        """Whether no check found an error; None if there is no error and no check has read the shards."""
+        if self.errors:
+            return False
+        depth = max(run.check_depth for run in (self.run, *self.earlier))
+        return None if depth is CheckDepth.NONE else True
 
     @property
     def passed(self) -> bool:

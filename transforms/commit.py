@@ -228,9 +228,8 @@ def commit(
             checks,
             whole.merge(findings) if findings else whole,
             printable(job.output),
-            job.settings.verify,
+            CheckDepth.of_verification(job.settings.verify),
             result.fingerprint,
-            depth=CheckDepth.of_verification(job.settings.verify),
         )
         earlier = stored_findings(job.output, result.fingerprint)
         digests = {}
@@ -324,7 +323,7 @@ def _refusal(
 ) -> str | None:
     """Returns why nothing is published, in one sentence, or None."""
     bad, written = books.total(Outcome.QUARANTINED), books.total(Outcome.WRITTEN)
-    if not report.sound:
+    if report.errors:
         counts = ", ".join(
             f"{count:,} {code}"
             for code, count in report.counts.items()

@@ -242,14 +242,14 @@ def test_a_damaged_ledger_refuses(place: Place, monkeypatch: pytest.MonkeyPatch)
     [
         ("fast", "fail_on: [DARK]", "quality"),
         ("fast", "warn_on: [BOX_RANGE]", "full"),
-        ("fast", "fail_on: [SHARD_CHECKSUM, SPLIT_LEAKAGE]", "fast"),
+        ("fast", "fail_on: [SHARD_CHECKSUM, SPLIT_LEAKAGE]", "frames"),
     ],
 )
 def test_gates_decide_how_deep_is_looked(place: Place, said: str, asked: str, mode: str) -> None:
     job = place.job(f"input: x\noutput: y\ngates: {{{asked}}}\n")
     made = place.rebuild(said, job)
     assert json.loads((Path(made.path) / "findings.json").read_text())["mode"] == mode
-    assert (place.watched.decoded > 0) == (mode != "fast")
+    assert (place.watched.decoded > 0) == (mode != "frames")
 
 
 def test_a_conversion_can_look_at_its_pictures(tmp_path: Path, convert_photos: Callable[..., Any]) -> None:

@@ -89,12 +89,11 @@ def gate_version(
             Results(
                 printable(directory),
                 made,
-                task.settings.verify,
+                CheckDepth.of_verification(task.settings.verify),
                 checks,
                 found.merge(findings),
                 statistics,
                 directory,
-                depth=CheckDepth.of_verification(task.settings.verify),
             ),
             task.gates.findings,
             task.gates.expectations,

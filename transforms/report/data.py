@@ -150,8 +150,8 @@ class Checked:
     """What a validation said.
 
     Attributes:
-      mode: fast, full or quality.
-      sound: whether nothing speaks against the dataset.
+      mode: none, frames, fast, full or quality.
+      sound: whether nothing speaks against the dataset; None if nobody read it.
       errors: number of findings that fail it.
       warnings: number of those to look at.
       notes: number of those that are only counted.
@@ -167,7 +167,7 @@ class Checked:
     """
 
     mode: str
-    sound: bool
+    sound: bool | None
     errors: int
     warnings: int
     notes: int

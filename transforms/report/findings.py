@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.schemas.check_depths import time_in_words
+from shardwright.schemas.check_depths import CheckDepth, time_in_words
 from shardwright.schemas.codes import NOTES, QUALITY, FindingCode, Severity
 from shardwright.transforms.report.data import (
     MAX_ROWS,
@@ -122,8 +122,8 @@ def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checke
     codes = sorted(counts.keys() | findings.keys(), key=lambda code: (_ORDER.get(severities[code], 3), code))
     share = max(1, min(MAX_ROWS_PER_CODE, MAX_ROWS // max(1, len(codes))))
     return Checked(
-        mode=str(document["mode"]),
-        sound=bool(document["sound"]),
+        mode=str(document.get("depth") or document["mode"]),
+        sound=_is_sound(document),
         errors=int(document["errors"]),
         warnings=int(document["warnings"]),
         notes=int(document.get("notes", 0)),
@@ -137,6 +137,15 @@ def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checke
         when=when,
         earlier=tuple(map(_earlier, document.get("checks", ())[1:])),
     )
+
+
+def _is_sound(document: Mapping[str, Any]) -> bool | None:
+    """Whether a dataset is sound; None if nobody read it, where earlier releases wrote true."""
+    depths = [run["depth"] for run in document.get("checks", ())]
+    depths.append(document.get("depth") or document["mode"])
+    if document["sound"] and all(depth == CheckDepth.NONE.word for depth in depths):
+        return None
+    return None if document["sound"] is None else bool(document["sound"])
 
 
 def _earlier(value: Mapping[str, Any]) -> EarlierCheck:

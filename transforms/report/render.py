@@ -42,6 +42,7 @@ _MAX_INPUTS, _NAMED = 12, 3
 #: Settings that are not shown, for they say nothing.
 _NOTHING: tuple[object, ...] = ("", None, (), [], {})
 _DEPTHS = {
+    "frames": " without looking into a record",
     "fast": " without decoding a picture",
     "full": ", every picture decoded",
     "quality": ", every picture looked at",
@@ -62,12 +63,12 @@ class Verdict(NamedTuple):
 
 def verdict_of(checked: Checked) -> Verdict:
     """Returns what a validation comes to. Sound is only what nothing worse than a note was found in."""
-    if not checked.sound:
+    if checked.sound is False:
         return Verdict("✗ Not sound", "bad")
     if checked.warnings:
         return Verdict("! Warnings to look at", "warning")
-    if checked.mode == "none":
-        return Verdict("? Not read back", "unknown")
+    if checked.sound is None:
+        return Verdict("? Not verified", "unknown")
     return Verdict("✓ Sound", "good")
 
 

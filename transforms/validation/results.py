@@ -66,17 +66,16 @@ def make_report(
     checks: Iterable[ShardCheck],
     findings: FindingSummary,
     dataset: str,
-    mode: str,
+    depth: CheckDepth,
     fingerprint: str | None,
     gates: Gates | None = None,
     against: tuple[str, ...] = (),
-    depth: CheckDepth | None = None,
 ) -> ValidationReport:
     """Sums up what the shards and their comparison showed; the report gets the present time."""
     checks = list(checks)
     return ValidationReport(
         dataset=dataset,
-        mode=mode,
+        mode=depth.word,
         fingerprint=fingerprint,
         shards=len(checks),
         records=sum(check.records for check in checks),
@@ -85,7 +84,6 @@ def make_report(
         findings=findings.by_place(),
         gates=gates or Gates(),
         against=against,
-        depth="" if depth is None else depth.word,
         time=utc(time.time()),
     )
 
@@ -124,7 +122,7 @@ class Results:
     Attributes:
       name: of the dataset, as the user wrote it.
       dataset: what `dataset.json` says; None for foreign files.
-      mode: fast, full or quality.
+      depth: how deep the check looked.
       checks: of the shards.
       findings: of all kinds.
       statistics: of all shards; None where no picture was looked at.
@@ -132,12 +130,11 @@ class Results:
       paths: of foreign files.
       against: the source that it was compared with.
       previous: the dataset before it; None without one.
-      depth: how deep was looked; None for what `mode` says.
     """
 
     name: str
     dataset: Dataset | None
-    mode: str
+    depth: CheckDepth
     checks: Sequence[ShardCheck]
     findings: FindingSummary
     statistics: Statistics | None = None
@@ -145,7 +142,6 @@ class Results:
     paths: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     previous: Previous | None = None
-    depth: CheckDepth | None = None
 
 
 def write_results(
@@ -170,11 +166,10 @@ def write_results(
         results.checks,
         findings,
         results.name,
-        results.mode,
+        results.depth,
         fingerprint,
         gates,
         results.against,
-        results.depth,
     )
     report = with_earlier_checks(found, _stored_reports(files.report, results.directory, fingerprint))
     measured = None if statistics is None else measured_in(statistics, fingerprint)
