@@ -63,7 +63,7 @@ def test_every_class_has_pictures_and_the_books_are_shown(sound_dataset: Path) -
             assert max(sample.picture.width, sample.picture.height) <= 128
     assert data.records == dataset.all_records
     assert {(facts.width, facts.height) for facts in data.sampled} == {(64, 64)}
-    assert data.checked is not None and data.checked.mode == "fast"
+    assert data.checked is not None and data.checked.mode == "frames"
     assert data.statistics is None and not data.left_out
 
 
