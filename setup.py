@@ -15,6 +15,7 @@ setup(
     package_dir={package: package.removeprefix("shardwright.").replace(".", "/") for package in packages},
     package_data={
         **{f"shardwright.{room}": ["py.typed"] for room in ROOMS},
+        "shardwright.pipelines": ["py.typed", "json_schemas/*.json"],
         "shardwright.transforms.report": ["page/*"],
     },
 )

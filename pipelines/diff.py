@@ -13,6 +13,7 @@ from typing import Any
 
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.drift_tables import print_drift
+from shardwright.pipelines.gates import read_gate_file, tell
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.result_places import check_result_place
@@ -22,9 +23,14 @@ from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
 from shardwright.schemas.drift import Described, Drift, Previous, drift_between
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.expectations import unmet
+from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.thresholds import Refusal, Thresholds, check, parse_thresholds, thresholds_from
+from shardwright.schemas.job import JobGates
+from shardwright.schemas.plain_yaml import WrongValue
+from shardwright.schemas.thresholds import Thresholds, check
 from shardwright.schemas.version import version_name
+from shardwright.schemas.violation import Violation
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset, read_measured
 from shardwright.transforms.overwrite import repair_swap
@@ -40,13 +46,18 @@ class DiffResult:
 
     Attributes:
       drift: the differences.
-      thresholds: the limits, None where none were given.
-      refusals: those that are exceeded.
+      gates: what the new dataset has to pass, None where nothing was given.
+      refusals: gates that it does not pass.
     """
 
     drift: Drift
-    thresholds: Thresholds | None = None
-    refusals: tuple[Refusal, ...] = ()
+    gates: JobGates | None = None
+    refusals: tuple[Violation, ...] = ()
+
+    @property
+    def thresholds(self) -> Thresholds | None:
+        """The limits for differences, None where no gates were given."""
+        return None if self.gates is None else self.gates.limits
 
     @property
     def passed(self) -> bool:
@@ -55,11 +66,14 @@ class DiffResult:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as it is stored."""
-        limits = None if self.thresholds is None else self.thresholds.as_json()
+        limits = None
+        if self.gates is not None:
+            expected = self.gates.expectations
+            limits = self.gates.limits.as_json() | {name: getattr(expected, name) for name in expected.names}
         return {
             **self.drift.as_json(),
             "thresholds": limits,
-            "refusals": [refusal.as_json() for refusal in self.refusals],
+            "refusals": [refusal.as_measured_json() for refusal in self.refusals],
             "passed": self.passed,
         }
 
@@ -115,7 +129,7 @@ def diff(
     Args:
       old: a dataset directory.
       new: another one.
-      thresholds: limits for what may be different, or the YAML file that says them.
+      thresholds: limits for what may be different, or a gate file.
       report: where the report goes, as JSON; None for nowhere.
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
       progress: whether to show progress on stderr.
@@ -129,7 +143,7 @@ def diff(
     """
     old, new, report = os.fspath(old), os.fspath(new), os.fspath(report or "")
     beam_options = as_beam_options(beam_options)
-    limits = _limits(thresholds)
+    gates = _gates(thresholds)
     check_result_place("--report", report)
     before, after = _describe("OLD", old), _describe("NEW", new)
     if before.dataset.fingerprint == after.dataset.fingerprint:
@@ -139,7 +153,7 @@ def diff(
         changes = _compare(before, after, report, beam_options, progress)
         before, after = _with_measurements(before), _with_measurements(after)
     drift = _drift(before, after, changes)
-    result = DiffResult(drift, limits, () if limits is None else tuple(check(drift, limits)))
+    result = DiffResult(drift, gates, () if gates is None else _violations(gates, drift, after.dataset))
     if report:
         write_result(report, result.dumps().encode(), "--report")
     return result
@@ -188,17 +202,39 @@ def _changes(old: Described, new: Described, report: str, beam_options: Any, pro
     return _compare(old, new, report, beam_options, progress)
 
 
-def _limits(thresholds: Thresholds | Mapping[str, Any] | str | None) -> Thresholds | None:
-    if isinstance(thresholds, str | os.PathLike):
-        path = os.fspath(thresholds)
-        return parse_thresholds(storage.read_text("--thresholds", path), path)
-    if thresholds is None or isinstance(thresholds, Thresholds):
-        return thresholds
+def _gates(said: Thresholds | Mapping[str, Any] | str | None) -> JobGates | None:
+    if said is None or isinstance(said, Thresholds):
+        return None if said is None else JobGates(limits=said)
+    if isinstance(said, str | os.PathLike):
+        path = os.fspath(said)
+        gates = read_gate_file("--thresholds", path)
+        unread = (*gates.findings.fail_on, *gates.findings.warn_on)
+        names = (*(["fail_on and warn_on"] if unread else []), *gates.expectations.names_read_from_shards())
+        notes = list(gates.notes)
+        if names:
+            notes.append(f"diff reads no shard and leaves {', '.join(names)} aside; run shardwright validate")
+        tell(path, notes)
+        return gates
+    from shardwright.schemas.configuration.gate_file import gates_from  # and with it pydantic
+
     try:
-        return thresholds_from(thresholds)
-    except ValueError as error:
-        said = str(error)
-        raise UsageError(f"thresholds: {said}" + ("" if said.endswith("?") else ".")) from None
+        return gates_from(said)
+    except WrongValue as error:
+        text = str(error)
+        raise UsageError(f"thresholds: {text}" + ("" if text.endswith("?") else ".")) from None
+
+
+def _violations(gates: JobGates, drift: Drift, dataset: Dataset) -> tuple[Violation, ...]:
+    """Returns the gates that a dataset does not pass, as far as its `dataset.json` and the drift say."""
+    found = check(drift, gates.limits)
+    if gates.expectations.names:
+        from shardwright.transforms.validation.expect import facts_of
+
+        records = {split: sum(shard.records for shard in shards) for split, shards in dataset.splits.items()}
+        facts = replace(facts_of(dataset, (), FindingSummary(), None), records=records)
+        skipped = gates.expectations.names_read_from_shards()
+        found += [one for one in unmet(gates.expectations, facts) if one.name not in skipped]
+    return tuple(found)
 
 
 def _describe(what: str, name: str) -> Described:
@@ -276,7 +312,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument("datasets", nargs="*", metavar="OLD NEW", help="two dataset directories")
         parser.add_argument(
             "--thresholds", default="", metavar="FILE",
-            help="a YAML file of limits: exit code 1 if one is exceeded",
+            help="a gate file: exit code 1 if the new dataset does not pass it",
         )  # fmt: skip
         parser.add_argument("--report", default="", metavar="FILE", help="where a report goes, as JSON")
         cli_options.add_common(parser)

@@ -14,8 +14,8 @@ from shardwright.schemas.codes import Severity
 from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.thresholds import Refusal
 from shardwright.schemas.units import counted, format_size, is_or_are
+from shardwright.schemas.violation import Violation
 
 _NAMES_SHOWN = 3
 _ROWS_SHOWN = 10
@@ -33,7 +33,7 @@ _WORDS = {
 }
 
 
-def print_drift(drift: Drift, refusals: Sequence[Refusal] | None = None) -> None:
+def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> None:
     """Prints what is different.
 
     Args:
@@ -181,7 +181,7 @@ def _print_numbers(out: Any, what: str, pairs: Mapping[str, Pair], text: Any) ->
         _print_more(out, len(pairs) - _NUMBERS_SHOWN, "number", "numbers")
 
 
-def _print_refusals(out: Any, refusals: Iterable[Refusal]) -> None:
+def _print_refusals(out: Any, refusals: Iterable[Violation]) -> None:
     refusals = list(refusals)
     for refusal in refusals:
         if refusal.severity is Severity.ERROR:

@@ -1,15 +1,18 @@
-"""What decides whether a validation passes: codes named on the command line, and files of expectations."""
+"""What decides whether a validation passes: codes named on the command line, and gate files."""
 
 from __future__ import annotations
 
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from shardwright.pipelines.datasets import Target
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.expectations import Expectations, parse_expectations
+from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import Gates
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.job import JobGates
 from shardwright.transforms import storage
 from shardwright.transforms.validation.shard import Depth
 
@@ -50,13 +53,51 @@ def read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> Ga
     return Gates(fail_on, warn_on)
 
 
-def read_expectations(path: str) -> Expectations:
-    """Reads a file of expectations; an empty path expects nothing.
+def read_gate_file(option: str, path: str) -> JobGates:
+    """Reads a gate file; an empty path has no gates.
+
+    Args:
+      option: that names the file.
+      path: of the file.
 
     Raises:
       UsageError: if it cannot be read, or is wrong.
     """
-    return parse_expectations(storage.read_text("--expect", path), path) if path else Expectations()
+    if not path:
+        return JobGates()
+    from shardwright.schemas.configuration.gate_file import parse_gates  # and with it pydantic
+
+    return parse_gates(storage.read_text(option, path), option, path)
+
+
+def expected_of(gates: JobGates, path: str) -> Expectations:
+    """Returns what a gate file asks of one dataset; says on stderr which gates need another dataset.
+
+    Args:
+      gates: what the file says.
+      path: of the file.
+    """
+    others = [name for name in gates.limits.names if name != "max_bad_fraction"]
+    notes = list(gates.notes)
+    if others:
+        notes.append(f"{', '.join(others)} compare two datasets and are left aside; run shardwright diff")
+    tell(path, notes)
+    return gates.alone
+
+
+def findings_of(said: Gates, file: Gates) -> Gates:
+    """Returns the gates of options with those of a file; the options count more."""
+    chosen = (*said.fail_on, *said.warn_on)
+    fail_on, warn_on = (
+        tuple(code for code in codes if code not in chosen) for codes in (file.fail_on, file.warn_on)
+    )
+    return Gates((*said.fail_on, *fail_on), (*said.warn_on, *warn_on))
+
+
+def tell(path: str, notes: Iterable[str]) -> None:
+    """Prints notes about a gate file on stderr."""
+    for note in notes:
+        print(f"{printable(path)}: {note}", file=sys.stderr)
 
 
 def mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target) -> str:

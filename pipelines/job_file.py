@@ -13,12 +13,12 @@ from typing import Any
 
 from shardwright.pipelines.job_sections import (
     SCALARS,
-    gate_names,
     read_beam,
     read_hooks,
     read_job_gates,
     verification_for,
 )
+from shardwright.schemas.configuration.gate_file import gate_names
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.job import JobFile, Retention

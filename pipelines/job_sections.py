@@ -7,89 +7,63 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from shardwright.pipelines.gates import read_expectations, read_gates
+from shardwright.pipelines.gates import read_gate_file
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
+from shardwright.schemas.configuration.gate_file import EXPECT, gates_from, notes_of, with_expectations
+from shardwright.schemas.configuration.job_model import HookBlock, Hooks, default_of, reader_of, scalar_names
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.expectations import Expectations, expectations_from
 from shardwright.schemas.job import EVENTS, Hook, JobGates
 from shardwright.schemas.job_values import Variables, expanded
 from shardwright.schemas.plain_yaml import WrongValue
-from shardwright.schemas.scrub import DEFAULT_SCRUB
-from shardwright.schemas.thresholds import Thresholds, thresholds_from
 from shardwright.transforms import storage
 
-_EVENT_KEYS = ("on_any", *(f"on_{event}" for event in EVENTS))
-_HOOK_KEYS = ("command", "webhook")
+_EVENT_KEYS = tuple(Hooks.model_fields)
+_HOOK_KEYS = tuple(HookBlock.model_fields)
 _SHELL = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>&1"})
 _OPTION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
-_LONGEST = 1e9  # of numbers; a thousand years in minutes
-
-
-def gate_names() -> tuple[str, ...]:
-    """Returns what may stand below `gates`."""
-    return ("fail_on", "warn_on", "expect", *(item.name for item in fields(Thresholds)))
 
 
 def read_job_gates(said: Any, path: str) -> JobGates:
-    """Reads `gates`.
+    """Reads `gates`, or the gate file that it names.
 
     Args:
       said: what stands there, expanded; None for nothing.
-      path: of the job file, beside which a file of expectations is looked for.
+      path: of the job file, beside which a gate file is looked for.
 
     Raises:
       WrongValue: naming the keys, what is wrong and what to write.
     """
+    if isinstance(said, str) and said:
+        return _gate_file(said, path, "gates")
     said = _mapping(said, "max_count_drop: 0.2", "gates")
-    names = gate_names()
-    for key in said:
-        if key not in names:
-            raise WrongValue(f"gates: there is no gate {str(key)!r}{nearest(str(key), names)}", "gates", key)
-        if said[key] is None:
-            raise WrongValue(f"{key} has no value; write one or take it out", "gates", key)
-    codes = {name: _codes(said.get(name, []), name) for name in ("fail_on", "warn_on")}
+    named = said.get(EXPECT)
     try:
-        findings = read_gates(**codes)
-    except UsageError as error:
-        option = "warn_on" if error.message.startswith("--warn_on") else "fail_on"
-        raise WrongValue(error.message.replace("--", ""), "gates", option) from None
-    try:
-        limits = thresholds_from({key: said[key] for key in said if key not in (*codes, "expect")})
+        if not isinstance(named, str):
+            return gates_from(said)
+        gates = gates_from({key: value for key, value in said.items() if key != EXPECT})
+        block = _gate_file(named, path, "gates", EXPECT)
+        notes = (*gates.notes, *block.notes, *notes_of(said))
+        return replace(with_expectations(gates, block.alone), notes=notes)
     except WrongValue as error:
-        raise WrongValue(str(error), "gates", *error.path) from None
-    return JobGates(findings, _expectations(said.get("expect"), path), limits)
+        below = error.path[1:] if error.path[:1] == ("gates",) else error.path
+        raise WrongValue(str(error), "gates", *below) from None
 
 
-def _codes(value: Any, name: str) -> list[str]:
-    codes = value.split(",") if isinstance(value, str) else value
-    if not isinstance(codes, list) or not all(isinstance(code, str) for code in codes):
-        raise WrongValue(f"{name}: write a list of findings, such as [SPLIT_LEAKAGE]", "gates", name)
-    return codes
-
-
-def _expectations(said: Any, path: str) -> Expectations:
-    """Reads expectations, or the file that has them."""
-    if said is None:
-        return Expectations()
-    if isinstance(said, Mapping):
-        try:
-            return expectations_from(said)
-        except WrongValue as error:
-            raise WrongValue(str(error), "gates", "expect", *error.path) from None
-    if not isinstance(said, str) or not said:
-        message = "expect: write the expectations below it, or the path of a file that has them"
-        raise WrongValue(message, "gates", "expect")
+def _gate_file(name: str, path: str, *keys: str) -> JobGates:
+    """Reads a gate file that lies beside the job file."""
     beside, remote = os.path.dirname(path), storage.is_remote(path)
-    if not (storage.is_remote(said) or os.path.isabs(said)) and beside:
-        said = storage.join(beside, said) if remote else os.path.join(beside, said)
+    if name and not (storage.is_remote(name) or os.path.isabs(name)) and beside:
+        name = storage.join(beside, name) if remote else os.path.join(beside, name)
+    if not name:
+        raise WrongValue("expect: write the gates of the dataset below it, or the path of a gate file", *keys)
     try:
-        return read_expectations(said)
+        return read_gate_file(keys[-1], name)
     except UsageError as error:
-        raise WrongValue(error.message.removeprefix("--"), "gates", "expect") from None
+        raise WrongValue(error.message, *keys) from None
 
 
 def verification_for(said: str, gates: JobGates) -> str:
@@ -131,54 +105,12 @@ def verification_for(said: str, gates: JobGates) -> str:
     return said
 
 
-def _switch(value: Any) -> bool:
-    text = str(value).lower()
-    if text not in ("true", "false", "yes", "no"):
-        raise ValueError("write true or false")
-    return text in ("true", "yes")
-
-
-def _number(value: Any, least: float, what: str) -> float:
-    try:
-        number = float("nan" if isinstance(value, bool) else value)
-    except (TypeError, ValueError, OverflowError):
-        number = float("nan")
-    if not least <= number <= _LONGEST:
-        raise ValueError(f"write {what}")
-    return number
-
-
-def _versions(value: Any) -> int:
-    number = _number(value, 0, "how many versions stay, such as 5, or 0 for all")
-    if number != int(number):
-        raise ValueError("write a whole number")
-    return int(number)
-
-
-def read_fraction(value: Any) -> float:
-    """Reads a share from 0 to 1, such as 0.1 or 1/30.
-
-    Raises:
-      ValueError: if it is none, saying what to write.
-    """
-    over, slash, under = str(value).partition("/")
-    try:
-        number = float(over) / float(under) if slash else float("nan" if isinstance(value, bool) else value)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
-        number = float("nan")
-    if not 0 <= number <= 1:
-        raise ValueError("write a share from 0 to 1, such as 0.1 or 1/30")
-    return number
-
-
 #: What is one value: name -> (what counts where nothing is said, what reads it).
 SCALARS: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
-    "keep": (5, _versions),
-    "keep_days": (0.0, lambda value: _number(value, 0, "a number of days, such as 30")),
-    "verify_sources": (False, _switch),
-    "scrub": (DEFAULT_SCRUB, read_fraction),
-    "lease_minutes": (60.0, lambda value: _number(value, 1, "a number of minutes from 1 on, such as 60")),
+    name: (default_of(name), reader_of(name)) for name in scalar_names()
 }
+#: Reads a share from 0 to 1, such as 0.1 or 1/30; raises ValueError if it is none, saying what to write.
+read_fraction = reader_of("scrub")
 
 
 def read_hooks(said: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]:

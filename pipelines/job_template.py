@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from shardwright.pipelines.editor_schemas import schema_path
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.job_values import escaped
 from shardwright.schemas.settings_values import setting_fields
@@ -24,6 +25,7 @@ _OTHER_HELP = {
 }
 
 _HEAD = """\
+# yaml-language-server: $schema={schema}
 # What `shardwright rebuild --job` does, and `shardwright convert --job` as far as it concerns it.
 # Relative paths begin where the command is run. In values ${NAME} is an environment variable,
 # ${NAME:-default} one that may be missing, and {date}, {time}, {year}, {month} and {day} are those of the
@@ -36,8 +38,9 @@ gates:
   # findings of the validation that refuse a version, and those that only warn
 {fail_on}  fail_on: [SPLIT_LEAKAGE]
 #  warn_on: [BOX_RANGE]
-  # what is expected of every version: a file, or the expectations themselves
-#  expect: {{min_images: 1000, min_images_per_class: 10}}
+  # what every version must be like
+#  min_images: 1000
+#  min_images_per_class: 10
   # shares by which the number of records may fall and grow
   max_count_drop: 0.2
   max_count_jump: 5
@@ -95,7 +98,7 @@ def job_text(
       taken_for: what the input was taken for, for people.
     """
     fields = setting_fields()
-    lines = [_HEAD, "\n"]
+    lines = [_HEAD.replace("{schema}", schema_path("job").as_uri()), "\n"]
     for name in sorted(settings, key=list(fields).index):
         lines += [_help(name), _pair(name, settings[name])]
         if name == "input":

@@ -227,6 +227,7 @@ def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
     """Yields a sentence for everything that was asked for and has no effect."""
     if job.retention.keep_days and not job.retention.keep:
         yield "keep_days has no effect with keep: 0, which keeps all versions."
+    yield from (f"gates: {note}." for note in job.gates.notes)
     yield from without_effect(request.given, request.known)
 
 
@@ -399,7 +400,7 @@ def _flag(option: str, value: str | None) -> bool | None:
 
 def _scrub(value: float | str) -> float:
     try:
-        return read_fraction(value)
+        return float(read_fraction(value))
     except ValueError as error:
         raise UsageError(f"--scrub {value}: {error}.") from None
 

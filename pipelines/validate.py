@@ -23,8 +23,10 @@ from shardwright.pipelines.findings_text import print_findings
 from shardwright.pipelines.gates import (
     MODES,
     code_list,
+    expected_of,
+    findings_of,
     mode_for,
-    read_expectations,
+    read_gate_file,
     read_gates,
 )
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
@@ -47,6 +49,7 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.job import JobGates
 from shardwright.schemas.settings_values import settings_from
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
@@ -203,7 +206,7 @@ def validate(
       mode: `fast` stops at the Examples, `full` decodes every image, `quality` looks at each.
       fail_on: finding codes that fail the validation though they would not by themselves.
       warn_on: finding codes that are warnings.
-      expect: what is expected of the dataset, or the YAML file that says it.
+      expect: what the dataset must be like, or a gate file.
       report: where the report goes; None for the dataset's own `findings.json`.
       html: where the page goes; None for the dataset's own `report.html`.
       junit: where the report goes as JUnit XML; empty for nowhere.
@@ -247,7 +250,16 @@ def _validate(
     previous = os.fspath(previous)
     gates = read_gates(fail_on, warn_on)
     beam_options = as_beam_options(beam_options)
-    expectations = expect if isinstance(expect, Expectations) else read_expectations(os.fspath(expect))
+    if isinstance(expect, Expectations):
+        expectations = expect
+    else:
+        path = os.fspath(expect)
+        said = read_gate_file("--expect", path)
+        if path and said == JobGates():
+            raise UsageError(
+                f"--expect {path} has no gates; write one on each line, such as min_images: 1000."
+            )
+        gates, expectations = findings_of(gates, said.findings), expected_of(said, path)
     target = resolve_target(os.fspath(dataset))
     mode = mode_for(mode, gates, expectations, target)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
@@ -340,7 +352,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "--warn_on", default="", metavar="CODE,...", help="findings that shall be warnings"
         )
         parser.add_argument(
-            "--expect", default="", metavar="FILE", help="a YAML file of what is expected of the dataset"
+            "--expect", default="", metavar="FILE", help="a gate file: what the dataset must be like"
         )
         parser.add_argument(
             "--junit", default="", metavar="FILE", help="where the report goes as JUnit XML, for CI systems"

@@ -1,28 +1,14 @@
-"""What a team expects of a dataset: a YAML file of limits, and what is said when one is not met.
-
-min_images: 10000
-min_images_per_class: 50
-min_images_per_split: {train: 8000, test: 500}
-allowed_formats: [jpeg, png]
-min_width: 64
-max_aspect_ratio: 4
-max_bad_fraction: 0.01
-max_fraction: {EXACT_DUPLICATE: 0, NEAR_DUPLICATE: 0.02, DARK: 0.05}
-"""
+"""What a dataset must be like, and what is said of one that is not."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
-from shardwright.schemas.codes import QUALITY, FindingCode
-from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.plain_yaml import WrongValue, lines_of_keys, load_plain_yaml
+from shardwright.schemas.codes import QUALITY, FindingCode, Severity
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
+from shardwright.schemas.violation import Violation
 
-_FORMATS = ("jpeg", "png", "webp", "raw")
 _SHOWN = 5
 
 
@@ -73,6 +59,10 @@ class Expectations:
         """The expectations that there are."""
         return tuple(item.name for item in fields(self) if getattr(self, item.name) not in (None, (), {}))
 
+    def names_read_from_shards(self) -> tuple[str, ...]:
+        """Returns those that `dataset.json` does not answer."""
+        return tuple(name for name in self.names if name in (*_OF_PICTURES, "max_fraction"))
+
     def names_of_looks(self, counted: bool = True) -> tuple[str, ...]:
         """Returns those for which every picture has to be looked at.
 
@@ -109,136 +99,20 @@ class DatasetFacts:
     aspect_ratio: float | None = None
 
 
-def parse_expectations(text: str, path: str) -> Expectations:
-    """Reads a file of expectations.
-
-    Args:
-      text: YAML.
-      path: of the file, for messages.
-
-    Raises:
-      UsageError: naming the line, what is wrong and what may be written.
-    """
-    try:
-        said = load_plain_yaml(text)
-    except ValueError as error:
-        raise UsageError(f"--expect {path}: {error}.") from None
-    try:
-        return expectations_from(said)
-    except WrongValue as wrong:
-        line = lines_of_keys(text).get(wrong.path, 1) if wrong.path else 0
-        why = str(wrong)
-        place = f"{path}, line {line}" if line else path
-        raise UsageError(f"--expect {place}: {why}{'' if why.endswith('?') else '.'}") from None
-
-
-def expectations_from(said: Any) -> Expectations:
-    """Returns expectations from what a file says.
-
-    Raises:
-      WrongValue: if it says anything else; the message ends without a full stop.
-    """
-    if not isinstance(said, Mapping) or not said:
-        raise WrongValue("write one `expectation: value` on each line, such as min_images: 1000")
-    known = [item.name for item in fields(Expectations)]
-    values: dict[str, Any] = {}
-    for key, value in said.items():
-        if key not in known:
-            raise WrongValue(f"there is no expectation {str(key)!r}{nearest(str(key), known)}", key)
-        try:
-            values[key] = _READERS[key](value)
-        except ValueError as error:
-            raise WrongValue(f"{key} is {_short(value)}; write {error}", key) from None
-    for low, high in _PAIRS:
-        if values.get(low) is not None and values.get(high) is not None and values[low] > values[high]:
-            raise WrongValue(f"{low} {values[low]} is above {high} {values[high]}")
-    return Expectations(**values)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("a whole number from 0 on")
-    return value
-
-
-def _share(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError("a number between 0 and 1")
-    return float(value)
-
-
-def _ratio(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < float("inf"):
-        raise ValueError("a number from 1 on")
-    return float(value)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
-        raise ValueError("a list of names, such as [cat, dog]")
-    return tuple(value)
-
-
-def _formats(value: Any) -> tuple[str, ...]:
-    names = _names(value)
-    for name in names:
-        if name not in _FORMATS:
-            raise ValueError(f"formats out of {', '.join(_FORMATS)}")
-    return names
-
-
-def _per_split(value: Any) -> dict[str, int]:
-    if not isinstance(value, Mapping) or not value:
-        raise ValueError("a number for each split, such as {train: 1000}")
-    return {str(split): _number(count) for split, count in value.items()}
-
-
-def _per_code(value: Any) -> dict[str, float]:
-    if not isinstance(value, Mapping) or not value:
-        raise ValueError("a share for each finding, such as {DARK: 0.05}")
-    for code in value:
-        if code not in FindingCode.__members__:
-            near = difflib.get_close_matches(str(code).upper(), FindingCode.__members__, n=1)
-            raise ValueError(f"{near[0] if near else 'the code of a finding'} in place of {code!r}")
-    return {code: _share(share) for code, share in value.items()}
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "min_images": _number,
-    "max_images": _number,
-    "min_images_per_split": _per_split,
-    "min_images_per_class": _number,
-    "max_images_per_class": _number,
-    "min_classes": _number,
-    "max_classes": _number,
-    "required_classes": _names,
-    "allowed_classes": _names,
-    "allowed_formats": _formats,
-    "min_width": _number,
-    "max_width": _number,
-    "min_height": _number,
-    "max_height": _number,
-    "max_aspect_ratio": _ratio,
-    "max_bad_fraction": _share,
-    "max_fraction": _per_code,
-}
 _OF_PICTURES = ("min_width", "max_width", "min_height", "max_height", "max_aspect_ratio")
 _OF_CLASSES = (
     "min_images_per_class", "max_images_per_class", "min_classes", "max_classes",
     "required_classes", "allowed_classes", "allowed_formats",
 )  # fmt: skip
-_PAIRS = tuple(
-    (f"min_{what}", f"max_{what}") for what in ("images", "images_per_class", "classes", "width", "height")
-)
 
 
-def unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
-    """Yields each expectation that a dataset does not meet, and one sentence of what is there instead."""
+def unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[Violation]:
+    """Yields each expectation that a dataset does not meet; the message says what is there instead."""
+    for name, sentence in _unmet(expected, facts):
+        yield Violation("expectations", name, Severity.ERROR, f"{name}: {sentence}")
+
+
+def _unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
     total = sum(facts.records.values())
     yield from _between(expected, "images", total, f"it has {counted(total, 'image')}")
     for split, least in expected.min_images_per_split.items():

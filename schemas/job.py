@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwright.schemas.expectations import Expectations
@@ -17,17 +17,29 @@ EVENTS = ("success", "no_change", "refused", "failure")
 
 @dataclass(frozen=True)
 class JobGates:
-    """What a new version has to pass before the pointer moves.
+    """What a gate file says: what a dataset, or a new version, has to pass.
 
     Attributes:
       findings: which findings of the validation are errors.
-      expectations: what is expected of the dataset.
-      limits: for what may be different from the version before.
+      expectations: what the dataset must be like.
+      limits: how far it may differ from the dataset before.
+      notes: how to write what an older file says in another way.
     """
 
     findings: Gates = field(default_factory=Gates)
     expectations: Expectations = field(default_factory=Expectations)
     limits: Thresholds = field(default_factory=Thresholds)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def alone(self) -> Expectations:
+        """What can be checked without another dataset."""
+        return replace(
+            self.expectations,
+            max_bad_fraction=self.expectations.max_bad_fraction
+            if self.limits.max_bad_fraction is None
+            else self.limits.max_bad_fraction,
+        )
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,20 @@
-"""Limits for what may be different between two datasets: a YAML file of one `limit: value` on each line.
-
-min_records: 1000
-max_removed_fraction: 0.05
-max_label_change_fraction: 0.01
-max_class_l_infinity: 0.1
-vanished_classes: refuse
-max_rise: {DARK: 0.01}
-"""
+"""Limits for how far a dataset may differ from the one before, and what exceeds them."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright.schemas.changes import Kind
-from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.codes import Severity
 from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import Drift, Pair
-from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.plain_yaml import WrongValue, load_plain_yaml, places_of_keys
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
+from shardwright.schemas.violation import Violation
 
+_DRIFT = "drift"
 _SHOWN = 3
 _LONGEST_VALUE = 60
 
@@ -90,31 +81,17 @@ class Thresholds:
     changed_settings: Policy = Policy.ALLOW
     changed_versions: Policy = Policy.ALLOW
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The limits that differ from the default."""
+        default = Thresholds()
+        return tuple(
+            item.name for item in fields(self) if getattr(self, item.name) != getattr(default, item.name)
+        )
+
     def as_json(self) -> dict[str, Any]:
         """Returns the limits that are set."""
         return {name: value for name, value in asdict(self).items() if value not in (None, {})}
-
-
-class Refusal(NamedTuple):
-    """A limit that is exceeded.
-
-    Attributes:
-      name: of the limit.
-      value: what was found, None for what has no number.
-      limit: what was allowed.
-      severity: an error refuses the new dataset, a warning does not.
-      message: one line.
-    """
-
-    name: str
-    value: float | None
-    limit: float | str
-    severity: Severity
-    message: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the refusal as a report stores it."""
-        return self._asdict()
 
 
 _IMAGES = {
@@ -126,15 +103,9 @@ _IMAGES = {
     "max_label_change_fraction": (Kind.RELABELLED, "have other classes"),
     "max_split_move_fraction": (Kind.MOVED, "are in another split"),
 }
-#: Shares of a whole: a limit above 1 could never be exceeded. Images that came may be more than there were.
-_PARTS = frozenset(
-    ("max_count_drop", "max_bad_fraction", "max_class_l_infinity", "max_class_jensen_shannon", *_IMAGES)
-) - {"max_added_fraction"}
-_POLICIES = tuple(item.name for item in fields(Thresholds) if isinstance(item.default, Policy))
-_MAPPINGS = ("max_rise", "max_statistics_change")
 
 
-def check(drift: Drift, thresholds: Thresholds) -> list[Refusal]:
+def check(drift: Drift, thresholds: Thresholds) -> list[Violation]:
     """Returns the limits that a drift exceeds; one that cannot be checked counts as exceeded."""
     return [
         *_check_records(drift, thresholds),
@@ -151,8 +122,8 @@ def check(drift: Drift, thresholds: Thresholds) -> list[Refusal]:
 _Say = Callable[[str, str], str]
 
 
-def _over(name: str, value: float, limit: float, say: _Say, percent: bool = True) -> Iterator[Refusal]:
-    """Yields a refusal if a value is above its limit.
+def _over(name: str, value: float, limit: float, say: _Say, percent: bool = True) -> Iterator[Violation]:
+    """Yields a violation if a value is above its limit.
 
     Args:
       name: of the limit.
@@ -163,10 +134,10 @@ def _over(name: str, value: float, limit: float, say: _Say, percent: bool = True
     """
     if value > limit:
         texts = percent_beside_limit(value, limit) if percent else beside_limit(value, limit)
-        yield Refusal(name, value, limit, Severity.ERROR, f"{name}: {say(*texts)}")
+        yield Violation(_DRIFT, name, Severity.ERROR, f"{name}: {say(*texts)}", value, limit)
 
 
-def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     least = thresholds.min_records
     wanted = {"": least} if isinstance(least, int) else dict(least or {})
     for split, limit in wanted.items():
@@ -174,7 +145,7 @@ def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
         if count < limit:
             what = f"split {split!r}" if split else "the new dataset"
             message = f"min_records: {what} has {counted(count, 'record')} (limit {limit:,})"
-            yield Refusal("min_records", count, limit, Severity.ERROR, message)
+            yield Violation(_DRIFT, "min_records", Severity.ERROR, message, count, limit)
     sizes = {"the dataset": drift.all_records}
     sizes |= {f"split {split!r}": pair for split, pair in drift.records.items()}
     for what, (old, new) in sizes.items():
@@ -190,7 +161,7 @@ def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
             yield from _over("max_count_jump", growth, thresholds.max_count_jump, say)
 
 
-def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     records = f"{counted(drift.all_records.old, 'record')} of the old dataset"
     for name, (kind, what) in _IMAGES.items():
         limit = getattr(thresholds, name)
@@ -216,7 +187,7 @@ def _say_records(what: str, verb: str, counts: str) -> _Say:
     return lambda value, limit: f"{what} {verb} {value} ({counts}; limit {limit})"
 
 
-def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     found = {"the dataset": drift.classes.overall}
     found |= {f"split {split!r}": one for split, one in drift.classes.splits.items()}
     for where, one in found.items():
@@ -248,7 +219,7 @@ def _say_distance(where: str) -> _Say:
     )
 
 
-def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     for code, limit in thresholds.max_rise.items():
         rates = drift.quality.get(code, Pair(None, None))
         if None in rates:
@@ -266,7 +237,7 @@ def _say_rise(code: str, rates: Pair) -> _Say:
     )
 
 
-def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     known = {name: pair for name, pair in drift.statistics.items() if None not in pair}
     for wanted, limit in thresholds.max_statistics_change.items():
         pairs = {name: pair for name, pair in known.items() if f".{name}".endswith(f".{wanted}")}
@@ -282,7 +253,7 @@ def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]
                     f"max_statistics_change: {_text(name)} was 0 and is {_digits(pair.new)}, which no share "
                     f"can express (limit {percent_beside_limit(limit, limit)[1]})"
                 )
-                yield Refusal("max_statistics_change", None, limit, Severity.ERROR, message)
+                yield Violation(_DRIFT, "max_statistics_change", Severity.ERROR, message, None, limit)
 
 
 def _say_change(name: str, pair: Pair) -> _Say:
@@ -299,9 +270,9 @@ def _plain_percent(share: float) -> str:
     return f"{share * 100:.3g}%"
 
 
-def _unknown(name: str, what: str, limit: float, advice: str) -> Refusal:
+def _unknown(name: str, what: str, limit: float, advice: str) -> Violation:
     message = f"{name}: {_text(what)} cannot be checked, because {advice}"
-    return Refusal(name, None, limit, Severity.ERROR, message)
+    return Violation(_DRIFT, name, Severity.ERROR, message, None, limit)
 
 
 #: What is said of names that a policy is about: of one, and of several.
@@ -315,7 +286,7 @@ _POLICY_TEXTS = {
 }
 
 
-def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
+def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     made = drift.made
     found = {
         "new_classes": drift.classes.new,
@@ -332,100 +303,8 @@ def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Refusal]:
             listed = ", ".join(map(_text, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
             said = counted(len(names), *_POLICY_TEXTS[name])
             message = f"{name}: {said} ({listed}; the gate says {policy.value})"
-            yield Refusal(name, len(names), policy.value, severity, message)
+            yield Violation(_DRIFT, name, severity, message, len(names), policy.value)
 
 
 def _text(name: str) -> str:
     return repr(name if len(name) <= _LONGEST_VALUE else name[:_LONGEST_VALUE] + "...")
-
-
-def parse_thresholds(text: str, path: str) -> Thresholds:
-    """Reads a file of limits.
-
-    Args:
-      text: YAML.
-      path: of the file, for messages.
-
-    Raises:
-      UsageError: saying what is wrong, where, and what may be written.
-    """
-    try:
-        said = load_plain_yaml(text)
-        try:
-            return thresholds_from(said)
-        except WrongValue as wrong:
-            line, column = places_of_keys(text).get(wrong.path, (1, 1))
-            raise ValueError(f"line {line}, column {column}: {wrong}") from None
-    except ValueError as error:
-        why = str(error)
-        raise UsageError(f"--thresholds {path}: {why}{'' if why.endswith('?') else '.'}") from None
-
-
-def thresholds_from(said: Any) -> Thresholds:
-    """Returns limits from what a file says.
-
-    Raises:
-      WrongValue: if it says anything else; the message ends without a full stop.
-    """
-    if said is None:
-        return Thresholds()
-    if not isinstance(said, Mapping):
-        raise WrongValue("write one `limit: value` on each line, such as max_removed_fraction: 0.05")
-    known = [item.name for item in fields(Thresholds)]
-    values: dict[str, Any] = {}
-    for name, value in said.items():
-        if name not in known:
-            hint = nearest(str(name), known) or f"; choose from {', '.join(known)}"
-            raise WrongValue(f"there is no limit {_text(str(name))}{hint}", name)
-        values[name] = _value(name, value)
-    return Thresholds(**values)
-
-
-def _value(name: str, value: Any) -> Any:
-    if name in _POLICIES:
-        if value not in list(Policy):
-            raise WrongValue(f"{name}: write refuse, warn or allow, not {_text(str(value))}", name)
-        return Policy(value)
-    if name == "min_records":
-        if not isinstance(value, Mapping):
-            return _records(value, name)
-        return {_name(split, name): _records(count, name, split) for split, count in value.items()}
-    if name not in _MAPPINGS:
-        return _number(value, name)
-    if not isinstance(value, Mapping):
-        example = "{DARK: 0.01}" if name == "max_rise" else "{brightness.mean: 0.1}"
-        raise WrongValue(f"{name}: write a limit for each name, such as {example}", name)
-    for key in value:
-        if name == "max_rise" and key not in FindingCode.__members__:
-            hint = nearest(str(key), list(FindingCode.__members__)) or "; see shardwright validate --help"
-            raise WrongValue(f"{name}: there is no finding {_text(str(key))}{hint}", name, key)
-    return {_name(key, name): _number(limit, name, key) for key, limit in value.items()}
-
-
-def _name(key: Any, name: str) -> str:
-    if not isinstance(key, str) or not key:
-        raise WrongValue(f"{name}: {_text(str(key))} is no name; put it in quotes", name, key)
-    return key
-
-
-def _records(value: Any, *path: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise WrongValue(f"{path[0]}: write a number of records, not {_text(str(value))}", *path)
-    return value
-
-
-def _number(value: Any, *path: Any) -> float:
-    if isinstance(value, str):  # 1e-3 is a text in YAML
-        with contextlib.suppress(ValueError):
-            value = float(value)
-    wrong = isinstance(value, bool) or not isinstance(value, int | float)
-    if wrong or not 0 <= value <= 1e300:
-        raise WrongValue(f"{path[0]}: write a number such as 0.05, not {_text(str(value))}", *path)
-    if path[0] in _PARTS and value > 1:
-        percent = value if value <= 100 else 5
-        raise WrongValue(
-            f"{path[0]}: a limit of {value:g} is more than all and never refuses anything; write a share "
-            f"from 0 to 1, such as {percent / 100:g} for {percent:g}%",
-            *path,
-        )
-    return float(value)

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DIGEST, has_own_digest, pretty_json, with_digest
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.violation import Violation
 
 FORMAT_VERSION = 1
 VERSIONS_DIR = "versions"
@@ -52,32 +52,6 @@ class VersionState(StrEnum):
     PUBLISHED = "published"
     WITHDRAWN = "withdrawn"  # was published, and rolled back
     DAMAGED = "damaged"  # its version.json cannot be read; never stored
-
-
-class GateRefusal(NamedTuple):
-    """Something that a gate did not let pass, or warns of.
-
-    Attributes:
-      gate: which one: `findings`, `drift`, `bad_images` or `rolled_back`.
-      name: of the limit or the code.
-      severity: an error refuses the version, a warning does not.
-      message: one line.
-    """
-
-    gate: str
-    name: str
-    severity: Severity
-    message: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the refusal as `version.json` stores it."""
-        return self._asdict()
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> GateRefusal:
-        """Reads a stored refusal."""
-        gate, name, message = (str(value[key]) for key in ("gate", "name", "message"))
-        return GateRefusal(gate, name, Severity(value["severity"]), message)
 
 
 class Acceptance(NamedTuple):
@@ -146,7 +120,7 @@ class VersionRecord:
     findings: Mapping[str, int] = field(default_factory=dict)
     work: Mapping[str, int] = field(default_factory=dict)
     changes: Mapping[str, int] = field(default_factory=dict)
-    refusals: tuple[GateRefusal, ...] = ()
+    refusals: tuple[Violation, ...] = ()
     accepted: tuple[str, ...] = ()
     acceptances: tuple[Acceptance, ...] = ()
     holder: str = ""
@@ -180,7 +154,7 @@ class VersionRecord:
             value["state"] = VersionState(value["state"])
             if value["state"] is VersionState.DAMAGED:
                 raise ValueError("its state is none that is stored")
-            value["refusals"] = tuple(map(GateRefusal.from_json, value["refusals"]))
+            value["refusals"] = tuple(map(Violation.from_json, value["refusals"]))
             value["accepted"] = tuple(map(str, value["accepted"]))
             value["acceptances"] = tuple(map(Acceptance.from_json, value.get("acceptances", ())))
             record = VersionRecord(**value)

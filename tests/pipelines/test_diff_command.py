@@ -117,6 +117,27 @@ def test_limits_are_a_gate(sound_dataset: Path, edited: Path, tmp_path: Path, ca
     assert stored["thresholds"]["min_records"] == 500
 
 
+def test_a_gate_file_says_what_the_new_dataset_must_be_like(
+    sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    gates, report = tmp_path / "gates.yaml", tmp_path / "report.json"
+    arguments = ["diff", str(sound_dataset), str(edited), f"--thresholds={gates}", f"--report={report}"]
+    gates.write_text("min_images: 50\nmin_width: 9999\nfail_on: [DARK]\n")
+    assert main(arguments) == 0
+    said = capsys.readouterr().err
+    assert (
+        f"{gates}: diff reads no shard and leaves fail_on and warn_on, min_width aside; run shardwright"
+        in said
+    )
+    gates.write_text("min_images: 500\nallowed_classes: [birds]\n")
+    assert main(arguments) == 1
+    refused = [line.split()[1] for line in capsys.readouterr().out.splitlines() if "refused: " in line]
+    assert refused == ["min_images:", "allowed_classes:"]
+    stored = json.loads(report.read_text())
+    assert stored["thresholds"]["min_images"] == 500 and not stored["passed"]
+    assert set(stored["refusals"][0]) == {"name", "value", "limit", "severity", "message"}
+
+
 def test_equal_datasets_are_identical_and_no_ledger_is_read(
     sound_dataset: Path, tmp_path: Path, capsys: Capture
 ) -> None:

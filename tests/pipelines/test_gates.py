@@ -44,6 +44,24 @@ def test_expectations_decide_the_exit_code_and_stand_in_both_reports(dataset: Pa
     assert run(dataset, "--expect", str(expected), "--warn_on", "EXPECTATION") == 0
 
 
+def test_a_gate_file_names_findings_too_and_what_needs_another_dataset_is_left_aside(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, gates = Path(shutil.copytree(dataset, tmp_path / "copy")), tmp_path / "gates.yaml"
+    (copy / "parse.py").unlink()
+    gates.write_text(
+        "warn_on: [SIDECAR_MISMATCH]\nmax_count_drop: 0.1\nmin_records: 1000\nmax_bad_fraction: 0.5\n"
+    )
+    assert run(copy, "--expect", str(gates)) == 0
+    said = capsys.readouterr().err
+    assert f"{gates}: min_records: write min_images instead\n" in said
+    assert f"{gates}: min_records, max_count_drop compare two datasets and are left aside; run" in said
+    assert run(copy, "--expect", str(gates), "--fail_on", "SIDECAR_MISMATCH") == 1, "options count more"
+    gates.write_text("# nothing\n")
+    assert run(copy, "--expect", str(gates)) == 2
+    assert f"--expect {gates} has no gates; write one on each line" in capsys.readouterr().err
+
+
 def test_errors_become_warnings_and_warnings_errors(dataset: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
     (copy / "parse.py").unlink()

@@ -170,7 +170,9 @@ def test_expectations_lie_beside_the_job_file(tmp_path: Path, monkeypatch: pytes
     Path("jobs/job.yaml").write_text(text % "./expect.yaml")
     assert read_job("jobs/job.yaml").gates.expectations == Expectations(min_images=7)
     expect.write_text("min_imges: 7\n")
-    with pytest.raises(UsageError, match=r"line 3, column 9: expect .*expect.yaml, line 1: there is no"):
+    with pytest.raises(
+        UsageError, match=r"line 3, column 9: expect .*expect.yaml, line 1, column 1: there is no"
+    ):
         read_job("jobs/job.yaml")
 
 
@@ -213,7 +215,7 @@ WRONG: list[tuple[str, str]] = [
     ("scrub: 2", "line 3: scrub 2: write a share from 0 to 1, such as 0.1 or 1/30."),
     ("input: [\n", "line 5, column 1: this is no YAML: "),
     ("gates: 3", "line 3: gates: write `name: value` lines below it, such as max_count_drop: 0.2."),
-    ("gates:\n  max_count_drp: 1", "line 4, column 3: gates: there is no gate 'max_count_drp'; did you mean"),
+    ("gates:\n  max_count_drp: 1", "line 4, column 3: there is no gate 'max_count_drp'; did you mean"),
     ("gates:\n  max_count_drop:", "line 4, column 3: max_count_drop has no value; write one or take it out."),
     (
         "gates:\n  new_classes: deny",
@@ -223,18 +225,24 @@ WRONG: list[tuple[str, str]] = [
         "gates:\n  max_rise: {DARKK: 1}",
         "line 4, column 14: max_rise: there is no finding 'DARKK'; did you mean",
     ),
-    ("gates: {fail_on: 3}", "line 3, column 9: fail_on: write a list of findings, such as [SPLIT_LEAKAGE]."),
-    ("gates: {warn_on: [LEAK]}", "line 3, column 9: warn_on LEAK: there is no such finding"),
+    (
+        "gates: {fail_on: 3}",
+        "line 3, column 9: fail_on: write a list of findings, such as [SPLIT_LEAKAGE], not '3'.",
+    ),
+    ("gates: {warn_on: [LEAK]}", "line 3, column 9: warn_on: there is no finding 'LEAK'"),
     (
         "gates: {fail_on: DARK, warn_on: DARK}",
         "line 3, column 9: DARK stands in fail_on and in warn_on; choose",
     ),
     (
         "gates:\n  expect:\n    max_clases: 3",
-        "line 5, column 5: there is no expectation 'max_clases'; did you",
+        "line 5, column 5: there is no gate 'max_clases'; did you",
     ),
-    ("gates:\n  expect:\n    min_images: x", "line 5, column 5: min_images is 'x'; write a whole number"),
-    ("gates:\n  expect: {}", "line 4, column 3: write one `expectation: value` on each line"),
+    (
+        "gates:\n  expect:\n    min_images: x",
+        "line 5, column 5: min_images: write a whole number from 0 on, not 'x'.",
+    ),
+    ("gates:\n  expect: {}", "line 4, column 3: write one `gate: value` on each line"),
     ("gates:\n  expect: nope", "line 4, column 3: expect "),
     (
         "gates:\n  warn_on: [SOURCE_CHANGED]",

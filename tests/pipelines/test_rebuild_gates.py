@@ -100,7 +100,7 @@ REFUSED = {
     "max_label_change_fraction": (_relabelled, "  max_label_change_fraction: 0.1\n", "drift"),
     "max_bad_fraction": (_bad, "  {}\n", "bad_images"),
     "SPLIT_LEAKAGE": (_leaking, "  fail_on: [SPLIT_LEAKAGE]\n", "findings"),
-    "EXPECTATION": (_fewer, "  expect: {min_images: 16}\n", "findings"),
+    "EXPECTATION": (_fewer, "  min_images: 16\n", "findings"),
 }
 
 

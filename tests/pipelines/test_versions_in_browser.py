@@ -12,7 +12,8 @@ from headless import CHROMIUM, CONTRASTS, Browser
 
 from shardwright.pipelines.report import report
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.version import GateRefusal, Pointer, VersionRecord, VersionState
+from shardwright.schemas.version import Pointer, VersionRecord, VersionState
+from shardwright.schemas.violation import Violation
 from shardwright.transforms.report.index_page import write_index
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
@@ -35,8 +36,8 @@ def output(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     (made / "versions" / _BUILDING).mkdir(parents=True)
     fingerprint = json.loads((sound_dataset / "dataset.json").read_text())["fingerprint"]
     said = (
-        *(GateRefusal("drift", f"max_rise.{_LONG}", Severity.ERROR, f"{_LONG} rose {n}") for n in range(3)),
-        GateRefusal("findings", "SPLIT_LEAKAGE", Severity.WARNING, "two pictures are in two splits"),
+        *(Violation("drift", f"max_rise.{_LONG}", Severity.ERROR, f"{_LONG} rose {n}") for n in range(3)),
+        Violation("findings", "SPLIT_LEAKAGE", Severity.WARNING, "two pictures are in two splits"),
     )
     for version, state in ((_GOOD, VersionState.PUBLISHED), (_REFUSED, VersionState.REFUSED)):
         directory = made / "versions" / version

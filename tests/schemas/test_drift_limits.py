@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from shardwright.schemas import thresholds as limits
 from shardwright.schemas.changes import Change, Changes, Kind
 from shardwright.schemas.codes import Severity
+from shardwright.schemas.configuration.gate_file import gate_names, parse_gates
 from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import ClassDrift, Drift, Pair
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.thresholds import Policy, Thresholds, check, parse_thresholds
+from shardwright.schemas.thresholds import Policy, Thresholds, check
 
 SAME = Drift(
     datasets=Pair("old", "new"),
@@ -36,6 +37,13 @@ def with_changes(**counts: int) -> Drift:
         for number in range(count):
             changes.note(Kind(name), "train", Change(f"{number}", "", ""))
     return replace(SAME, changes=changes)
+
+
+POLICIES = [item.name for item in fields(Thresholds) if isinstance(item.default, Policy)]
+
+
+def parse_thresholds(text: str) -> Thresholds:
+    return parse_gates(text, "--thresholds", "limits.yaml").limits
 
 
 def names(drift: Drift, **wanted: Any) -> list[str]:
@@ -138,7 +146,7 @@ def test_statistics_are_found_by_the_end_of_their_name() -> None:
 )
 def test_policies(name: str, drift: Drift) -> None:
     for policy, severities in (("allow", []), ("warn", [Severity.WARNING]), ("refuse", [Severity.ERROR])):
-        found = check(drift, parse_thresholds(f"{name}: {policy}", "it"))
+        found = check(drift, parse_thresholds(f"{name}: {policy}"))
         assert [refusal.severity for refusal in found] == severities
         assert all("'cat'" in refusal.message for refusal in found)
 
@@ -160,23 +168,23 @@ def test_a_file_may_say_everything_or_nothing() -> None:
             "min_records": "min_records: {train: 5}",
             "max_rise": "max_rise:\n  DARK: 0.01\n  UNDECODABLE: 0",
             "max_statistics_change": "max_statistics_change: {brightness.mean: 1e-1}",
-        }.get(item.name, f"{item.name}: {'warn' if item.name in limits._POLICIES else 0.5}")
+        }.get(item.name, f"{item.name}: {'warn' if item.name in POLICIES else 0.5}")
         for item in fields(Thresholds)
     )
-    found = parse_thresholds(text, "it")
+    found = parse_thresholds(text)
     assert found.max_rise == {"DARK": 0.01, "UNDECODABLE": 0.0}
     assert found.min_records == {"train": 5}
     assert found.vanished_classes is Policy.WARN
     assert found.as_json().keys() == {item.name for item in fields(Thresholds)}
     for empty in ("", "# nothing\n", "{}"):
-        assert parse_thresholds(empty, "it") == Thresholds()
+        assert parse_thresholds(empty) == Thresholds()
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("\n  max_aded_fraction: 1", r"line 2, column 3: .*did you mean max_added_fraction\?$"),
-        ("zzz: 1", r"line 1, column 1: there is no limit 'zzz'; choose from min_records, "),
+        ("zzz: 1", r"line 1, column 1: there is no gate 'zzz'; choose from min_images, "),
         ("max_rise:\n  DARKK: 1", r"line 2, column 3: max_rise: .*did you mean DARK\?$"),
         ("max_rise:\n  {DARK: -1}", r"line 2, column 4: max_rise: write a number such as 0.05, not '-1'\.$"),
         ("max_rise: 0.1", r"write a limit for each name, such as \{DARK"),
@@ -186,22 +194,22 @@ def test_a_file_may_say_everything_or_nothing() -> None:
         ("max_added_fraction: .inf", "write a number"),
         ("max_added_fraction: true", "write a number"),
         ("max_added_fraction: 5%", "not '5%'"),
-        ("max_added_fraction:", "write a number"),
-        ("min_records: 1.5", "write a number of records"),
-        ("min_records: {train: -1}", r"column 15: .*number of records"),
-        ("new_classes: no", "write refuse, warn or allow, not 'False'"),
+        ("max_added_fraction:", "max_added_fraction has no value"),
+        ("min_records: 1.5", "write a whole number"),
+        ("min_records: {train: -1}", r"column 15: .*whole number"),
+        ("new_classes: no", "write refuse, warn or allow, not 'false'"),
         ("new_classes: [a]", "write refuse, warn or allow"),
-        ("- a", "write one `limit: value` on each line"),
+        ("- a", "write one `gate: value` on each line"),
         ("max_rise: {a", r"no YAML in line 1"),
         ("a: &x 1\nb: *x", "write out what"),
         ("min_records: 1\nmin_records: 2", "stands twice"),
-        ("[a]: 1", "there is no limit|no YAML"),
+        ("[a]: 1", "no YAML"),
     ],
 )
 def test_what_is_wrong_is_said_and_where(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse_thresholds(text, "limits.yaml")
-    assert caught.value.message.startswith("--thresholds limits.yaml: ")
+        parse_thresholds(text)
+    assert caught.value.message.startswith("--thresholds limits.yaml")
     assert re.search(message, caught.value.message)
     assert "\n" not in caught.value.message
 
@@ -211,7 +219,7 @@ def test_no_file_ends_in_anything_but_limits_or_a_message(said: dict[str, Any]) 
     import yaml
 
     try:
-        parse_thresholds(yaml.safe_dump(said, allow_unicode=True), "it")
+        parse_thresholds(yaml.safe_dump(said, allow_unicode=True))
     except UsageError:
         return
-    assert said.keys() <= {item.name for item in fields(Thresholds)}
+    assert said.keys() <= set(gate_names())

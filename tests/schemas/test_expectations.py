@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from shardwright.schemas.configuration.gate_file import parse_gates
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.expectations import DatasetFacts, Expectations, parse_expectations, unmet
+from shardwright.schemas.expectations import DatasetFacts, Expectations, unmet
 
 FACTS = DatasetFacts(
     records={"train": 80, "test": 20},
@@ -43,7 +44,7 @@ CASES = [
 
 
 def parsed(name: str, value: object) -> Expectations:
-    return parse_expectations(f"{name}: {value!r}\n".replace("'", '"'), "e.yaml")
+    return parse_gates(f"{name}: {value!r}\n".replace("'", '"'), "--expect", "e.yaml").alone
 
 
 @pytest.mark.parametrize(("name", "met", "missed", "said"), CASES, ids=[case[0] for case in CASES])
@@ -51,7 +52,9 @@ def test_each_expectation_is_met_up_to_its_limit_and_no_further(
     name: str, met: object, missed: object, said: str
 ) -> None:
     assert list(unmet(parsed(name, met), FACTS)) == []
-    assert list(unmet(parsed(name, missed), FACTS)) == [(name, said)]
+    (violation,) = unmet(parsed(name, missed), FACTS)
+    assert (violation.name, violation.message) == (name, f"{name}: {said}")
+    assert (violation.gate, violation.severity) == ("expectations", "error")
     assert parsed(name, met).names == (name,)
 
 
@@ -73,27 +76,36 @@ def test_nothing_is_said_of_what_nobody_looked_at() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("min_imagse: 3", "line 1: there is no expectation 'min_imagse'; did you mean min_images?"),
-        ("# one\n\nmin_images: many", "line 3: min_images is 'many'; write a whole number from 0 on."),
-        ("min_images: true", "min_images is True; write a whole number"),
+        ("min_imagse: 3", "line 1, column 1: there is no gate 'min_imagse'; did you mean min_images?"),
+        (
+            "# one\n\nmin_images: many",
+            "line 3, column 1: min_images: write a whole number from 0 on, not 'many'.",
+        ),
+        ("min_images: true", "min_images: write a whole number from 0 on, not 'true'."),
         ("min_images: -1", "write a whole number from 0 on"),
-        ("max_bad_fraction: 2", "max_bad_fraction is 2; write a number between 0 and 1."),
+        (
+            "max_bad_fraction: 2",
+            "max_bad_fraction: a limit of 2 is more than all and never refuses anything; write a share",
+        ),
         ("max_aspect_ratio: .nan", "write a number from 1 on"),
         ("max_aspect_ratio: .inf", "write a number from 1 on"),
-        ("allowed_formats: [gif]", "write formats out of jpeg, png, webp, raw."),
+        ("allowed_formats: [gif]", "allowed_formats: write formats out of jpeg, png, webp, raw, not"),
         ("required_classes: cat", "write a list of names"),
         ("min_images_per_split: 5", "write a number for each split"),
-        ("max_fraction: {DRK: 0.1}", "write DARK in place of 'DRK'"),
-        ("max_fraction: {DARK: 3}", "write a number between 0 and 1"),
-        ("min_width: 9\nmax_width: 8", "min_width 9 is above max_width 8."),
+        (
+            "max_fraction: {DRK: 0.1}",
+            "line 1, column 16: max_fraction: there is no finding 'DRK'; did you mean DARK?",
+        ),
+        ("max_fraction: {DARK: 3}", "write a share from 0 to 1, such as 0.03 for 3%"),
+        ("min_width: 9\nmax_width: 8", "line 1, column 1: min_width 9 is above max_width 8."),
         ("min_images: 1\nmin_images: 2", "'min_images' stands twice"),
-        ("- min_images", "write one `expectation: value` on each line"),
-        ("", "write one `expectation: value` on each line"),
+        ("- min_images", "write one `gate: value` on each line"),
+        ("min_images:", "min_images has no value; write one or take it out."),
         ("a: [", "it is no YAML in line"),
     ],
 )
 def test_wrong_files_are_refused_with_the_line_and_what_to_write(text: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        parse_expectations(text, "e.yaml")
+        parse_gates(text, "--expect", "e.yaml")
     assert str(refused.value).startswith("--expect e.yaml")
     assert said in str(refused.value)

@@ -7,11 +7,12 @@ import io
 import pytest
 
 from shardwright.pipelines.tables import console, print_table
+from shardwright.schemas.configuration.gate_file import parse_gates
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import labels_txt
 from shardwright.schemas.plain_text import escape_controls
-from shardwright.schemas.thresholds import Thresholds, parse_thresholds
+from shardwright.schemas.thresholds import Thresholds
 
 
 def test_control_characters_are_written_as_python_does() -> None:
@@ -48,10 +49,10 @@ def test_a_limit_that_can_never_refuse_is_wrong(name: str) -> None:
     with pytest.raises(
         UsageError, match=rf"line 1, .*{name}: a limit of 5 is more than all .* 0\.05 for 5%\.$"
     ):
-        parse_thresholds(f"{name}: 5\n", "limits.yaml")
-    assert parse_thresholds(f"{name}: 1\n", "limits.yaml") != Thresholds()
+        parse_gates(f"{name}: 5\n", "--thresholds", "limits.yaml")
+    assert parse_gates(f"{name}: 1\n", "--thresholds", "limits.yaml").limits != Thresholds()
 
 
 @pytest.mark.parametrize("name", ["max_count_jump", "max_added_fraction"])
 def test_what_may_grow_to_more_than_twice_may_have_a_larger_limit(name: str) -> None:
-    assert parse_thresholds(f"{name}: 5\n", "limits.yaml") == Thresholds(**{name: 5.0})
+    assert parse_gates(f"{name}: 5\n", "--thresholds", "limits.yaml").limits == Thresholds(**{name: 5.0})

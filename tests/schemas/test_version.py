@@ -15,7 +15,6 @@ from shardwright.schemas.codes import Severity
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.version import (
     Acceptance,
-    GateRefusal,
     Pointer,
     VersionRecord,
     VersionState,
@@ -26,6 +25,7 @@ from shardwright.schemas.version import (
     version_name,
     version_path,
 )
+from shardwright.schemas.violation import Violation
 
 V = "20261121T020000Z"
 RECORD = VersionRecord(
@@ -39,7 +39,7 @@ RECORD = VersionRecord(
     total_bytes=700,
     work={"shards": 3},
     changes={"added": 2},
-    refusals=(GateRefusal("drift", "max_count_drop", Severity.ERROR, "é"),),
+    refusals=(Violation("drift", "max_count_drop", Severity.ERROR, "é"),),
     accepted=("drift",),
     acceptances=(Acceptance(("drift",), "ana@trainer", 1790000000.5, "the shoes are gone for good"),),
 )

@@ -25,12 +25,12 @@ from shardwright.schemas.version import (
     CHECK_LIST,
     CHECKS_DIR,
     DIFF_JSON,
-    GateRefusal,
     VersionRecord,
     VersionState,
     check_file,
     version_path,
 )
+from shardwright.schemas.violation import Violation
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset, read_measured, write_text
 from shardwright.transforms.rebuild.begin import PreviousState
@@ -96,7 +96,8 @@ def gate_version(
                 directory,
             ),
             task.gates.findings,
-            task.gates.expectations,
+            # The limits are for differences, and a first version has none to check.
+            task.gates.expectations if begun.dataset is not None else task.gates.alone,
         )
         drift, digests = None, _write_check_list(task, checks, listed)
         if begun.dataset is not None:
@@ -189,36 +190,36 @@ def _described(output: str, version: str, made: Dataset) -> Described:
     return Described(printable(version), made, *found)
 
 
-def _refused_findings(report: ValidationReport) -> Iterator[GateRefusal]:
+def _refused_findings(report: ValidationReport) -> Iterator[Violation]:
     """Yields what the validation found, a line for each code."""
     for name in report.counts:
         severity = report.gates.severity(FindingCode(name))
         if severity is Severity.NOTE:
             continue
-        yield GateRefusal("findings", name, severity, report.line(FindingCode(name)))
+        yield Violation("findings", name, severity, report.line(FindingCode(name)))
 
 
-def _refused_drift(drift: Drift | None, gates: JobGates) -> Iterator[GateRefusal]:
+def _refused_drift(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
     """Yields the limits that are exceeded; there are none for a first version."""
-    for refusal in check(drift, gates.limits) if drift is not None else ():
-        yield GateRefusal("drift", refusal.name, refusal.severity, printable(refusal.message))
+    for violation in check(drift, gates.limits) if drift is not None else ():
+        yield violation._replace(message=printable(violation.message))
 
 
-def _refused_images(made: Dataset, limit: float) -> Iterator[GateRefusal]:
+def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
     """Yields that too many images are bad."""
     bad, written = made.ledger["quarantined"], made.ledger["written"]
     if bad + written and bad / (bad + written) > limit:
         value, most = percent_beside_limit(bad / (bad + written), limit)
         message = f"{value} of the images are bad ({bad:,} of {bad + written:,}; limit {most})"
-        yield GateRefusal("bad_images", "max_bad_fraction", Severity.ERROR, message)
+        yield Violation("bad_images", "max_bad_fraction", Severity.ERROR, message)
 
 
-def _refused_again(made: Dataset, begun: PreviousState) -> Iterator[GateRefusal]:
+def _refused_again(made: Dataset, begun: PreviousState) -> Iterator[Violation]:
     """Yields that this is what was rolled back."""
     for fingerprint, version in begun.withdrawn:
         if fingerprint == made.fingerprint:
             message = f"it is byte for byte version {version}, which was rolled back"
-            yield GateRefusal("rolled_back", "rolled_back", Severity.ERROR, message)
+            yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
             return
     for fingerprint, version in begun.in_doubt:
         if fingerprint == made.fingerprint:
@@ -226,5 +227,5 @@ def _refused_again(made: Dataset, begun: PreviousState) -> Iterator[GateRefusal]
                 f"it is byte for byte version {version}, whose version.json is damaged, so that nobody knows "
                 "whether it was rolled back"
             )
-            yield GateRefusal("rolled_back", "rolled_back", Severity.ERROR, message)
+            yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
             return

@@ -11,13 +11,13 @@ from typing import NamedTuple
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import (
-    GateRefusal,
     VersionRecord,
     VersionState,
     created_at,
     split_version,
     version_name,
 )
+from shardwright.schemas.violation import Violation
 from shardwright.transforms import storage
 
 #: More of a version's refusals than this are counted.
@@ -158,7 +158,7 @@ def version_view(
     )
 
 
-def is_accepted(refusal: GateRefusal, accepted: tuple[str, ...]) -> bool:
+def is_accepted(refusal: Violation, accepted: tuple[str, ...]) -> bool:
     """Whether somebody let pass what a gate refused."""
     return not {"all", str(refusal.gate), str(refusal.name)}.isdisjoint(map(str, accepted))
 

@@ -33,8 +33,8 @@ def unmet_findings(
     if not expectations.names:
         return
     facts = facts_of(dataset, checks, findings, statistics)
-    for name, sentence in unmet(expectations, facts):
-        yield Finding(FindingCode.EXPECTATION, f"{name}: {sentence}")
+    for violation in unmet(expectations, facts):
+        yield Finding(FindingCode.EXPECTATION, violation.message)
 
 
 def facts_of(

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.version import (
-    GateRefusal,
     Pointer,
     VersionRecord,
     VersionState,
     next_version,
 )
+from shardwright.schemas.violation import Violation
 from shardwright.transforms.report.index_page import (
     MAX_VERSIONS,
     IndexData,
@@ -95,8 +95,8 @@ def records_of(count: int, **fields: Any) -> dict[str, VersionRecord | None]:
     return found
 
 
-def refusal(name: str, message: str = "too much", gate: str = "drift", error: bool = True) -> GateRefusal:
-    return GateRefusal(gate, name, Severity.ERROR if error else Severity.WARNING, message)
+def refusal(name: str, message: str = "too much", gate: str = "drift", error: bool = True) -> Violation:
+    return Violation(gate, name, Severity.ERROR if error else Severity.WARNING, message)
 
 
 def index_of(records: dict[str, VersionRecord | None], latest: str = "", **fields: Any) -> IndexData:
@@ -154,7 +154,7 @@ def test_a_first_version_that_changed_nothing_says_so() -> None:
 def test_names_are_text_wherever_they_stand(field: str) -> None:
     for name in HOSTILE:
         parts = {"gate": "drift", "name": "a", "message": "b", field: name}
-        said = (GateRefusal(parts["gate"], parts["name"], Severity.ERROR, parts["message"]),)
+        said = (Violation(parts["gate"], parts["name"], Severity.ERROR, parts["message"]),)
         made = {key: name for key in ("fingerprint", "previous") if key == field}
         records = records_of(2, state=VersionState.REFUSED, refusals=said, accepted=(name,), **made)
         outer = {field: name} if field == "output" else {}
@@ -330,5 +330,5 @@ _JSON = st.recursive(
     _JSON,
 )
 def test_whatever_a_document_says_is_a_page(fields: dict[str, Any], state: VersionState, said: Any) -> None:
-    records = records_of(2, state=state, **fields, refusals=(GateRefusal(said, said, Severity.ERROR, said),))
+    records = records_of(2, state=state, **fields, refusals=(Violation(said, said, Severity.ERROR, said),))
     Read(render_index(index_of(records, next(iter(records)))))

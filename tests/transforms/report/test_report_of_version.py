@@ -14,7 +14,8 @@ from report_samples import HOSTILE, made_up
 
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.version import GateRefusal, VersionRecord, VersionState
+from shardwright.schemas.version import VersionRecord, VersionState
+from shardwright.schemas.violation import Violation
 from shardwright.transforms.report.data import OfVersion
 from shardwright.transforms.report.gather import gather
 from shardwright.transforms.report.render import render
@@ -22,7 +23,7 @@ from shardwright.transforms.report.render import render
 _VERSION, _BEFORE = "20261121T020000Z", "20261120T020000Z"
 
 
-def record_of(*refusals: GateRefusal, **fields: Any) -> VersionRecord:
+def record_of(*refusals: Violation, **fields: Any) -> VersionRecord:
     state = VersionState.REFUSED if refusals else VersionState.PUBLISHED
     return VersionRecord(_VERSION, **{"state": state, "created": 0, "previous": _BEFORE, **fields},
                          refusals=refusals)  # fmt: skip
@@ -74,14 +75,14 @@ def test_a_version_knows_what_became_of_it(version: Callable[..., Path]) -> None
 
 def test_what_is_about_to_be_written_counts_before_what_is(version: Callable[..., Path]) -> None:
     directory = version(record_of(), drift=True)
-    refused = record_of(GateRefusal("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"))
+    refused = record_of(Violation("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"))
     data = gather(str(directory), record=refused, drift={**drift_of("x"), "images": {"added": 77}})
     assert data.of_version is not None and data.of_version.record is refused
     assert data.drift is not None and data.drift["images"]["added"] == 77
 
 
 def test_a_refused_version_says_why_and_what_accepts_it(version: Callable[..., Path]) -> None:
-    said = GateRefusal("drift", "max_added_fraction", Severity.ERROR, "max_added_fraction: too many came")
+    said = Violation("drift", "max_added_fraction", Severity.ERROR, "max_added_fraction: too many came")
     directory = version(record_of(said), drift=True)
     page = render(gather(str(directory)))
     assert "✗ Version refused" in page and "max_added_fraction" in page
@@ -94,8 +95,8 @@ def test_warnings_and_what_was_accepted_are_shown_of_a_published_version(
     version: Callable[..., Path],
 ) -> None:
     said = (
-        GateRefusal("drift", "new_classes", Severity.WARNING, "1 new class"),
-        GateRefusal("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"),
+        Violation("drift", "new_classes", Severity.WARNING, "1 new class"),
+        Violation("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"),
     )
     record = replace(record_of(*said), state=VersionState.PUBLISHED, accepted=("findings",))
     page = render(gather(str(version(record))))
@@ -139,7 +140,7 @@ def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> N
 
 def test_names_in_refusals_are_text() -> None:
     for name in HOSTILE:
-        said = GateRefusal(name, name, Severity.ERROR, name)
+        said = Violation(name, name, Severity.ERROR, name)
         data = replace(made_up(("a",)), of_version=OfVersion(_VERSION, record_of(said, previous=name)))
         page = render(replace(data, place=f"{name}@{_VERSION}"))
         assert page.count("<script") == 1 and "\u202e" not in page and " onmouseover='" not in page

@@ -1,0 +1,111 @@
+"""Writes the JSON schemas with which editors complete and check job, gate and layout files.
+
+Run it after a change of the settings or the models: `python -m shardwright.pipelines.editor_schemas`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shardwright.schemas.configuration.gate_file import GateFile
+from shardwright.schemas.configuration.job_model import Sections
+from shardwright.schemas.configuration.layout_model import LayoutFile
+from shardwright.schemas.configuration.typed_yaml import FileModel
+from shardwright.schemas.settings_values import setting_fields
+from shardwright.transforms.sources.choices import choices_of
+
+FOLDER = Path(__file__).with_name("json_schemas")
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+#: A value with a variable or a date of the run, which is known only then.
+_PLACEHOLDER = {"type": "string", "pattern": r"\$\{|\{"}
+
+
+def editor_schemas() -> dict[str, dict[str, Any]]:
+    """Returns the schema of each kind of file, by its name."""
+    return {
+        "job": _job_schema(),
+        "gates": _schema_of(GateFile, "A gate file of Shardwright"),
+        "layout": _schema_of(LayoutFile, "A layout file of Shardwright"),
+    }
+
+
+def schema_path(kind: str) -> Path:
+    """Returns where the schema of a kind of file is installed."""
+    return FOLDER / f"{kind}.schema.json"
+
+
+def _schema_of(model: type[FileModel], title: str) -> dict[str, Any]:
+    schema = _without_nulls(model.model_json_schema(mode="validation"))
+    return {"$schema": _DRAFT, **schema, "title": title}
+
+
+def _job_schema() -> dict[str, Any]:
+    schema = _schema_of(Sections, "A job file of Shardwright")
+    gates = schema["$defs"]["JobGateBlock"]["properties"]
+    for name, gate in gates.items():
+        if name != "expect":
+            gates[name] = {"anyOf": [gate, _PLACEHOLDER], "description": gate["description"]}
+    for name, item in setting_fields().items():
+        setting = {**_setting_schema(name, item), "description": item.metadata["help"]}
+        schema["properties"][name] = setting
+        if "_" in name:
+            schema["properties"][name.replace("_", "-")] = {**setting, "deprecated": True}
+    return schema
+
+
+def _setting_schema(name: str, item: Any) -> dict[str, Any]:
+    if name == "input":
+        kinds: list[dict[str, Any]] = [
+            {"type": "string"},
+            {"type": "array", "items": {"type": "string"}},
+            {"type": "object", "additionalProperties": {"type": "string"}},
+        ]
+    elif isinstance(item.default, bool):
+        kinds = [{"type": "boolean"}, {"enum": ["yes", "no", "true", "false"]}]
+    elif choices_of(name):
+        kinds = [{"enum": list(choices_of(name))}]
+    elif isinstance(item.default, int | float):
+        kinds = [{"type": "integer" if isinstance(item.default, int) else "number"}, {"type": "string"}]
+    else:
+        kinds = [{"type": ["string", "number", "boolean"]}]
+    if item.metadata["between"]:
+        kinds.append({"type": "object"})
+    if name == "resize":
+        kinds.append({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2})
+    if not any("string" in str(kind.get("type")) for kind in kinds):
+        kinds.append(_PLACEHOLDER)
+    return {"anyOf": kinds} if len(kinds) > 1 else kinds[0]
+
+
+def _without_nulls(schema: Any) -> Any:
+    """Returns a schema without the default null of keys that are missing, which no file can say."""
+    if isinstance(schema, list):
+        return [_without_nulls(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {key: _without_nulls(item) for key, item in schema.items() if (key, item) != ("default", None)}
+    if {"type": "null"} in kept.get("anyOf", ()) and "default" in schema and schema["default"] is None:
+        others = [kind for kind in kept.pop("anyOf") if kind != {"type": "null"}]
+        kept |= {"anyOf": others} if len(others) > 1 else others[0]
+    return kept
+
+
+def schema_text(schema: Mapping[str, Any]) -> str:
+    """Returns a schema as its file holds it."""
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def main() -> int:
+    """Writes the schemas."""
+    FOLDER.mkdir(exist_ok=True)
+    for kind, schema in editor_schemas().items():
+        schema_path(kind).write_text(schema_text(schema), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

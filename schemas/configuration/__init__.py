@@ -1,0 +1,1 @@
+"""What users configure: gate, job and layout files, as typed models."""

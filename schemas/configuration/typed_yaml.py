@@ -1,0 +1,81 @@
+"""Typed models of configuration files, and errors that say what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
+from pydantic_core import PydanticCustomError
+
+from shardwright.schemas.errors import nearest
+from shardwright.schemas.plain_yaml import WrongValue
+
+_LONGEST_VALUE = 60
+_Model = TypeVar("_Model", bound="FileModel")
+
+
+class FileModel(BaseModel):
+    """The base of all models: what a file says is never changed, and every key must be known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def wrong(message: str) -> PydanticCustomError:
+    """Returns an error whose message follows the name of the key: `NAME: MESSAGE`."""
+    return PydanticCustomError("wrong", "{message}", {"message": message})
+
+
+def write(what: str) -> WrapValidator:
+    """Returns a validator that says what to write in place of a wrong value.
+
+    Args:
+      what: the right values, such as "a whole number from 0 on".
+    """
+
+    def validate(value: Any, handler: Callable[[Any], Any]) -> Any:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            if any(item["loc"] or item["type"] == "wrong" for item in error.errors()):
+                raise  # about an item of the value, or with a message of its own
+            raise wrong(f"write {what}, not {shown(value)}") from None
+
+    return WrapValidator(validate)
+
+
+def shown(value: Any) -> str:
+    """Returns a value for a message, in quotes and not too long."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return repr(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "...")
+
+
+def read_model(model: type[_Model], said: Any, what: str, example: str) -> _Model:
+    """Returns what a file says as its model.
+
+    Args:
+      model: the type.
+      said: what was read from the YAML.
+      what: what a key is called, such as "gate".
+      example: a right line.
+
+    Raises:
+      WrongValue: with the keys of the first wrong value, and what to write instead.
+    """
+    if not isinstance(said, Mapping):
+        raise WrongValue(f"write one `{what}: value` on each line, such as {example}")
+    known = [*(name for name, item in model.model_fields.items() if not item.deprecated)]
+    older = [name for name in model.model_fields if name not in known]
+    for name in said:
+        if name not in known and name not in older:
+            hint = nearest(str(name), known) or f"; choose from {', '.join(known)}"
+            raise WrongValue(f"there is no {what} {shown(name)}{hint}", name)
+        if said[name] is None:
+            raise WrongValue(f"{name} has no value; write one or take it out", name)
+    try:
+        return model.model_validate(dict(said))
+    except ValidationError as error:
+        order = list(said)
+        first = min(error.errors(), key=lambda item: order.index(item["loc"][0]))
+        path = [part for part in first["loc"] if part != "[key]"]
+        raise WrongValue(f"{path[0]}: {first['msg']}", *path) from None

@@ -1,0 +1,48 @@
+"""What a gate says of a dataset or a version that does not pass it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from shardwright.schemas.codes import Severity
+
+
+class Violation(NamedTuple):
+    """One gate that a dataset or a version does not pass, or a warning of that gate.
+
+    Attributes:
+      gate: the group of gates: `findings`, `expectations`, `drift`, `bad_images` or `rolled_back`.
+      name: name of the gate, or code of the finding.
+      severity: an error refuses the dataset, a warning does not.
+      message: one line.
+      value: what was found; None for what has no number.
+      limit: what is allowed; None for what has no limit.
+    """
+
+    gate: str
+    name: str
+    severity: Severity
+    message: str
+    value: float | None = None
+    limit: float | str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the violation as `version.json` stores it."""
+        return {"gate": self.gate, "name": self.name, "severity": self.severity, "message": self.message}
+
+    def as_measured_json(self) -> dict[str, Any]:
+        """Returns the violation as the report of `diff` stores it."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "limit": self.limit,
+            "severity": self.severity,
+            "message": self.message,
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Violation:
+        """Reads what `as_json` returns."""
+        gate, name, message = (str(value[key]) for key in ("gate", "name", "message"))
+        return Violation(gate, name, Severity(value["severity"]), message)
