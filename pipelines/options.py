@@ -15,6 +15,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.settings_values import setting_fields, settings_from, settings_over
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.worker_watchdog import EXPERIMENT
 from shardwright.transforms.layout_files import read_layout
 from shardwright.transforms.sources.choices import check_settings, choices_of
 
@@ -284,6 +285,9 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
         options.view_as(DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
     if not standard.runner:
         standard.runner = DEFAULT_RUNNER
+    elif WATCHDOG.stuck_after != 60 * STUCK_AFTER_MINUTES:
+        # The workers of a cluster know nothing of this process but its options for Beam.
+        options.view_as(DebugOptions).add_experiment(f"{EXPERIMENT}={WATCHDOG.stuck_after / 60}")
     return options
 
 

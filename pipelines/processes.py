@@ -40,14 +40,18 @@ class Process(NamedTuple):
         return status is not None and status[0] not in "ZXx" and status[19] == self.began
 
 
-def descendants() -> list[Process]:
-    """Returns the processes that this one has started, those that they have started, and so on."""
+def descendants(of: int | None = None) -> list[Process]:
+    """Returns the processes that one has started, those that they have started, and so on.
+
+    Args:
+      of: the number of the process; None for this one.
+    """
     children: dict[int, list[int]] = {}
     began: dict[int, str] = {}
     for pid, status in _all_processes():
         children.setdefault(int(status[1]), []).append(pid)
         began[pid] = status[19]
-    own = os.getpid()
+    own = os.getpid() if of is None else of
     found, left = [], [(pid, True) for pid in children.get(own, ())]
     while left:
         pid, is_child = left.pop()

@@ -285,11 +285,10 @@ def exit_code_of(
       resumable: whether the command has --resume.
       complain: says what went wrong in another way, if it returns true.
     """
-    with (
-        forgiving_streams(), own_temporary_folder(), patching(), graceful_shutdown() as ending, watched()
-    ):  # fmt: skip
+    with forgiving_streams(), own_temporary_folder(), patching(), graceful_shutdown() as ending:
         ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
-        return _exit_code_of(command, verbose, resumable, complain, ending)
+        with watched(lambda: ending.last_words):
+            return _exit_code_of(command, verbose, resumable, complain, ending)
 
 
 def _exit_code_of(

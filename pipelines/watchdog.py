@@ -1,5 +1,8 @@
 """Names a file that one step has worked on for long, and ends a command that is stuck.
 
+A thread of the command looks at its own tasks and at those of its worker processes. While C code holds
+Python's lock that thread cannot run; then `lock_watcher.py`, a process of its own, looks instead.
+
 What a dataset contains never depends on this clock: a command that is ended has left nothing out.
 """
 
@@ -8,21 +11,37 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+from shardwright.pipelines.forced_exit import exit_pipe
 from shardwright.pipelines.processes import descendants
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.concurrency.underway import UNDERWAY, Task, Underway
+from shardwright.transforms.concurrency.underway import (
+    BOARDS_VARIABLE,
+    UNDERWAY,
+    Task,
+    Underway,
+    tasks_of_others,
+)
+from shardwright.transforms.concurrency.worker_watchdog import DEFAULT_MINUTES
 
 #: Minutes after which a command is stuck, unless `--stuck_after` says something else.
-STUCK_AFTER_MINUTES = 10.0
+STUCK_AFTER_MINUTES = DEFAULT_MINUTES
 #: Seconds after which a file is named.
 NAMED_AFTER = 30.0
 _PAUSE_SECONDS = 1.0
+#: Seconds between two looks after which this process must have been stopped, which is no fault of a file.
+_GAP_SECONDS = 5.0
+_LOCK_WATCHER = Path(__file__).with_name("lock_watcher.py")
+#: Seconds that the process of `lock_watcher.py` has to end with the command.
+_END_SECONDS = 1.0
 
 
 class Watchdog:
@@ -30,15 +49,25 @@ class Watchdog:
 
     Args:
       board: of the process.
+      others: returns the tasks of worker processes.
       tell: prints a line.
       end: ends the process with an exit code; it need not return.
 
     Attributes:
       stuck_after: seconds after which the command ends.
+      since: when the process went on after it had been stopped; no task counts from before.
     """
 
-    def __init__(self, board: Underway, tell: Callable[[str], None], end: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        board: Underway,
+        tell: Callable[[str], None],
+        end: Callable[[int], None],
+        others: Callable[[], Sequence[Task]] = lambda: (),
+    ) -> None:
         self.stuck_after = STUCK_AFTER_MINUTES * 60
+        self.since = float("-inf")
+        self._others = others
         self._board = board
         self._tell = tell
         self._end = end
@@ -50,9 +79,9 @@ class Watchdog:
         Args:
           now: seconds on the monotonic clock.
         """
-        tasks = self._board.tasks()
+        tasks = sorted((*self._board.tasks(), *self._others()), key=lambda task: task.begun)
         for task in tasks:
-            seconds = now - task.begun
+            seconds = now - max(task.begun, self.since)
             if seconds >= self.stuck_after:
                 self._tell(
                     f"stuck: {printable(task.place)} has taken {seconds / 60:.1f} minutes ({task.stage}); to "
@@ -80,22 +109,126 @@ def end_process(code: int) -> None:
     os._exit(code)
 
 
+def _tasks_of_workers() -> list[Task]:
+    """Returns the tasks of the worker processes on this machine."""
+    folder = os.environ.get(BOARDS_VARIABLE)
+    return tasks_of_others(Path(folder)) if folder else []
+
+
 #: The watchdog of this process.
-WATCHDOG = Watchdog(UNDERWAY, tell, end_process)
+WATCHDOG = Watchdog(UNDERWAY, tell, end_process, _tasks_of_workers)
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[None]:
-    """Has the watchdog look every second while the block runs."""
+def watched(last_words: Callable[[], str] = lambda: "interrupted; run again.") -> Iterator[None]:
+    """Has the watchdog look every second while the block runs.
+
+    Args:
+      last_words: returns what is said if the command is interrupted while a decoder holds Python's lock.
+    """
     WATCHDOG.stuck_after = STUCK_AFTER_MINUTES * 60
     done = threading.Event()
 
     def keep_looking() -> None:
+        looked = time.monotonic()
         while not done.wait(_PAUSE_SECONDS):
-            WATCHDOG.look(time.monotonic())
+            now = time.monotonic()
+            if now - looked > _GAP_SECONDS:
+                WATCHDOG.since = now
+            looked = now
+            watcher.note(now)
+            WATCHDOG.look(now)
 
-    threading.Thread(target=keep_looking, name="shardwright-watchdog", daemon=True).start()
+    with _LockWatcher(last_words) as watcher:
+        threading.Thread(target=keep_looking, name="shardwright-watchdog", daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()
+
+
+class _LockWatcher:
+    """Starts `lock_watcher.py` with the first task, and ends it with the command.
+
+    Only the main thread of a process has one, as it alone handles signals. Commands within a command, and
+    worker processes, are watched by what there is already.
+    """
+
+    def __init__(self, last_words: Callable[[], str]) -> None:
+        self._last_words = last_words
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end = contextlib.ExitStack()
+        self._signals = -1
+
+    def __enter__(self) -> _LockWatcher:
+        if threading.current_thread() is threading.main_thread() and BOARDS_VARIABLE not in os.environ:
+            with contextlib.suppress(OSError):
+                self._begin()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._end.close()
+
+    def note(self, now: float) -> None:
+        """Notes on the board that the watchdog looked."""
+        board = UNDERWAY.board
+        if board is not None:
+            with contextlib.suppress(ValueError):  # the board was closed meanwhile
+                board.head(now, WATCHDOG.stuck_after)
+
+    def _begin(self) -> None:
+        folder = Path(self._end.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        self._end.callback(UNDERWAY.close_board)
+        os.environ[BOARDS_VARIABLE] = str(folder)
+        self._end.callback(os.environ.pop, BOARDS_VARIABLE, None)
+        self._signals, told = os.pipe()
+        self._end.callback(os.close, self._signals)
+        self._end.callback(self._wait)
+        self._end.callback(os.close, told)
+        os.set_blocking(told, False)
+        # The C part of Python's signal handling writes each signal's number there, whoever holds the lock.
+        before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        self._end.callback(signal.set_wakeup_fd, before)
+        self._end.callback(setattr, UNDERWAY, "on_first", UNDERWAY.on_first)
+        UNDERWAY.on_first = lambda: self._start(folder)
+
+    def _start(self, folder: Path) -> None:
+        board = UNDERWAY.open_board(folder)
+        if board is None or not sys.executable:
+            return
+        self.note(time.monotonic())
+        pipes = [exit_pipe(int(code)) for code in (ExitCode.ENGINE, ExitCode.INTERRUPTED)]
+        # What ends the command must not end its watcher: signals stay blocked there, as they are here now.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        try:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", str(_LOCK_WATCHER), str(os.getpid()), str(board.path)),
+                    *(self._last_words(), *map(str, pipes)),
+                ],
+                stdin=self._signals,
+                stdout=subprocess.DEVNULL,
+                stderr=_descriptor_of_stderr(),
+                pass_fds=[pipe for pipe in pipes if pipe],
+                cwd="/",
+            )
+        except (OSError, ValueError):
+            pass  # the watchdog's own thread still looks
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def _wait(self) -> None:
+        if self._process is None:
+            return
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _descriptor_of_stderr() -> int | None:
     try:
-        yield
-    finally:
-        done.set()
+        return sys.stderr.fileno()
+    except (OSError, ValueError, AttributeError):
+        return None

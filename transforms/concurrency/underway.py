@@ -1,12 +1,33 @@
-"""What the threads of this process are working on, so that one that is stuck can be named."""
+"""What the threads of this process are working on, so that a file that is stuck can be named.
+
+A command gives its processes a folder, in which each of them keeps a board: a small file that is mapped into
+memory. Other processes read it there, also while a decoder holds Python's lock in the process itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import mmap
+import os
+import struct
 import threading
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+#: Names the folder of the boards to the worker processes of a command.
+BOARDS_VARIABLE = "SHARDWRIGHT_BOARDS"
+_SUFFIX = ".board"
+#: A slot begins with the time at which its task began (0: it is free) and the lengths of place and stage.
+_SLOT = struct.Struct("<dHH")
+_SLOT_BYTES, _SLOTS = 1024, 256
+_STAGE_BYTES = 32
+_PLACE_BYTES = _SLOT_BYTES - _SLOT.size - _STAGE_BYTES
+#: The first slot holds when the watchdog of the process looked last, and the seconds after which it ends it.
+_HEAD = struct.Struct("<dd")
 
 
 class Task(NamedTuple):
@@ -15,7 +36,7 @@ class Task(NamedTuple):
     Attributes:
       place: the file, as people know it.
       stage: what is done with it.
-      begun: when that began, in seconds on the monotonic clock.
+      begun: when that began, in seconds on the monotonic clock, which all processes of a machine share.
     """
 
     place: str
@@ -23,41 +44,215 @@ class Task(NamedTuple):
     begun: float
 
 
+class Board:
+    """A file in which a process says what it is working on.
+
+    Args:
+      path: of the file, which is made anew. It is locked as long as the process lives.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = open(path, "w+b")  # noqa: SIM115 - open as long as the board is there
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._file.truncate(_SLOT_BYTES * _SLOTS)
+        self._map = mmap.mmap(self._file.fileno(), _SLOT_BYTES * _SLOTS)
+        self._free = list(range(1, _SLOTS))
+
+    def head(self, looked: float, stuck_after: float) -> None:
+        """Notes when the watchdog of the process looked, and the seconds after which a file is stuck."""
+        _HEAD.pack_into(self._map, 0, looked, stuck_after)
+
+    def take(self) -> int:
+        """Returns a free slot; 0 if there is none."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return 0
+
+    def give_back(self, slot: int) -> None:
+        """Takes a slot back."""
+        self.write(slot, None)
+        if slot:
+            self._free.append(slot)
+
+    def write(self, slot: int, task: Task | None) -> None:
+        """Writes a task, or none, into a slot."""
+        if not slot:
+            return
+        begin = slot * _SLOT_BYTES
+        _SLOT.pack_into(self._map, begin, 0.0, 0, 0)
+        if task is None:
+            return
+        place = task.place.encode(errors="replace")[-_PLACE_BYTES:]
+        stage = task.stage.encode()[:_STAGE_BYTES]
+        text = begin + _SLOT.size
+        self._map[text : text + len(place) + len(stage)] = place + stage
+        _SLOT.pack_into(self._map, begin, task.begun, len(place), len(stage))
+
+    def close(self) -> None:
+        """Removes the file."""
+        self._map.close()
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
+def tasks_on(content: bytes) -> list[Task]:
+    """Returns the tasks on a board, the oldest first.
+
+    Args:
+      content: of its file.
+    """
+    found = []
+    for begin in range(_SLOT_BYTES, len(content), _SLOT_BYTES):
+        begun, place, stage = _SLOT.unpack_from(content, begin)
+        if begun:
+            text = content[begin + _SLOT.size : begin + _SLOT.size + place + stage]
+            found.append(Task(text[:place].decode(errors="replace"), text[place:].decode(), begun))
+    return sorted(found, key=lambda task: task.begun)
+
+
+def head_of(content: bytes) -> tuple[float, float]:
+    """Returns when the watchdog of a board's process looked last, and the seconds after which it ends it."""
+    looked, stuck_after = _HEAD.unpack_from(content)
+    return looked, stuck_after
+
+
+def tasks_of_others(folder: Path) -> list[Task]:
+    """Returns the tasks of the other processes that have a board in a folder. Boards without one go."""
+    found: list[Task] = []
+    for path in folder.glob(f"*{_SUFFIX}"):
+        if path.stem == str(os.getpid()):
+            continue
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found += tasks_on(file.read())
+            else:
+                path.unlink()  # its process has ended
+    return found
+
+
 class Underway:
-    """The board of a process: each thread's task. Reading it needs no lock."""
+    """The tasks of a process. Reading them needs no lock.
+
+    Attributes:
+      on_first: called once, before the first task of a process; it may give the process a board.
+      board: where the tasks are written, too; None if no other process reads them.
+    """
 
     def __init__(self) -> None:
+        self.on_first: Callable[[], None] | None = None
+        self.board: Board | None = None
         self._tasks: dict[int, Task] = {}
+        self._slots: dict[int, int] = {}
+        self._beginning = threading.Lock()
 
     @contextlib.contextmanager
     def working_on(self, place: str, stage: str) -> Iterator[None]:
         """Says what this thread works on during the block; afterwards it is what it was before."""
+        if self.on_first is not None:
+            self._begin()
         thread = threading.get_ident()
         before = self._tasks.get(thread)
-        self._tasks[thread] = Task(place, stage, time.monotonic())
+        self._set(thread, Task(place, stage, time.monotonic()))
         try:
             yield
         finally:
-            if before is None:
-                self._tasks.pop(thread, None)
-            else:
-                self._tasks[thread] = before._replace(begun=time.monotonic())
+            self._set(thread, before and before._replace(begun=time.monotonic()))
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """Says that this thread waits for others during the block, which is no fault of its file."""
         thread = threading.get_ident()
-        before = self._tasks.pop(thread, None)
+        before = self._tasks.get(thread)
+        if before is None:
+            yield
+            return
+        self._set(thread, None)
         try:
             yield
         finally:
-            if before is not None:
-                self._tasks[thread] = before._replace(begun=time.monotonic())
+            self._set(thread, before._replace(begun=time.monotonic()))
+
+    def each(self, place: str, stage: str, items: Iterable[T]) -> Iterator[T]:
+        """Yields items, and says that this thread works on a file while it makes the next one."""
+        iterator = iter(items)
+        while True:
+            with self.working_on(place, stage):
+                try:
+                    item = next(iterator)
+                except StopIteration:
+                    return
+            yield item
+
+    def goes_on(self) -> None:
+        """Says that the task of this thread makes progress, so that its time begins anew."""
+        thread = threading.get_ident()
+        task = self._tasks.get(thread)
+        if task is not None:
+            self._set(thread, task._replace(begun=time.monotonic()))
 
     def tasks(self) -> list[Task]:
         """Returns what is being worked on, the oldest first."""
         return sorted(self._tasks.copy().values(), key=lambda task: task.begun)
 
+    def _begin(self) -> None:
+        """Calls `on_first`. Other threads wait: one that holds Python's lock would stop it halfway."""
+        with self._beginning:
+            if self.on_first is not None:
+                try:
+                    self.on_first()
+                finally:
+                    self.on_first = None
 
-#: The board of this process.
+    def _set(self, thread: int, task: Task | None) -> None:
+        if task is None:
+            self._tasks.pop(thread, None)
+        else:
+            self._tasks[thread] = task
+        board = self.board
+        if board is None:
+            return
+        with contextlib.suppress(ValueError):  # the board was closed meanwhile
+            if task is None:
+                board.give_back(self._slots.pop(thread, 0))
+                return
+            slot = self._slots.get(thread)
+            if slot is None:
+                slot = self._slots[thread] = board.take()
+            board.write(slot, task)
+
+    def open_board(self, folder: Path) -> Board | None:
+        """Gives this process a board; None where that is not possible."""
+        try:
+            board = Board(folder / f"{os.getpid()}{_SUFFIX}")
+        except OSError:
+            return None
+        self._slots.clear()
+        self.board = board
+        return board
+
+    def close_board(self) -> None:
+        """Removes the board of this process."""
+        board, self.board = self.board, None
+        self._slots.clear()
+        if board is not None:
+            board.close()
+
+
+def _join_command() -> None:
+    """Gives a worker process of a command on this machine a board."""
+    folder = os.environ.get(BOARDS_VARIABLE)
+    if folder:
+        UNDERWAY.open_board(Path(folder))
+    else:
+        from shardwright.transforms.concurrency.worker_watchdog import watch_worker
+
+        watch_worker()
+
+
+#: The tasks of this process.
 UNDERWAY = Underway()
+UNDERWAY.on_first = _join_command

@@ -1,0 +1,155 @@
+"""Watches a command from outside, for the time in which a decoder holds Python's lock.
+
+While C code holds that lock, no other Python code of its process runs: neither the handler of Ctrl-C nor the
+watchdog's thread. So a command starts this file as a small process of its own. It knows what the command is
+working on by the board in shared memory, and that a signal came by a pipe that the C part of Python's signal
+handling writes to. If the command does neither end nor look itself, this process names the file and ends it.
+
+It imports nothing but the standard library and two files of this project that do the same, by their paths:
+it starts in milliseconds.
+
+Its arguments: the number of the command's process, the path of its board, the last words of an interrupted
+command, and the pipes that end the command with exit code 3 and with 130 (0: there is none). Its standard
+input is the pipe of the signals; where that ends, the command has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+_HERE = Path(__file__).resolve().parent
+_ENDING = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+#: Seconds that a command has to end after a signal. Its own threads end it half a second before.
+PATIENCE_SECONDS = 4.5
+#: Seconds after which a command whose watchdog did not look is taken for one that cannot.
+SILENT_SECONDS = 3.0
+#: Seconds after which a file is named, as in `watchdog.py`.
+NAMED_AFTER = 30.0
+_PAUSE_SECONDS = 0.5
+#: Seconds that the C library has to end the process before it is killed.
+_EXIT_SECONDS = 0.3
+_STUCK, _INTERRUPTED = 3, 130
+
+
+def _load(path: Path) -> ModuleType:
+    """Loads a file as a module, without its package and what that imports."""
+    name = f"lock_watcher_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Watcher:
+    """Watches one process.
+
+    Args:
+      pid: its number.
+      board: the path of its board.
+      last_words: what is said if it is interrupted.
+      exits: exit code -> the pipe that ends it with that code; 0 for none.
+    """
+
+    def __init__(self, pid: int, board: Path, last_words: str, exits: dict[int, int]) -> None:
+        self._pid = pid
+        self._board = board
+        self._last_words = last_words
+        self._exits = exits
+        self._underway = _load(_HERE.parent / "transforms" / "concurrency" / "underway.py")
+        self._named: set[tuple[str, float]] = set()
+        self._told = 0.0
+        self._since = self._looked = time.monotonic()
+
+    def watch(self) -> None:
+        """Watches until the process has ended."""
+        while True:
+            readable, _, _ = select.select([0], [], [], _PAUSE_SECONDS)
+            if readable:
+                numbers = os.read(0, 4096)
+                if not numbers:
+                    return
+                if not self._told and not _ENDING.isdisjoint(numbers):
+                    self._told = time.monotonic()
+            self._look()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked > 10 * _PAUSE_SECONDS or self._is_stopped():
+            self._since = now  # somebody stopped this process or the other one, which is no fault of a file
+        self._looked = now
+        if self._told and now - self._told >= PATIENCE_SECONDS:
+            self._end(self._last_words, _INTERRUPTED)
+        content = self._board.read_bytes()
+        watched, stuck_after = self._underway.head_of(content)
+        if now - watched < SILENT_SECONDS:
+            self._named.clear()
+            return
+        tasks = self._underway.tasks_on(content)
+        for task in tasks:
+            seconds = now - max(task.begun, self._since)
+            if seconds >= stuck_after:
+                self._end(self._stuck(tasks, seconds), _STUCK)
+            if seconds >= NAMED_AFTER and task[:2] not in self._named:
+                self._named.add(task[:2])
+                _tell(f"{_shown(task.place)} has taken {seconds:.0f} seconds so far ({task.stage})")
+
+    def _stuck(self, tasks: list[tuple[str, str, float]], seconds: float) -> str:
+        """Returns the message about files of which one keeps all others from going on."""
+        names = [f"{_shown(place)} ({stage})" for place, stage, _ in tasks]
+        which = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+        return (
+            f"stuck: {which} has taken {seconds / 60:.1f} minutes; to leave it out, move it out of the "
+            "input, or else raise --stuck_after, then run again."
+        )
+
+    def _is_stopped(self) -> bool:
+        """Whether the process is stopped, as by Ctrl-Z."""
+        with contextlib.suppress(OSError, IndexError):
+            return Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        return False
+
+    def _end(self, message: str, code: int) -> None:
+        """Says why, and ends the process and those that it has started."""
+        _tell(message)
+        processes = _load(_HERE / "processes.py")
+        for process in processes.descendants(self._pid):
+            if process.pid != os.getpid() and (process.is_worker or process.is_child):
+                process.send(signal.SIGKILL)
+        if self._exits.get(code):
+            with contextlib.suppress(OSError):
+                os.write(self._exits[code], b"x")
+                if select.select([0], [], [], _EXIT_SECONDS)[0] and not os.read(0, 4096):
+                    sys.exit()
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, signal.SIGKILL)
+        sys.exit()
+
+
+def _shown(place: str) -> str:
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in place)
+
+
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"shardwright: {line}\n".encode(errors="backslashreplace"))
+
+
+def main(argv: list[str]) -> None:
+    """Watches the process that the arguments name."""
+    pid, board, last_words, *pipes = argv
+    exits = dict(zip((_STUCK, _INTERRUPTED), map(int, pipes)))
+    with contextlib.suppress(OSError):  # the board goes where the command has ended
+        Watcher(int(pid), Path(board), last_words, exits).watch()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
