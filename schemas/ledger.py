@@ -189,9 +189,10 @@ _HEADER = frozenset(item.name for item in fields(ShardHeader))
 class ShardResult:
     """What a finished shard reports: the header of its ledger, and what the run did with it.
 
+    It has nothing for each image: results of all shards travel to one step together.
+
     Attributes:
       header: the header of its ledger.
-      quarantine: the quarantined entries.
       reused: whether the shard was taken over from an earlier run.
       carried: whether it was taken over from a finished dataset, which was verified.
       copied: records whose bytes were copied from an earlier build.
@@ -203,7 +204,6 @@ class ShardResult:
     """
 
     header: ShardHeader
-    quarantine: tuple[Entry, ...] = ()
     reused: bool = False
     carried: bool = False
     copied: int = 0
@@ -211,15 +211,6 @@ class ShardResult:
     started: float = 0.0
     finished: float = 0.0
     files: Mapping[str, str] = field(default_factory=dict)
-
-
-def quarantine_lines(entries: Iterable[Entry]) -> list[dict[str, str]]:
-    """Returns the lines of `quarantine.jsonl`, in the order of their keys.
-
-    Args:
-      entries: the quarantined ones of all shards.
-    """
-    return sorted((entry.quarantine_line() for entry in entries), key=lambda line: tuple(line.values()))
 
 
 def ledger_header(data: bytes) -> ShardHeader:

@@ -15,7 +15,7 @@ _SHOWN = 3
 
 
 class ShardTotals:
-    """Adds up the entries of one shard; memory grows with the classes and the quarantined images alone."""
+    """Adds up the entries of one shard; memory grows with the classes alone."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -26,7 +26,6 @@ class ShardTotals:
         self._sources = SourceSizes()
         self._kept = self._animated = self._damaged = self._warned = 0
         self._bad_boxes: list[str] = []
-        self._quarantine: list[Entry] = []
 
     @staticmethod
     def of(entries: Iterable[Entry]) -> ShardTotals:
@@ -50,8 +49,6 @@ class ShardTotals:
                 self._bad_boxes.append(f"{entry.key} ({entry.message})")
         elif outcome != Outcome.DEDUPLICATED:
             self._reasons.setdefault(outcome, Counter())[entry.reason] += 1
-        if outcome == Outcome.QUARANTINED:
-            self._quarantine.append(entry)
         if entry.format:
             self._formats[entry.format] += 1
         if entry.boxes:
@@ -61,11 +58,6 @@ class ShardTotals:
         self._animated += bool(entry.animated)
         self._damaged += bool(entry.damaged)
         self._warned += bool(entry.decoder_warning) and not entry.damaged
-
-    @property
-    def quarantine(self) -> tuple[Entry, ...]:
-        """The quarantined entries."""
-        return tuple(self._quarantine)
 
     def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
         """Returns what the entries come to, without what only the shard's file says.

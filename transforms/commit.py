@@ -22,7 +22,7 @@ from shardwright.schemas.earlier_checks import with_earlier_checks
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
-from shardwright.schemas.ledger import LedgerTotals, ShardResult, quarantine_lines
+from shardwright.schemas.ledger import LedgerTotals, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
@@ -40,11 +40,11 @@ from shardwright.transforms.dataset_files import (
     publish_files,
     remove_old_findings,
     utc,
-    write_lines,
     write_text,
 )
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.overwrite import discard_staging, swap
+from shardwright.transforms.shards.quarantined import write_quarantine
 from shardwright.transforms.validation.directory import check_directory, unexpected_shards, unneeded_indexes
 from shardwright.transforms.validation.results import (
     make_report,
@@ -217,7 +217,7 @@ def commit(
             return outcome
         check_shards(job.directory, result, listed)
         result, sidecars = with_sidecars(result)
-        quarantine, sha256 = _write_quarantine(job, results)
+        sha256 = write_quarantine(job.directory, dataset.QUARANTINE_JSONL, results, job.hold)
         result = replace(result, files={**result.files, dataset.QUARANTINE_JSONL: sha256})
         stale = _remove_stale(job, result, results, listed)
         left = [file for file in listed if file not in stale]
@@ -248,7 +248,7 @@ def commit(
             remove_old_findings(job.directory)
         outcome["findings"] = report.counts
         outcome["warnings"] += report.lines(Severity.WARNING)
-        refusal = _refusal(job, books, report, quarantine)
+        refusal = _refusal(job, books, report)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
             write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
@@ -311,16 +311,7 @@ def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) ->
         return False
 
 
-def _write_quarantine(job: ConversionSpec, results: Iterable[ShardResult]) -> tuple[str, str]:
-    """Writes `quarantine.jsonl`, by key; returns its path and its sha256."""
-    lines = quarantine_lines(entry for result in results for entry in result.quarantine)
-    sha256 = write_lines(job.directory, dataset.QUARANTINE_JSONL, lines, job.hold)
-    return storage.join(job.directory, dataset.QUARANTINE_JSONL), sha256
-
-
-def _refusal(
-    job: ConversionSpec, books: LedgerTotals, report: ValidationReport, quarantine: str
-) -> str | None:
+def _refusal(job: ConversionSpec, books: LedgerTotals, report: ValidationReport) -> str | None:
     """Returns why nothing is published, in one sentence, or None."""
     bad, written = books.total(Outcome.QUARANTINED), books.total(Outcome.WRITTEN)
     if report.errors:
@@ -350,7 +341,8 @@ def _refusal(
         return (
             f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad + written)} bad "
             f"({reasons}){too_many if written else ''}: nothing was published. "
-            f"Look at {printable(quarantine)}; {advice} and run again with --resume."
+            f"Look at {printable(job.directory)}/{dataset.QUARANTINE_JSONL}; {advice} "
+            "and run again with --resume."
         )
     return None
 

@@ -22,7 +22,6 @@ from shardwright.schemas.ledger import (
     dump_index,
     dump_ledger,
     load_ledger,
-    quarantine_lines,
 )
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.schemas.sidecars import with_sidecars
@@ -160,8 +159,11 @@ def settle(dataset: Path) -> None:
     made = replace(
         made, splits=splits, ledger=books.as_json(), class_counts=classes, formats=formats, files=files
     )
-    lines_of_quarantine = json_lines(quarantine_lines(e for result in results for e in result.quarantine))
-    (dataset / "quarantine.jsonl").write_text(lines_of_quarantine)
+    ledgers = [dataset / ledger_file(*result.header.place) for result in results]
+    found = (load_ledger(path.read_bytes()) for path in ledgers)
+    bad = [entry for _, entries in found for entry in entries if entry.outcome == "quarantined"]
+    bad_lines = sorted((entry.quarantine_line() for entry in bad), key=lambda line: tuple(line.values()))
+    (dataset / "quarantine.jsonl").write_text(json_lines(bad_lines))
     write_document(dataset, made.as_json())
     sign(dataset)
 

@@ -31,8 +31,7 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
         class_counts={name: rng.randrange(5) for name in CLASSES}, formats={"jpg": 990, "png": 10},
         boxes={"written": 3}, bad_boxes=("a",), sources=sizes.state(),
     )  # fmt: skip
-    bad = Entry(key="bad", outcome="quarantined", reason="CORRUPT")
-    return ShardResult(header, (bad,), started=1.0, finished=2.0)
+    return ShardResult(header, started=1.0, finished=2.0)
 
 
 def sums(results: list[ShardResult]) -> object:

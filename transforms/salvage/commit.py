@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -32,6 +33,12 @@ from shardwright.transforms.dataset_files import (
 )
 from shardwright.transforms.lease import HeldLease, write_held
 from shardwright.transforms.salvage.shard import SavedShard
+from shardwright.transforms.shards.quarantined import (
+    SortedLines,
+    ledgers_of,
+    quarantined_lines,
+    write_in_parts,
+)
 
 _SHOWN = 3
 
@@ -96,9 +103,7 @@ def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard
         made, sidecars = with_sidecars(made)
         outcome |= {"fingerprint": made.fingerprint, "ledger": made.ledger}
         written = _copy_other_ledgers(job, damaged)
-        written[files.QUARANTINE_JSONL] = write_lines(
-            job.output, files.QUARANTINE_JSONL, _quarantine(job, saved), job.hold
-        )
+        written[files.QUARANTINE_JSONL] = _write_quarantine(job, saved)
         written[LOST_JSONL] = _write_lost(job, saved)
         made = replace(made, files={**made.files, **written})
         publish_files(job.output, made, sidecars, _run(job), outcome, listed, job.hold)
@@ -246,36 +251,52 @@ def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
     return digests
 
 
-def _quarantine(job: SalvageJob, saved: Iterable[SavedShard]) -> list[dict[str, Any]]:
-    """Returns the lines of `quarantine.jsonl` by key: the old ones, and one for each lost record."""
-    lines = {
-        json.dumps(line, sort_keys=True, ensure_ascii=False): line
-        for line in [*_old_quarantine(job), *_booked(saved)]
-    }
-    unnamed = [line for line in _booked(saved) if not line["key"]]
-    named = [line for line in lines.values() if line["key"]]
-    return sorted([*named, *unnamed], key=lambda line: str(line["key"]))
+def _write_quarantine(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
+    """Writes the old lines of `quarantine.jsonl` and one for each lost record, by key; returns its sha256."""
+    results = [item.result for item in sorted(saved, key=lambda item: item.file) if item.result is not None]
+    with SortedLines(lambda line: line["key"]) as lines:
+        for line in _old_quarantine(job):
+            if line["key"]:
+                lines.add(line)
+        for line in quarantined_lines(job.output, ledgers_of(results)):
+            lines.add(line)
+        texts = _without_repeats(lines)
+        return write_in_parts(job.output, files.QUARANTINE_JSONL, texts, lines.fit_into_memory, job.hold)
 
 
-def _booked(saved: Iterable[SavedShard]) -> Iterator[dict[str, str]]:
-    for item in saved:
-        if item.result:
-            yield from (entry.quarantine_line() for entry in item.result.quarantine)
+def _without_repeats(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Leaves out lines that stand twice: what the old file and a ledger both say of an image.
+
+    Two lost records without a key are two records, whatever else is said of them.
+    """
+    key, seen = "", set[str]()
+    for text in texts:
+        line = json.loads(text)
+        if line["key"] != key:
+            key = line["key"]
+            seen.clear()
+        words = json.dumps(line, sort_keys=True)
+        if words not in seen or not key:
+            yield text
+        if key:
+            seen.add(words)
 
 
 def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
     """Yields what can be read of the dataset's own quarantine."""
-    try:
-        text = storage.read_bytes(storage.join(job.directory, files.QUARANTINE_JSONL))
-    except FileNotFoundError:
-        return
-    for line in text.decode("utf-8", "replace").split("\n"):
+    with contextlib.ExitStack() as stack:
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict) and isinstance(value.get("key"), str):
-            yield value
+            path = storage.join(job.directory, files.QUARANTINE_JSONL)
+            file = stack.enter_context(storage.open_local(path))
+        except FileNotFoundError:
+            return
+        for line in file:
+            try:
+                value = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict) and isinstance(value.get("key"), str):
+                yield value
 
 
 def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> str:

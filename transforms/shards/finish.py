@@ -125,8 +125,7 @@ def files_of(place: ShardPlace, file: str, ledger: bytes, entries: Iterable[Entr
 
 def result_of(place: ShardPlace, entries: Iterable[Entry]) -> ShardResult:
     """Returns what a shard's entries come to, without what only its file says."""
-    totals = ShardTotals.of(entries)
-    return ShardResult(totals.header(*place), totals.quarantine)
+    return ShardResult(ShardTotals.of(entries).header(*place))
 
 
 def discard(temporary: str) -> None:

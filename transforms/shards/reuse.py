@@ -99,8 +99,7 @@ def take_over(
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
             return None
         entries = list(lines)
-        bad = tuple(entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
-        if final and not all(map(can_stay, bad)):
+        if final and not all(can_stay(entry) for entry in entries if entry.outcome == Outcome.QUARANTINED):
             return None
         if header.file and not is_sound(storage.join(source, header.file), header):
             return None
@@ -119,7 +118,7 @@ def take_over(
     except (OSError, ValueError, TypeError):
         return None
     files = files_of(place, header.file, data, entries)
-    return ShardResult(header, bad, reused=True, files=files)
+    return ShardResult(header, reused=True, files=files)
 
 
 def _put_index(

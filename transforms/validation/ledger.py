@@ -54,7 +54,6 @@ class ShardBooks(NamedTuple):
     Attributes:
       stated: its header.
       counted: what its lines come to.
-      quarantine: the quarantined entries.
       plan_digest: what they digest to; empty if nobody knows with which recipe.
       first: by what the first record is ordered; None if there is none, or nobody knows the seed.
       last: the same of the last record.
@@ -63,7 +62,6 @@ class ShardBooks(NamedTuple):
 
     stated: ShardHeader
     counted: ShardHeader
-    quarantine: tuple[Entry, ...]
     plan_digest: str
     first: tuple[int, str] | None
     last: tuple[int, str] | None
@@ -187,7 +185,6 @@ class LedgerCheck:
         return ShardBooks(
             stated,
             header,
-            self._totals.quarantine,
             self._plan_digest.hexdigest() if self._plan_digest is not None else "",
             self._first,
             self._last,

@@ -29,7 +29,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.layouts import features_json
-from shardwright.schemas.ledger import Entry, LedgerTotals, quarantine_lines
+from shardwright.schemas.ledger import LedgerTotals
 from shardwright.schemas.lost import LOST_JSONL
 from shardwright.schemas.page_digest import has_page_digest
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
@@ -37,7 +37,7 @@ from shardwright.schemas.settings_values import settings_from
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import json_lines
+from shardwright.transforms.shards.quarantined import LedgerFile, SortedLines, in_order, quarantined_lines
 from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
 from shardwright.transforms.validation.ledger import ShardBooks, ledger_books, mismatch
 from shardwright.transforms.validation.shard import ShardCheck
@@ -277,11 +277,17 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
         except FileNotFoundError:
             yield wrong("the file is missing; convert wrote it")
             return
-    ledgers = told.complete
-    if ledgers is not None:
-        entries: list[Entry] = [entry for ledger in ledgers for entry in ledger.quarantine]
-        true = json_lines(quarantine_lines(entries)).encode().split(b"\n")
-        found = data.split(b"\n")
+    if told.complete is not None:
+        with SortedLines(in_order) as lines:
+            for line_of_ledger in quarantined_lines(directory, _ledgers(dataset, told)):
+                lines.add(line_of_ledger)
+            digest = hashlib.sha256()
+            for text in lines:
+                digest.update(text)
+            if digest.hexdigest() == _sha256(data):
+                found = true = [b""]
+            else:  # all lines are in memory only to say how they differ
+                true, found = b"".join(lines).split(b"\n"), data.split(b"\n")
         missing, extra = Counter(true) - Counter(found), Counter(found) - Counter(true)
         for line in sorted(extra):
             number = found.index(line) + 1
@@ -295,6 +301,15 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
             return
     if dataset.files.get(QUARANTINE_JSONL, _sha256(data)) != _sha256(data):
         yield wrong(_other_digest(data, dataset.files[QUARANTINE_JSONL]))
+
+
+def _ledgers(dataset: Dataset, told: Told) -> Iterator[LedgerFile]:
+    """Yields the ledgers of all shards and of what has no shard, as they were checked."""
+    own = {shard.file: ledger_file(split, i, n) for split, i, n, shard in dataset.placed_shards()}
+    found = {own[file]: books for file, books in told.books.items()} | dict(told.others)
+    for file, books in found.items():
+        if books is not None:
+            yield LedgerFile.of(file, books.counted, books.sha256)
 
 
 def _key_of(line: bytes) -> str:

@@ -1,0 +1,146 @@
+"""`quarantine.jsonl` is made from the ledgers of the shards, in parts, and says what it always said."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.ledger import Entry, ShardResult, dump_ledger
+from shardwright.schemas.plan import ledger_file
+from shardwright.transforms.shards import quarantined
+from shardwright.transforms.shards.finish import ShardPlace, result_of
+from shardwright.transforms.shards.quarantined import SortedLines, in_order, write_quarantine
+
+NAME = "quarantine.jsonl"
+
+
+def entries_of(shard: int, count: int, bad: float) -> list[Entry]:
+    """Returns entries in the order of a shard, which is not that of the keys."""
+    rng = random.Random(shard)
+    return [
+        Entry(
+            f"ä{rng.randrange(10**6)}/{shard}-{i}", "quarantined", reason="CORRUPT", stage="decode",
+            message='a line\nwith "quarantined" in it', uri=f"/in/{i}\udcff.jpg",
+        )
+        if rng.random() < bad
+        else Entry(f"{shard}-{i}", "written", label='"quarantined"', offset=i, length=1)
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def written(directory: Path, place: ShardPlace, entries: list[Entry]) -> ShardResult:
+    """Writes a shard's ledger; returns what the shard reports."""
+    result = result_of(place, entries)
+    path = directory / ledger_file(*place)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(dump_ledger(result.header, entries))
+    return replace(result, files={ledger_file(*place): hashlib.sha256(path.read_bytes()).hexdigest()})
+
+
+def true_lines(entries: list[Entry]) -> bytes:
+    """Returns the file as it is when all lines are sorted at once."""
+    lines = [entry.quarantine_line() for entry in entries if entry.outcome == "quarantined"]
+    lines.sort(key=lambda line: tuple(line.values()))
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> tuple[list[ShardResult], list[Entry]]:
+    """Results of shards in any order, some without a bad image, and all entries."""
+    results, everything = [], list[Entry]()
+    for number in range(8):
+        entries = entries_of(number, 200, (0, 0.02, 0.5, 1)[number % 4])
+        results.append(written(tmp_path, ShardPlace("train", number, 8), entries))
+        everything += entries
+    random.Random(1).shuffle(results)
+    return results, everything
+
+
+@pytest.mark.parametrize("most_bytes", [10**9, 40_000, 3_000])
+def test_the_bytes_are_those_of_sorting_all_at_once(
+    shards: tuple[list[ShardResult], list[Entry]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most_bytes: int,
+) -> None:
+    results, entries = shards
+    monkeypatch.setattr(SortedLines.__init__, "__defaults__", (most_bytes,))
+    monkeypatch.setattr(quarantined, "_MOST_FILES", 5)
+    sha256 = write_quarantine(str(tmp_path), NAME, results, None)
+    data = (tmp_path / NAME).read_bytes()
+    assert data == true_lines(entries) and data.count(b"\n") > 300
+    assert hashlib.sha256(data).hexdigest() == sha256
+    assert not [path for path in tmp_path.rglob("*.tmp*") if path.is_file()]
+
+
+def test_ledgers_without_a_bad_image_are_not_read(tmp_path: Path) -> None:
+    result = written(tmp_path, ShardPlace("train", 0, 1), entries_of(0, 20, 0))
+    (tmp_path / ledger_file("train", 0, 1)).unlink()
+    write_quarantine(str(tmp_path), NAME, [result], None)
+    assert (tmp_path / NAME).read_bytes() == b""
+
+
+@pytest.mark.parametrize("change", ["missing", "another", "damaged", "of another count"])
+def test_a_ledger_that_its_shard_did_not_write_stops_the_commit(tmp_path: Path, change: str) -> None:
+    place = ShardPlace("train", 0, 1)
+    result = written(tmp_path, place, entries_of(3, 50, 1))
+    path = tmp_path / ledger_file(*place)
+    if change == "missing":
+        path.unlink()
+    elif change == "damaged":
+        path.write_bytes(path.read_bytes()[:-20])
+        result = replace(result, files={})  # as an engine's retry of an older version may report
+    elif change == "another":
+        path.write_bytes(dump_ledger(result.header, entries_of(4, 50, 1)))
+    else:
+        header = replace(result.header, counts={"quarantined": 49, "written": 1})
+        result = replace(result, header=header)
+    with pytest.raises(EngineError, match=r"train-00000-of-00001\.jsonl\.gz changed while the command ran"):
+        write_quarantine(str(tmp_path), NAME, [result], None)
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_line_is_found_however_its_words_are_written(tmp_path: Path) -> None:
+    place, entries = ShardPlace("train", 0, 1), entries_of(0, 3, 1)
+    result = replace(result_of(place, entries), files={})
+    path = tmp_path / ledger_file(*place)
+    written(tmp_path, place, entries)
+    import gzip
+
+    text = gzip.decompress(path.read_bytes()).replace(b'"quarantined", "', b'"quar\\u0061ntined", "')
+    path.write_bytes(gzip.compress(text))
+    write_quarantine(str(tmp_path), NAME, [result], None)
+    assert (tmp_path / NAME).read_bytes() == true_lines(entries)
+
+
+def test_memory_does_not_grow_with_the_lines() -> None:
+    def lines(count: int) -> Iterator[dict[str, str]]:
+        rng = random.Random(1)
+        for i in range(count):
+            yield Entry(f"{rng.random()}-{i}", "quarantined", message="m" * 50).quarantine_line()
+
+    peaks = []
+    for count in (4_000, 16_000):
+        tracemalloc.start()
+        with SortedLines(in_order, 10**6) as found:
+            for line in lines(count):
+                found.add(line)
+            seen = sum(1 for _ in found)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert seen == count
+    # Each file of sorted lines has a buffer of its own: four times the lines, not twice the memory.
+    assert peaks[1] < 2 * peaks[0]
+
+
+def test_results_have_nothing_for_each_bad_image() -> None:
+    sizes = {len(repr(result_of(ShardPlace("train", 0, 1), entries_of(0, n, 1)))) for n in (100, 900)}
+    assert len(sizes) == 1
