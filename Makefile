@@ -13,7 +13,7 @@ SOURCES := $(shell find pipelines loader transforms schemas -type d)
 .DEFAULT_GOAL := help
 .PHONY: help demo uv install lock test prism-test flink-test airflow-test test-all lint format bench bench-rebuild clean
 
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # uv resolves and downloads in seconds. One on the PATH is used; else pip puts one into the environment.
@@ -42,9 +42,9 @@ lock: | uv ## write constraints.txt anew: the newest versions that the requireme
 	echo setuptools | $(UV) pip compile --quiet --upgrade pyproject.toml - --all-extras --universal \
 		--python-version 3.11 --no-annotate --no-header --no-emit-index-url --output-file constraints.txt
 
-install: $(STAMP) ## a virtual environment in .venv with everything in it
+install: $(STAMP) ## create .venv with all dependencies
 
-demo: $(CORE) ## install, convert and validate the example pictures, and where to look
+demo: $(CORE) ## install, then convert and validate the example images
 	$(BIN)/shardwright convert --input examples/photos --output $(DEMO) --overwrite \
 		--resize 224 --fit pad --splits train=0.8,validation=0.1,test=0.1
 	$(BIN)/shardwright validate --dataset $(DEMO)
@@ -57,15 +57,15 @@ test: $(STAMP) ## the test suite without its long tests
 	$(BIN)/python -m pytest -rs -m "not corpus and not slow" \
 		-n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
-prism-test: $(STAMP) ## the engine tests on Prism, which it builds with Go
+prism-test: $(STAMP) ## run the engine tests on Prism; builds it with Go
 	PYTHON=$(BIN)/python sh tests/engines/get.sh prism
 	$(BIN)/python -m pytest tests/engines -m prism
 
-flink-test: $(STAMP) ## the engine tests on Flink, whose job server it fetches with Maven
+flink-test: $(STAMP) ## run the engine tests on Flink; gets its job server with Maven
 	PYTHON=$(BIN)/python sh tests/engines/get.sh flink
 	$(BIN)/python -m pytest tests/engines -m flink
 
-airflow-test: $(STAMP) ## the tests of the DAGs with Airflow, which it installs: 2 GB
+airflow-test: $(STAMP) ## test the DAGs with Airflow; installs it (2 GB)
 	test -x build/airflow-venv/bin/python || $(PYTHON) -m venv build/airflow-venv
 	build/airflow-venv/bin/python -m pip install --quiet --disable-pip-version-check \
 		--requirement tests/deploy/airflow-requirements.txt
@@ -75,25 +75,25 @@ test-all: $(STAMP) ## the suite with its long tests, and on real and hostile ima
 	SHARDWRIGHT_CORPORA=$(CORPORA) $(BIN)/python -m pytest -rs --hypothesis-profile=full \
 		-n $(TESTERS) --dist loadfile
 
-lint: $(STAMP) ## ruff, mypy and the order of imports; changes nothing
+lint: $(STAMP) ## check with ruff, mypy and import-linter; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p shardwright.schemas -p shardwright.transforms -p shardwright.loader -p shardwright.pipelines
 	$(BIN)/lint-imports --no-cache
 
-format: $(STAMP) ## let ruff format the code
+format: $(STAMP) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## this project beside its peers: PHOTOS=folder of photographs
+bench: $(STAMP) ## compare with other tools: PHOTOS=folder of photographs
 	sh benchmarks/bench.sh "$(PHOTOS)"
 
-bench-rebuild: $(STAMP) ## rebuilds beside converting all anew: PHOTOS=folder of photographs
+bench-rebuild: $(STAMP) ## compare rebuilds with full conversions: PHOTOS=folder of photographs
 	test -d build/bench/20000 || test -n "$(PHOTOS)" || { echo "name a folder: PHOTOS=folder" && exit 2; }
 	test -d build/bench/20000 || \
 		$(BIN)/python benchmarks/make_photos.py "$(PHOTOS)" build/bench/20000 --count 20000
 	$(BIN)/python benchmarks/rebuild.py --photos build/bench/20000 --work build/bench/rebuild \
 		--rounds $(or $(ROUNDS),3) --json build/bench/rebuild.json
 
-clean: ## remove what the other targets made
+clean: ## remove all files that other targets made
 	rm -rf $(VENV) $(DEMO) $(DEMO).png build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

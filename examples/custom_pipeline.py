@@ -1,4 +1,4 @@
-"""A pipeline of one's own: Shardwright's steps, real `tf.train.Example`s and Beam's own writer.
+"""A custom pipeline: Shardwright's steps, real `tf.train.Example` messages and Beam's own writer.
 
 Usage: python custom_pipeline.py FOLDER_OF_CLASS_FOLDERS OUTPUT_PREFIX
 """
@@ -8,8 +8,8 @@ from pathlib import Path
 
 if __name__ == "__main__" and len(sys.argv) != 3:  # before the imports below, which take seconds
     print(
-        "custom_pipeline.py needs a folder with one sub-folder per class, and what the names of the shards "
-        "begin with, such as: python custom_pipeline.py photos/ out/photos",
+        "custom_pipeline.py needs a folder with one subfolder per class, and a prefix for the "
+        "names of the shards, such as: python custom_pipeline.py photos/ out/photos",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -21,7 +21,7 @@ from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages
 
 
 def add_brightness(example: tf.train.Example) -> tf.train.Example:
-    """Adds a feature of our own: the picture's mean brightness, 0 to 255."""
+    """Adds a custom feature: the mean brightness of the image, 0 to 255."""
     features = example.features.feature
     pixels = tf.io.decode_image(features["image/encoded"].bytes_list.value[0])
     features["image/brightness"].float_list.value.append(float(tf.reduce_mean(tf.cast(pixels, tf.float32))))
@@ -29,7 +29,7 @@ def add_brightness(example: tf.train.Example) -> tf.train.Example:
 
 
 def main(folder: str, output: str) -> None:
-    """Converts the pictures and prints what had to be left out."""
+    """Converts the images and prints those that were left out."""
     labels = sorted(path.name for path in Path(folder).iterdir() if path.is_dir())
     paths = [str(path) for path in Path(folder).glob("*/*")]
     with beam.Pipeline(runner="FnApiRunner") as pipeline:

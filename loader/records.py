@@ -285,7 +285,7 @@ class Records:
         if not name:
             return UNLABELLED
         if name not in self._ids:
-            raise ValueError(f"its class {name.decode('utf-8', 'replace')!r} is none of the dataset's")
+            raise ValueError(f"its class {name.decode('utf-8', 'replace')!r} is not a class of the dataset")
         return self._ids[name]
 
 

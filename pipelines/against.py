@@ -70,13 +70,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("comparison with the source")
     group.add_argument(
         "--against", action="append", default=[], metavar="PATH",
-        help="the source that the dataset was made from, as convert --input takes it: proves record by "
-        "record that nothing is lost, doubled, mislabelled or changed; repeatable",
+        help="the source of the dataset, as for convert --input: prove record by record that no image is "
+        "lost, duplicated, mislabeled or changed; repeatable",
     )  # fmt: skip
     for name in LISTING:
         item = setting_fields()[name]
         shown = item.metadata["metavar"] or "{" + ",".join(choices_of(name)) + "}"
-        help_text = f"of --against, as of convert: {item.metadata['help']}".replace("%", "%%")
+        help_text = f"for --against, as for convert: {item.metadata['help']}".replace("%", "%%")
         group.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar=shown, help=help_text)
 
 

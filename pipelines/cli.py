@@ -15,18 +15,18 @@ from shardwright.schemas.errors import lacks_memory, nearest
 
 #: Subcommand -> (module with a `main(argv)`, what it does). Modules are imported on use.
 COMMANDS = {
-    "convert": ("convert", "images in, a verified dataset out"),
-    "rebuild": ("rebuild", "a new version, of which only what changed is made anew"),
-    "plan": ("plan", "what convert would write, without writing it"),
-    "validate": ("validate", "read a dataset back and say whether it is sound"),
-    "salvage": ("salvage", "make a sound dataset of what is left of a damaged one"),
+    "convert": ("convert", "convert images to a verified dataset"),
+    "rebuild": ("rebuild", "create a new version of a dataset; rebuild only changes"),
+    "plan": ("plan", "show what convert would write, without writing it"),
+    "validate": ("validate", "read a dataset back and check that it is sound"),
+    "salvage": ("salvage", "save the sound records of a damaged dataset"),
     "inspect": ("inspect", "show what is inside a dataset"),
-    "report": ("report", "draw report.html: one page to look at"),
-    "diff": ("diff", "what is different between two datasets, and whether that is too much"),
+    "report": ("report", "write report.html: all results on one page"),
+    "diff": ("diff", "compare two datasets; limits make it a gate"),
     "init": ("init", "write a commented job file for rebuild"),
-    "versions": ("versions", "list the versions that rebuilds made, and keep some for ever"),
-    "rollback": ("rollback", "have readers get the version before, or a certain one"),
-    "publish": ("publish_version", "have readers get a version that a gate refused"),
+    "versions": ("versions", "list the versions of a dataset, and pin some"),
+    "rollback": ("rollback", "return to the version before, or to another one"),
+    "publish": ("publish_version", "publish a version that a gate refused"),
     "layouts": ("layouts", "list the record layouts, or explain one"),
 }
 

@@ -1,4 +1,4 @@
-"""`shardwright convert`: images in, a verified dataset out."""
+"""`shardwright convert`: converts images to a verified dataset."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     if os.path.isdir(name) or (storage.is_remote(name) and "*" not in name and storage.list_files(name)):
         raise UsageError(
             f"--dataset {shown} has no dataset.json: the run that wrote it did not finish, or it "
-            f"is no dataset of shardwright; finish it with convert --resume, or {command} its files "
+            f"is not a Shardwright dataset; finish it with convert --resume, or {command} its files "
             f"with --dataset '{shown.rstrip('/')}/*.tfrecord'."
         )
     if not foreign_files(name):

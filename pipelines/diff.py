@@ -1,4 +1,4 @@
-"""`shardwright diff`: what is different between two datasets, and whether that is too much."""
+"""`shardwright diff`: compares two datasets, and checks limits."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def _describe(what: str, name: str) -> Described:
             data = storage.read_bytes(path)
         except (FileNotFoundError, NotADirectoryError):
             raise UsageError(
-                f"{what} {printable(name)} is no finished dataset, for it has no dataset.json; "
+                f"{what} {printable(name)} is not a finished dataset, because it has no dataset.json; "
                 "check the path, or finish it with convert --resume."
             ) from None
     described = Described(printable(name), Dataset.from_bytes(data, printable(path)))
@@ -307,14 +307,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
-            "shardwright diff", "Says what is different between two datasets, image by image.", EXAMPLE
+            "shardwright diff", "Compares two datasets, image by image.", EXAMPLE
         )
         parser.add_argument("datasets", nargs="*", metavar="OLD NEW", help="two dataset directories")
         parser.add_argument(
             "--thresholds", default="", metavar="FILE",
             help="a gate file: exit code 1 if the new dataset does not pass it",
         )  # fmt: skip
-        parser.add_argument("--report", default="", metavar="FILE", help="where a report goes, as JSON")
+        parser.add_argument("--report", default="", metavar="FILE", help="write a JSON report to this file")
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose

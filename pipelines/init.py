@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
             "shardwright init",
-            "Writes a commented job file for rebuild; on a terminal it asks for what is missing.",
+            "Writes a commented job file for rebuild; on a terminal it asks for missing settings.",
             EXAMPLE,
         )
         cli_options.add_input_and_output(parser)
@@ -180,13 +180,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             "--file",
             default="job.yaml",
             metavar="FILE",
-            help="where it goes, - to print it (default: job.yaml)",
+            help="the file to write, - to print it (default: job.yaml)",
         )  # fmt: skip
         parser.add_argument(
             "--keep", default=SCALARS["keep"][0], metavar="N",
-            help="how many versions stay, 0 for all (default: 5)",
+            help="number of versions to keep, 0 for all (default: 5)",
         )  # fmt: skip
-        parser.add_argument("--overwrite", action="store_true", help="replace a job file that is there")
+        parser.add_argument("--overwrite", action="store_true", help="replace an existing job file")
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose

@@ -310,19 +310,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
         cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
         parser.add_argument(
-            "--records", default="3", metavar="N", help="how many of the first records to show (default: 3)"
+            "--records", default="3", metavar="N", help="number of records to show (default: 3)"
         )
         parser.add_argument(
-            "--split", default="", metavar="NAME", help="whose records (default: the first that has any)"
+            "--split", default="", metavar="NAME", help="split to show (default: the first with records)"
         )
         parser.add_argument(
-            "--contact_sheet", default="", metavar="FILE", help="draw the split's pictures: .png, .jpg, .webp"
+            "--contact_sheet", default="", metavar="FILE", help="draw the split's images: .png, .jpg, .webp"
         )
         parser.add_argument(
             "--thumbnails",
             default=None,
             metavar="N",
-            help="how many, evenly over the classes (default: 64)",
+            help="number of images on the sheet, spread over the classes (default: 64)",
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
         cli_options.add_common(parser)

@@ -196,7 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "layout",
             nargs="*",
             metavar="LAYOUT",
-            help="a layout's name, or a file of your own: LAYOUT.yaml",
+            help="name of a layout, or your own file LAYOUT.yaml",
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
         cli_options.add_common(parser)

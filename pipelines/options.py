@@ -51,7 +51,9 @@ def make_parser(prog: str, description: str, example: str) -> argparse.ArgumentP
 
 def epilog_without_beam(example: str) -> str:
     """Returns the end of the help of a command that runs no job."""
-    return f"example:\n  {example}\n\nBeam does not run, but its storage options count (--no_auth, ...)."
+    return (
+        f"example:\n  {example}\n\nBeam does not run, but you can give its storage options (--no_auth, ...)."
+    )
 
 
 def use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
@@ -105,7 +107,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         type=_minutes,
         default=STUCK_AFTER_MINUTES,
         metavar="MINUTES",
-        help="end with exit code 3 when one file takes longer than this (default: 10)",
+        help="end with exit code 3 if one file takes longer than this (default: 10)",
     )
 
 

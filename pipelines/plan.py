@@ -1,4 +1,4 @@
-"""`shardwright plan`: what convert would write, without writing it."""
+"""`shardwright plan`: shows what convert would write, without writing it."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
             "shardwright plan",
-            "Says what convert would write with the same settings; writes nothing.",
+            "Shows what convert would write with the same settings; writes nothing.",
             EXAMPLE,
         )
         cli_options.add_input_and_output(parser)

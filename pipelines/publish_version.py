@@ -1,4 +1,4 @@
-"""`shardwright publish`: has readers get a version that a gate refused."""
+"""`shardwright publish`: publishes a version that a gate refused."""
 
 from __future__ import annotations
 
@@ -191,18 +191,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
-            "shardwright publish", "Has readers get a version that a gate refused.", EXAMPLE
+            "shardwright publish", "Publishes a version that a gate refused.", EXAMPLE
         )
         parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
         parser.add_argument("version", metavar="OUT@V", help="the version to publish")
         parser.add_argument(
             "--accept", action="append", default=[], metavar="X,Y",
-            help="refusals to let pass, by their names, or by their gates (findings, drift, bad_images, "
-            "rolled_back), or all",
+            help="refusals to accept: their names, or gates (findings, drift, bad_images, rolled_back), "
+            "or all",
         )  # fmt: skip
         parser.add_argument(
             "--reason", default="", metavar="TEXT",
-            help="why they are let pass; it is stored in the version's record with the time and your account",
+            help="why they are accepted; stored in the version's record with the time and your account",
         )  # fmt: skip
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)

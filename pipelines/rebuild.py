@@ -1,4 +1,4 @@
-"""`shardwright rebuild`: a new version of a dataset, of which only what changed is made anew."""
+"""`shardwright rebuild`: creates a new version of a dataset and rebuilds only changes."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         nonlocal verbose, log_format
         parser = cli_options.make_parser(
             "shardwright rebuild",
-            "Makes a new version of a dataset, of which only what changed is made anew.",
+            "Creates a new version of a dataset and rebuilds only changes.",
             EXAMPLE,
         )
         parser.add_argument("places", nargs="*", metavar="JOB", help="the same as --job JOB")
@@ -328,18 +328,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         group = parser.add_argument_group("rebuild")
         group.add_argument(
             "--verify_sources", nargs="?", const="true", default=None, metavar="true|false",
-            help="read and hash every source instead of trusting its size and state",
+            help="read and hash every source instead of trusting its size and time",
         )  # fmt: skip
         group.add_argument(
             "--scrub", default=None, metavar="FRACTION",
             help="share of the latest version's shards to read again, such as 0.1, or 1 for all; damaged "
-            "ones are rebuilt from the source (default: 1/30, so that all are read within 30 nights)",
+            "shards are rebuilt from the source (default: 1/30, which reads all within 30 nights)",
         )  # fmt: skip
         group.add_argument(
-            "--wait", default="0", metavar="MINUTES", help="how long another rebuild's end is waited for"
+            "--wait", default="0", metavar="MINUTES", help="minutes to wait for another rebuild to finish"
         )
         group.add_argument(
-            "--log_format", default="text", metavar="{text,json}", help="of the log: a line for each stage"
+            "--log_format",
+            default="text",
+            metavar="{text,json}",
+            help="format of the log: one line for each stage",
         )
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)

@@ -1,4 +1,4 @@
-"""`shardwright report`: draws report.html anew from what is stored; nothing is validated."""
+"""`shardwright report`: writes report.html again from stored results; validates nothing."""
 
 from __future__ import annotations
 
@@ -101,15 +101,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
-            "shardwright report", "Draws report.html anew from what is stored; validates nothing.", EXAMPLE
+            "shardwright report", "Writes report.html again from stored results; validates nothing.", EXAMPLE
         )
         cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
         parser.add_argument(
-            "--previous", default="", metavar="DIR", help="the dataset before it, to show what is different"
+            "--previous", default="", metavar="DIR", help="the dataset before it, to show the differences"
         )
         parser.add_argument(
             "--output", default="", metavar="FILE",
-            help="where the page goes (default: report.html in the dataset directory)",
+            help="the page to write (default: report.html in the dataset directory)",
         )  # fmt: skip
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)

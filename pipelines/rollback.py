@@ -1,4 +1,4 @@
-"""`shardwright rollback`: has readers get the version before the latest, or a certain one."""
+"""`shardwright rollback`: returns to the version before the latest, or to another one."""
 
 from __future__ import annotations
 
@@ -219,13 +219,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
             "shardwright rollback",
-            "Has readers get the version before the latest, or a certain one.",
+            "Returns to the version before the latest, or to another one.",
             EXAMPLE,
         )
         parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
-        parser.add_argument("output", metavar="OUT", help="the directory that holds the versions")
+        parser.add_argument("output", metavar="OUT", help="the directory of the versions")
         parser.add_argument(
-            "version", nargs="?", default="", metavar="V", help="where to (default: the version before)"
+            "version",
+            nargs="?",
+            default="",
+            metavar="V",
+            help="the version to return to (default: the version before)",
         )
         parser.add_argument("--to", default="", metavar="VERSION", help="the same as V")
         cli_options.add_common(parser)
@@ -248,7 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 soft_wrap=True,
             )
             back = f"shardwright rollback {shell_word(result.output)} {result.left}"
-            out.print(f"  who reads already goes on with what it opened; back again: {back}", soft_wrap=True)
+            out.print(f"  running readers keep the version they opened; to undo this: {back}", soft_wrap=True)
         if result.warning:
             out.print(f"  {result.warning}", soft_wrap=True)
         return int(ExitCode.DONE)

@@ -240,7 +240,7 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
         return EngineError("The machine ran out of memory; use a larger one and run again with --resume.")
     return EngineError(
         f"The engine failed with {type(error).__name__}: {text or 'no message'}; "
-        "look at the whole story with --verbose, mend that and run again with --resume."
+        "see the full log with --verbose, fix that and run again with --resume."
     )
 
 
@@ -333,7 +333,7 @@ def _as_known(error: Exception) -> ShardwrightError:
         )
     if isinstance(error, OSError):
         where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
-        return EngineError(f"{error.strerror or error}{where}; mend that and run again with --resume.")
+        return EngineError(f"{error.strerror or error}{where}; fix that and run again with --resume.")
     return as_shardwright_error(error)
 
 

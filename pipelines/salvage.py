@@ -1,4 +1,4 @@
-"""`shardwright salvage`: makes a sound dataset of what is left of a damaged one."""
+"""`shardwright salvage`: saves the sound records of a damaged dataset."""
 
 from __future__ import annotations
 
@@ -326,12 +326,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
-            "shardwright salvage", "Makes a sound dataset of what is left of a damaged one.", EXAMPLE
+            "shardwright salvage", "Saves the sound records of a damaged dataset.", EXAMPLE
         )
         cli_options.add_dataset(parser, "a damaged dataset directory, or 'dir/*.tfrecord'")
-        parser.add_argument("--output", default="", metavar="DIR", help="an empty directory to save it in")
         parser.add_argument(
-            "--fast", action="store_true", help="decode no image: keep every record that is a sound Example"
+            "--output", default="", metavar="DIR", help="an empty directory for the saved dataset"
+        )
+        parser.add_argument(
+            "--fast", action="store_true", help="decode no images: keep every record that is a sound Example"
         )
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)

@@ -117,7 +117,7 @@ def print_convert_summary(result: ConvertResult) -> None:
     if outcome.get("boxes"):
         out.print(f"  {_boxes_text(made.layout, outcome['boxes'])}")
     if made.ledger["quarantined"]:
-        out.print(f"  left out for a fault: see {printable(result.path)}/quarantine.jsonl")
+        out.print(f"  quarantined images: see {printable(result.path)}/quarantine.jsonl")
     for note in result.notes:
         out.print(f"  note: {note}", soft_wrap=True)
     for warning in outcome["warnings"]:
@@ -152,7 +152,7 @@ def print_rebuild_summary(result: RebuildResult) -> None:
             out.print(f"  against {outcome['previous']}: {said}", soft_wrap=True)
         path, output = printable(result.path), printable(result.output)
         if work["quarantined"]:
-            out.print(f"  left out for a fault: see {path}/quarantine.jsonl", soft_wrap=True)
+            out.print(f"  quarantined images: see {path}/quarantine.jsonl", soft_wrap=True)
         out.print(f"  see {path}/report.html and {output}/index.html", soft_wrap=True)
     if outcome["scrub"]["shards"]:
         out.print(f"  {scrub_text(outcome['scrub'])}", soft_wrap=True)

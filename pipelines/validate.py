@@ -1,4 +1,4 @@
-"""`shardwright validate`: reads a dataset back and says whether it is sound."""
+"""`shardwright validate`: reads a dataset back and checks that it is sound."""
 
 from __future__ import annotations
 
@@ -338,36 +338,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
-            "shardwright validate", "Reads a dataset back and says whether it is sound.", EXAMPLE
+            "shardwright validate", "Reads a dataset back and checks that it is sound.", EXAMPLE
         )
         parser.epilog = f"{code_list()}\n\n{parser.epilog}"
         cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
-        parser.add_argument("--fast", action="store_true", help="check frames and Examples, decode no image")
+        parser.add_argument(
+            "--fast", action="store_true", help="check frames and Examples, but decode no images"
+        )
         parser.add_argument(
             "--quality", action="store_true",
-            help="look at every picture: duplicates, dark and blurred ones, statistics",
+            help="also image statistics: duplicates, dark and blurred images, ...",
         )  # fmt: skip
-        parser.add_argument("--fail_on", default="", metavar="CODE,...", help="findings that shall be errors")
-        parser.add_argument(
-            "--warn_on", default="", metavar="CODE,...", help="findings that shall be warnings"
-        )
+        parser.add_argument("--fail_on", default="", metavar="CODE,...", help="make these findings errors")
+        parser.add_argument("--warn_on", default="", metavar="CODE,...", help="make these findings warnings")
         parser.add_argument(
             "--expect", default="", metavar="FILE", help="a gate file: what the dataset must be like"
         )
         parser.add_argument(
-            "--junit", default="", metavar="FILE", help="where the report goes as JUnit XML, for CI systems"
+            "--junit", default="", metavar="FILE", help="write the findings as JUnit XML, for CI systems"
         )
         parser.add_argument(
             "--report", default=None, metavar="FILE",
-            help="where the report goes (default: findings.json in the dataset directory)",
+            help="the JSON file to write (default: findings.json in the dataset directory)",
         )  # fmt: skip
         parser.add_argument(
             "--html", default=None, metavar="FILE",
-            help="where the page goes (default: report.html in the dataset directory)",
+            help="the page to write (default: report.html in the dataset directory)",
         )  # fmt: skip
         parser.add_argument(
             "--previous", default="", metavar="DIR",
-            help="the dataset before this one: the page shows what is different",
+            help="the dataset before this one, to show the differences in the page",
         )  # fmt: skip
         source.add_options(parser)
         cli_options.add_common(parser)

@@ -1,4 +1,4 @@
-"""`shardwright versions`: which versions of a dataset there are, and which of them stay for ever."""
+"""`shardwright versions`: lists the versions of a dataset, and pins some."""
 
 from __future__ import annotations
 
@@ -260,13 +260,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
         nonlocal verbose
         parser = cli_options.make_parser(
-            "shardwright versions", "Lists the versions that rebuilds made, the newest first.", EXAMPLE
+            "shardwright versions", "Lists the versions of a dataset, the newest first.", EXAMPLE
         )
         parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
-        parser.add_argument("output", metavar="OUT", help="the directory that holds the versions")
+        parser.add_argument("output", metavar="OUT", help="the directory of the versions")
         parser.add_argument("--json", action="store_true", help="print JSON")
-        parser.add_argument("--pin", default="", metavar="V", help="a version that stays, whatever is newer")
-        parser.add_argument("--unpin", default="", metavar="V", help="one that need not stay any more")
+        parser.add_argument("--pin", default="", metavar="V", help="keep this version until --unpin")
+        parser.add_argument(
+            "--unpin", default="", metavar="V", help="let retention remove this version again"
+        )
         cli_options.add_common(parser)
         namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
         verbose = namespace.verbose

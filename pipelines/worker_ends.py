@@ -55,7 +55,7 @@ def describe_end(code: int) -> str:
     except ValueError:
         return (
             f"A worker process ended by itself (exit code {code}); look at the whole story with --verbose, "
-            "mend that and run again with --resume."
+            "fix that and run again with --resume."
         )
     if number == signal.SIGKILL:
         return (
@@ -64,7 +64,7 @@ def describe_end(code: int) -> str:
         )
     return (
         f"A worker process was killed (signal {number}, {name}); look at the system's log and at --verbose, "
-        "mend that and run again with --resume."
+        "fix that and run again with --resume."
     )
 
 

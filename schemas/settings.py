@@ -139,59 +139,59 @@ class ConvertSettings:
 
     input: tuple[str, ...] = _setting(
         (),
-        "a folder, file or archive with images or what names them; repeatable; NAME=PATH prefixes "
-        "the keys with NAME/",
+        "a folder, file or archive that contains or lists images; repeatable; NAME=PATH puts NAME/ before "
+        "the keys",
         Affects.INPUT,
         metavar="PATH",
     )
     output: str = _setting("", "the dataset directory to write", Affects.RUN, metavar="DIR")
     source: str = _setting(
         "auto",
-        "what the input is; auto looks and says what it takes it for",
+        "the kind of input; auto detects it and prints what it detected",
         Affects.REFERENCE,
     )
     layout: str = _setting(
         "classification",
-        "the record layout: one of those that `shardwright layouts` lists, or a file LAYOUT.yaml",
+        "the record layout: a name that `shardwright layouts` lists, or a file LAYOUT.yaml",
         Affects.RECORD,
         metavar="NAME|FILE",
     )
     image_root: str = _setting(
         "",
-        "where the relative paths of a manifest or an annotation file begin; default its own folder",
+        "folder at which relative paths in a manifest or an annotation file start; default: its own folder",
         Affects.INPUT,
         Condition.SOURCE,
         metavar="PATH",
     )
     mask_dir: str = _setting(
         "",
-        "a folder with a mask for each image, under the same name",
+        "folder with a mask for each image, with the same name",
         Affects.INPUT,
         Condition.SOURCE,
         metavar="PATH",
     )
     confine: bool = _setting(
         False,
-        "read no image or mask outside of an input's own folder or bucket, --image_root and --mask_dir, "
-        "wherever a manifest, an annotation file or a symbolic link leads",
+        "read images and masks only inside an input's own folder or bucket, --image_root and --mask_dir, "
+        "wherever a manifest, an annotation file or a symbolic link points",
         Affects.INPUT,
     )
     image_column: str = _setting(
-        "", "of a manifest, with the images' paths", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
+        "", "column of a manifest with the image paths", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
     )
     label_column: str = _setting(
         "",
-        "of a manifest, with the class names or numbers",
+        "column of a manifest with the class names or numbers",
         Affects.REFERENCE,
         Condition.SOURCE,
         metavar="NAME",
     )
     split_column: str = _setting(
-        "", "of a manifest, with the splits", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
+        "", "column of a manifest with the splits", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
     )
     group_column: str = _setting(
         "",
-        "of a manifest: what must not straddle two splits",
+        "column of a manifest with groups; images of a group stay in one split",
         Affects.REFERENCE,
         Condition.SOURCE,
         Condition.SEVERAL_SPLITS,
@@ -199,7 +199,11 @@ class ConvertSettings:
         metavar="NAME",
     )
     sha256_column: str = _setting(
-        "", "of a manifest, with the files' checksums", Affects.REFERENCE, Condition.SOURCE, metavar="NAME"
+        "",
+        "column of a manifest with the sha256 of the files",
+        Affects.REFERENCE,
+        Condition.SOURCE,
+        metavar="NAME",
     )
     extra_columns: str = _setting(
         "",
@@ -213,14 +217,14 @@ class ConvertSettings:
     )
     label_separator: str = _setting(
         "",
-        "between the classes of an image that has several, such as |",
+        "separator between the classes of an image that has several, such as |",
         Affects.RECORD,
         Condition.SOURCE,
         metavar="TEXT",
     )
     label_regex: str = _setting(
         "",
-        "takes file names apart: '(?P<label>[a-z]+)\\d+\\.jpg'; also (?P<split>...) and (?P<group>...)",
+        "regex for file names: '(?P<label>[a-z]+)\\d+\\.jpg'; also (?P<split>...) and (?P<group>...)",
         Affects.REFERENCE,
         Condition.SOURCE,
         check=_opt(_label_regex),
@@ -228,7 +232,7 @@ class ConvertSettings:
     )
     label_depth: str = _setting(
         "1",
-        "how many folders make a class name: 1, or 2 for animals/cat, 3, ..., all, or last for the innermost",
+        "number of folders in a class name: 1, 2 (animals/cat), 3, ..., all, or last for only the innermost",
         Affects.REFERENCE,
         Condition.SOURCE,
         check=units.parse_label_depth,
@@ -237,51 +241,51 @@ class ConvertSettings:
     folders: str = _setting(
         "auto",
         "what the folders at the top are: classes; splits (those named train, validation, test, ..., with or "
-        "without class folders inside; the rest is left out); ignore (they say nothing of the images); auto "
-        "looks, and fails if they could be either",
+        "without class folders inside; others are left out); ignore (their names have no meaning); auto "
+        "decides, and fails if they could be either",
         Affects.REFERENCE,
         Condition.SOURCE,
         choices=FOLDERS,
     )
     unlabelled: str = _setting(
         "quarantine",
-        "images without a class: left out, or kept with label -1",
+        "images without a class: quarantine them, or keep them with label -1",
         Affects.RECORD,
         Condition.CLASSES,
         choices=("quarantine", "keep"),
     )
     rename_labels: str = _setting(
         "",
-        "old=new,... or a file with one old=new on a line",
+        "old=new,... or a file with one old=new per line",
         Affects.REFERENCE,
         metavar="OLD=NEW,...",
         between="=",
     )
     keep_labels: str = _setting(
         "",
-        "a file with the class names to keep, after renaming; images of others are filtered",
+        "file with the class names to keep, after renaming; images of other classes are filtered",
         Affects.INPUT,
         metavar="FILE",
     )
     bad_boxes: str = _setting(
         "drop",
-        "boxes outside of the image, inverted, empty or without a class: drop them, clip what can "
-        "be clipped, or fail the image",
+        "boxes outside the image, inverted, empty or without a class: drop them, clip those that overlap "
+        "the image, or fail the image",
         Affects.RECORD,
         Condition.OBJECTS,
         choices=("drop", "clip", "fail"),
     )
     missing_annotations: str = _setting(
         "fail",
-        "images without an annotation file of their own, such as VOC's XML or LabelMe's JSON: fail them, "
-        "or store them as empty, without objects (YOLO always does)",
+        "images without their annotation file, such as VOC's XML or LabelMe's JSON: fail them, "
+        "or store them without objects (YOLO always does)",
         Affects.REFERENCE,
         Condition.SOURCE,
         choices=("fail", "empty"),
     )
     pixel_shape: str = _setting(
         "",
-        "of bare pixels that do not say it: 32x32x3 (height, width, channels)",
+        "shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels)",
         Affects.REFERENCE,
         Condition.SOURCE,
         check=_opt(units.parse_pixel_shape),
@@ -289,7 +293,7 @@ class ConvertSettings:
     )
     splits: str = _setting(
         "train=1",
-        "shares such as train=0.8,validation=0.1,test=0.1; ignored where the source names the splits",
+        "shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits",
         Affects.PLACEMENT,
         Condition.DRAWN_SPLITS,
         check=_check_splits,
@@ -298,7 +302,7 @@ class ConvertSettings:
     )
     split_by: str = _setting(
         "",
-        "a regular expression on the key: images with the same first group (or match) stay in one split",
+        "regular expression for keys: images with the same first group (or match) stay in one split",
         Affects.PLACEMENT,
         Condition.SEVERAL_SPLITS,
         Condition.DRAWN_SPLITS,
@@ -307,14 +311,14 @@ class ConvertSettings:
     )
     seed: int = _setting(
         0,
-        "of the hashes that place every image",
+        "seed of the hashes that decide split, shard and order",
         Affects.SHARD,
         check=partial(units.parse_int, low=0, high=2**63 - 1),
         metavar="N",
     )
     shard_size: str = _setting(
         "128MB",
-        "bytes per shard to aim at (MB = 10^6)",
+        "target size of a shard (MB = 10^6 bytes)",
         Affects.PLACEMENT,
         check=units.parse_size,
         metavar="SIZE",
@@ -327,7 +331,7 @@ class ConvertSettings:
         metavar="N",
         between="=",
     )
-    compression: str = _setting("none", "of the shards", Affects.SHARD, choices=COMPRESSIONS)
+    compression: str = _setting("none", "compression of the shards", Affects.SHARD, choices=COMPRESSIONS)
     resize: str = _setting(
         "",
         "target size in pixels: 224 (= 224x224) or WxH",
@@ -337,7 +341,7 @@ class ConvertSettings:
     )
     fit: str = _setting(
         "stretch",
-        "how a picture meets the target size (Pillow's ImageOps terms)",
+        "how an image is fitted to the target size (Pillow's ImageOps terms)",
         Affects.RECORD,
         Condition.RESIZING,
         choices=FITS,
@@ -347,50 +351,53 @@ class ConvertSettings:
     )
     image_format: str = _setting(
         "",
-        "of the stored images; default jpeg when resizing, else keep (the original bytes "
-        "whenever nothing has to change)",
+        "format of the stored images; default: jpeg when resizing, else keep (the original bytes "
+        "if nothing has to change)",
         Affects.RECORD,
         choices=IMAGE_FORMATS,
     )
     quality: int = _setting(
         95,
-        "of JPEG (4:2:0) and WebP, 1 to 100",
+        "quality of JPEG (4:2:0) and WebP, 1 to 100",
         Affects.RECORD,
         Condition.LOSSY_FORMAT,
         check=partial(units.parse_int, low=1, high=100),
         metavar="Q",
     )
     color: str = _setting(
-        "rgb", "channels: rgb, gray, or keep grey pictures grey", Affects.RECORD, choices=COLORS
+        "rgb",
+        "channels: rgb, gray, or keep (grayscale images stay grayscale)",
+        Affects.RECORD,
+        choices=COLORS,
     )
     background: str = _setting(
         "white",
-        "colour under transparent pixels and around padded pictures",
+        "color under transparent pixels and around padded images",
         Affects.RECORD,
         Condition.VISIBLE_BACKGROUND,
         check=units.parse_color,
         metavar="COLOR",
     )
     strip_metadata: bool = _setting(
-        False, "kept originals lose EXIF, GPS and comments", Affects.RECORD, Condition.KEPT_ORIGINALS
+        False, "remove EXIF, GPS and comments from kept originals", Affects.RECORD, Condition.KEPT_ORIGINALS
     )
     damaged: str = _setting(
         "quarantine",
-        "what to do with an image whose decoder reports missing or damaged data: leave it out, or keep "
-        "the pixels that the decoder makes up",
+        "images whose decoder reports missing or damaged data: quarantine them, or keep them with the "
+        "pixels that the decoder makes up",
         Affects.RECORD,
         choices=DAMAGED,
     )
     max_pixels: int = _setting(
         89_478_485,
-        "width x height above which an image is quarantined unread (Pillow's limit)",
+        "quarantine images with more pixels (width x height), without decoding them (Pillow's limit)",
         Affects.RECORD,
         check=partial(units.parse_int, low=1, high=2**31 - 1),
         metavar="N",
     )
     max_bytes: str = _setting(
         "256MB",
-        "source size above which an image is quarantined unread",
+        "quarantine larger source files without reading them",
         Affects.RECORD,
         check=units.parse_size,
         metavar="SIZE",
@@ -406,50 +413,54 @@ class ConvertSettings:
     )
     max_bad_fraction: float = _setting(
         0.01,
-        "quarantined / (written + quarantined) above which nothing is published",
+        "publish nothing if quarantined / (written + quarantined) is larger",
         Affects.RUN,
         check=units.parse_fraction,
         metavar="SHARE",
     )
     dedupe: str = _setting(
         "none",
-        "exact: of files with equal bytes only the smallest key stays",
+        "exact: keep only the smallest key of files with equal bytes",
         Affects.REFERENCE,
         choices=("none", "exact"),
     )
     class_names: str = _setting(
-        "", "a file with the class names in id order; others are quarantined", Affects.INPUT, metavar="FILE"
+        "",
+        "file with the class names in id order; images of other classes are quarantined",
+        Affects.INPUT,
+        metavar="FILE",
     )
     limit: int = _setting(
         0,
-        "take only the N images with the lowest hashes (0: all)",
+        "convert only the N images with the lowest hashes (0: all)",
         Affects.REFERENCE,
         check=partial(units.parse_int, low=0, high=2**63 - 1),
         metavar="N",
     )
     verify: str = _setting(
         "fast",
-        "of what was written: framing, CRCs, counts and checksums; every picture decoded; its looks, too",
+        "fast: framing, CRCs, counts, checksums; full: also decode every image; "
+        "quality: also image statistics",
         Affects.RUN,
         choices=("fast", "full", "quality", "none"),
     )
     plan_from: str = _setting(
         "",
-        "carry on the plan of this dataset.json: settings, labels and shard counts",
+        "reuse the plan of this dataset.json: settings, labels and shard counts",
         Affects.INPUT,
         metavar="FILE",
     )
     overwrite: bool = _setting(
         False,
-        "replace what stands at --output",
+        "replace the dataset at --output",
         Affects.RUN,
-        not_for_rebuilds="a rebuild replaces nothing, it writes a new version and then switches the pointer",
+        not_for_rebuilds="a rebuild replaces nothing; it writes a new version and then switches the pointer",
     )
     resume: bool = _setting(
         False,
         "finish a run that was cut off",
         Affects.RUN,
-        not_for_rebuilds="a rebuild goes on by itself with what was cut off",
+        not_for_rebuilds="a rebuild continues a run that was cut off by itself",
     )
 
     @cached_property

@@ -1,6 +1,6 @@
-"""A rebuild each night on Dataflow, started from the Flex Template that deploy/dataflow/build.sh wrote.
+"""Rebuilds every night on Dataflow, with the Flex Template that deploy/dataflow/build.sh wrote.
 
-A rebuild that a gate has refused fails at once; one that failed for another reason is tried again.
+If a gate refuses the version, the task fails at once. Other failures are retried.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ BUCKET = "my-bucket"
 TEMPLATE = f"gs://{BUCKET}/templates/shardwright.json"
 JOB = f"gs://{BUCKET}/jobs/pets.yaml"
 
-#: How the errors of a job's log carry the exit code and the sentence of a command.
+#: The form of a command's exit code and message in the errors of a job's log.
 REFUSED = re.compile(r"<shardwright:[12]>(.*?)</shardwright>", re.DOTALL)
 
 
 class RebuildOperator(DataflowStartFlexTemplateOperator):
-    """Starts the template, waits for the job, and does not try again what would end the same."""
+    """Starts the template and waits for the job, without retries that would fail again."""
 
     def execute(self, context: Any) -> Any:
-        """Runs the job; a refusal, which the job's log tells, is a failure for good."""
+        """Runs the job; a refusal in the job's log fails the task without a retry."""
         try:
             return super().execute(context)
         except AirflowException as error:
@@ -38,7 +38,7 @@ class RebuildOperator(DataflowStartFlexTemplateOperator):
             raise
 
     def _refusal(self) -> str:
-        """Returns what the job said when a gate refused it; empty if none did or the log is not to be had."""
+        """Returns the message of a refusal; empty if there is none or the log cannot be read."""
         if self.job is None:
             return ""
         try:
@@ -56,7 +56,7 @@ with DAG(
     dag_id="shardwright_pets_dataflow",
     schedule="0 2 * * *",
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,  # a rebuild takes what is there now, so a missed night needs no run of its own
+    catchup=False,  # a rebuild uses the current images, so a missed night needs no extra run
     max_active_runs=1,
     params={"job": JOB},
     tags=["shardwright"],
@@ -65,7 +65,7 @@ with DAG(
         task_id="rebuild",
         project_id=PROJECT,
         location=REGION,
-        # The same name each night: Dataflow has no two active jobs of one name.
+        # The same name every night: Dataflow does not run two jobs with the same name at once.
         append_job_name=False,
         body={
             "launchParameter": {

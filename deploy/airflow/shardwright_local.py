@@ -1,7 +1,7 @@
-"""A rebuild each night on Airflow's own worker, where Shardwright is installed in an environment of its own.
+"""Rebuilds every night on an Airflow worker, with Shardwright in a separate environment.
 
-Exit code 3, a failure of the machine or the storage, is tried again; 1, refused by a gate, and 2, a mistake
-in the job file, fail at once.
+Exit code 3 (the machine or the storage failed) is retried. Exit codes 1 (a gate refused the version)
+and 2 (the job file is wrong) fail at once.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-#: Airflow pins other versions of the same packages: python -m venv /opt/shardwright
+#: Airflow pins other versions of the same packages, so this is a separate environment.
 SHARDWRIGHT = "/opt/shardwright/bin/shardwright"
 JOB = "/etc/shardwright/pets.yaml"
 
 
 class RebuildOperator(BashOperator):
-    """`shardwright rebuild --job JOB`, not tried again where that would end the same."""
+    """Runs `shardwright rebuild --job JOB`, without retries that would fail again."""
 
     def __init__(self, *, job: str, **kwargs: Any) -> None:
-        # The job is no part of the command's text, so nothing in its name means anything to the shell.
+        # The job is not part of the command's text, so the shell does not interpret its name.
         super().__init__(
             bash_command=f'exec {SHARDWRIGHT} rebuild --job "$SHARDWRIGHT_JOB" --log_format json',
             env={"SHARDWRIGHT_JOB": job},
@@ -33,12 +33,12 @@ class RebuildOperator(BashOperator):
         )
 
     def execute(self, context: Any) -> Any:
-        """Runs the command; what Airflow would skip is a failure for good."""
+        """Runs the command; where Airflow would skip, the task fails without a retry."""
         try:
             return super().execute(context)
         except AirflowSkipException as refused:
             raise AirflowFailException(
-                "Refused by a gate, or the job file is wrong; the end of the log says why and what to do."
+                "A gate refused the version, or the job file is wrong; the end of the log says why."
             ) from refused
 
 
@@ -46,7 +46,7 @@ with DAG(
     dag_id="shardwright_pets",
     schedule="0 2 * * *",
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
-    catchup=False,  # a rebuild takes what is there now, so a missed night needs no run of its own
+    catchup=False,  # a rebuild uses the current images, so a missed night needs no extra run
     max_active_runs=1,
     params={"job": JOB},
     tags=["shardwright"],

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Has Cloud Scheduler start a rebuild on Dataflow each night, from the Flex Template that deploy/dataflow/build.sh wrote:
+# Lets Cloud Scheduler start a rebuild on Dataflow every night, with the Flex Template that deploy/dataflow/build.sh wrote:
 #
-#   schedule.sh create     makes the schedule
+#   schedule.sh create     creates the schedule
 #   schedule.sh update     changes it
-#   schedule.sh body       only prints what it would send to Dataflow
+#   schedule.sh body       only prints the request to Dataflow
 #
-# PROJECT, REGION, BUCKET   where it runs; temporary files go to gs://BUCKET/dataflow
+# PROJECT, REGION, BUCKET   where the job runs; temporary files go to gs://BUCKET/dataflow
 # TEMPLATE                  the gs:// path that build.sh wrote
 # JOB                       the gs:// path of the job file
-# SERVICE_ACCOUNT           of the workers
-# SCHEDULER_ACCOUNT         who starts the job; by default SERVICE_ACCOUNT. It needs roles/dataflow.developer,
+# SERVICE_ACCOUNT           account of the workers
+# SCHEDULER_ACCOUNT         account that starts the job; default: SERVICE_ACCOUNT. It needs roles/dataflow.developer,
 #                           and roles/iam.serviceAccountUser on SERVICE_ACCOUNT
-# NAME                      of the schedule and of the job; by default shardwright- and the job file's name
-# SCHEDULE, TIME_ZONE       by default "0 2 * * *" and Etc/UTC
-# MACHINE_TYPE              by default n2-standard-4
-# DISK_GB                   by default 50
-# MAX_WORKERS               by default Dataflow's own limit
-# SUBNETWORK                where workers have no public address: regions/REGION/subnetworks/NAME
+# NAME                      name of the schedule and the job; default: shardwright- and the name of the job file
+# SCHEDULE, TIME_ZONE       default: "0 2 * * *" and Etc/UTC
+# MACHINE_TYPE              default: n2-standard-4
+# DISK_GB                   default: 50
+# MAX_WORKERS               default: Dataflow's own limit
+# SUBNETWORK                for workers without a public address: regions/REGION/subnetworks/NAME
 set -euo pipefail
 
 usage() {
@@ -43,7 +43,7 @@ if [[ "$action" != create && "$action" != update && "$action" != body ]] || (($#
   exit 2
 fi
 need PROJECT "the project that pays"
-need REGION "such as europe-west1, that of the buckets"
+need REGION "the region of the buckets, such as europe-west1"
 need BUCKET "for temporary files, without gs://"
 need TEMPLATE "the gs:// path that build.sh wrote"
 need JOB "the gs:// path of the job file"
@@ -57,17 +57,17 @@ file=${JOB##*/}
 NAME=${NAME:-shardwright-${file%.*}}
 
 for place in "$TEMPLATE" "$JOB"; do
-  [[ "$place" == gs://?*/?* ]] || fail "$place is no object in a bucket; write gs://BUCKET/.../NAME"
+  [[ "$place" == gs://?*/?* ]] || fail "$place is not an object in a bucket; write gs://BUCKET/.../NAME"
 done
 [[ "$NAME" =~ ^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$ ]] ||
-  fail "NAME is $NAME; Dataflow takes lower case letters, digits and hyphens, 63 at most"
-[[ "$DISK_GB${MAX_WORKERS:-}" =~ ^[0-9]+$ ]] || fail "DISK_GB and MAX_WORKERS are whole numbers"
-# They stand in JSON as they are.
+  fail "NAME is $NAME; Dataflow accepts lower case letters, digits and hyphens, at most 63"
+[[ "$DISK_GB${MAX_WORKERS:-}" =~ ^[0-9]+$ ]] || fail "DISK_GB and MAX_WORKERS must be whole numbers"
+# They are inserted into JSON unchanged.
 for value in "$PROJECT" "$REGION" "$BUCKET" "$TEMPLATE" "$JOB" "$SERVICE_ACCOUNT" "$MACHINE_TYPE" "${SUBNETWORK:-}"; do
   [[ "$value" != *[\"\\[:cntrl:]]* ]] || fail "$value has a quote, a backslash or a line break"
 done
 
-# The same job name each night: Dataflow has no two active jobs of one name.
+# The same job name every night: Dataflow does not run two jobs with the same name at once.
 body=$(
   cat <<JSON
 {

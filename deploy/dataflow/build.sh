@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the image, pushes it, and writes the Flex Template that starts it.
+# Builds and pushes the image, and writes the Flex Template that starts it.
 #
 #   IMAGE=europe-west1-docker.pkg.dev/my-project/images/shardwright:1.0 \
 #   TEMPLATE=gs://my-bucket/templates/shardwright.json deploy/dataflow/build.sh
 #
-# PROJECT   the project of the bucket; by default that of `gcloud config`
-# DOCKER    the command that builds and pushes; by default docker
+# PROJECT   the project of the bucket; default: that of `gcloud config`
+# DOCKER    the command that builds and pushes; default: docker
 set -euo pipefail
 
 usage() {
@@ -20,7 +20,7 @@ need() {
   fi
 }
 
-need IMAGE "the name under which the image is pushed, with a tag"
+need IMAGE "the name of the image to push, with a tag"
 need TEMPLATE "the gs:// path of the template to write"
 DOCKER=${DOCKER:-docker}
 if [[ "$TEMPLATE" != gs://*/*.json ]]; then
@@ -29,7 +29,7 @@ if [[ "$TEMPLATE" != gs://*/*.json ]]; then
 fi
 for command in "$DOCKER" gcloud; do
   if ! command -v "$command" >/dev/null; then
-    echo "build.sh: there is no command $command; install it first" >&2
+    echo "build.sh: install $command first" >&2
     exit 2
   fi
 done

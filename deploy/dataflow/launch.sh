@@ -5,19 +5,19 @@
 #   launch.sh container SETTINGS   from this machine, with IMAGE on the workers
 #   launch.sh package   SETTINGS   from this machine, with the package sent along and built on each worker
 #
-# SETTINGS are those of `shardwright convert`, each written --name=value, such as
+# SETTINGS are the settings of `shardwright convert`, written as --name=value, such as
 #   --input=gs://my-bucket/photos --output=gs://my-bucket/datasets/v1 --resize=224
-# With --job=gs://my-bucket/jobs/pets.yaml among them it is `shardwright rebuild`.
+# With --job=gs://my-bucket/jobs/pets.yaml it runs `shardwright rebuild`.
 #
-# PROJECT, REGION, BUCKET   where it runs; temporary files go to gs://BUCKET/dataflow
+# PROJECT, REGION, BUCKET   where the job runs; temporary files go to gs://BUCKET/dataflow
 # TEMPLATE, IMAGE           see above
-# JOB_NAME                  by default shardwright-DATE-TIME
-# MACHINE_TYPE              by default n2-standard-4
-# DISK_GB                   by default 50
-# MAX_WORKERS               by default Dataflow's own limit
-# SERVICE_ACCOUNT           of the workers; by default Compute Engine's
-# SUBNETWORK                where workers have no public address: regions/REGION/subnetworks/NAME
-# THREADS                   shards at a time in each process; by default 1
+# JOB_NAME                  default: shardwright-DATE-TIME
+# MACHINE_TYPE              default: n2-standard-4
+# DISK_GB                   default: 50
+# MAX_WORKERS               default: Dataflow's own limit
+# SERVICE_ACCOUNT           account of the workers; default: that of Compute Engine
+# SUBNETWORK                for workers without a public address: regions/REGION/subnetworks/NAME
+# THREADS                   parallel shards in each process; default: 1
 set -euo pipefail
 
 usage() {
@@ -45,7 +45,7 @@ case "$route" in
 esac
 shift
 need PROJECT "the project that pays"
-need REGION "such as europe-west1, that of the buckets"
+need REGION "the region of the buckets, such as europe-west1"
 need BUCKET "for temporary files, without gs://"
 command=convert
 for setting in "$@"; do
@@ -53,7 +53,7 @@ for setting in "$@"; do
     command=rebuild
   fi
   if [[ ! "$setting" =~ ^--[a-z_]+= ]]; then
-    echo "launch.sh: $setting is no setting; write --name=value (--overwrite=true)" >&2
+    echo "launch.sh: $setting is not a setting; write --name=value (--overwrite=true)" >&2
     exit 2
   fi
 done
@@ -67,7 +67,7 @@ if [[ "$route" == template ]]; then
   parameters=()
   for setting in "$@" "--number_of_worker_harness_threads=$THREADS" "--disk_size_gb=$DISK_GB" \
     ${IMAGE:+"--sdk_container_image=$IMAGE"}; do
-    # Values have commas, so the list gets another delimiter (gcloud topic escaping).
+    # Values contain commas, so the list needs another delimiter (gcloud topic escaping).
     parameters+=(--parameters "^:::^${setting#--}")
   done
   exec gcloud dataflow flex-template run "$JOB_NAME" \
@@ -80,7 +80,7 @@ fi
 
 cd "$(dirname "$0")/../.."
 if [[ "$route" == container ]]; then
-  # The image has all that workers need: nothing is sent along.
+  # The image contains everything that workers need, so nothing is sent along.
   code=(--sdk_container_image="$IMAGE" --sdk_location=container)
 else
   code=(--setup_file=./setup.py)

@@ -1,4 +1,4 @@
-"""What the Flex Template starts: `shardwright rebuild` if its parameters name a job file, else `convert`."""
+"""The Flex Template runs this: `shardwright rebuild` if its parameters name a job file, else `convert`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.pipelines.cli import main
 
 
 def arguments(given: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """Returns the command, the options given, and this image for the workers."""
+    """Returns the command and its options, with this image as that of the workers."""
     command = "rebuild" if any(item.partition("=")[0] == "--job" for item in given) else "convert"
     image = environment.get("SHARDWRIGHT_IMAGE", "")
     if image and not any(item.startswith("--sdk_container_image") for item in given):

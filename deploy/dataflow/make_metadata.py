@@ -30,13 +30,13 @@ _SIZE = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]
 
 
 class Shape(NamedTuple):
-    """What a template says of a parameter beyond the setting's own declaration.
+    """The part of a template's parameter that the declaration of the setting does not give.
 
     Attributes:
-      group: its heading in the console.
-      regex: what its values match, without anchors; empty for what follows from the declaration.
-      kind: its `paramType`; empty likewise.
-      help: in place of the setting's own; empty for that.
+      group: heading of the parameter in the console.
+      regex: regular expression for its values, without anchors; if empty, the declaration decides.
+      kind: its `paramType`; if empty, the declaration decides.
+      help: help text; if empty, that of the setting.
     """
 
     group: str
@@ -45,21 +45,21 @@ class Shape(NamedTuple):
     help: str = ""
 
 
-#: Settings that need more than their declaration says; any other gets its parameter from that alone.
+#: Settings whose parameters need more than their declaration. For all others the declaration is enough.
 SHAPES: Mapping[str, Shape] = {
     "input": Shape(
         "Input and output",
         rf"{_BUCKET}(/[^/\n\r]+)*/?",
         "TEXT",
-        "A folder, file or archive in a bucket with images or what names them. Needed unless the job file "
-        "says it. Example: gs://my-bucket/photos",
+        "A folder, file or archive in a bucket that contains images or lists them. Required unless "
+        "the job file has it. Example: gs://my-bucket/photos",
     ),
     "output": Shape(
         "Input and output",
         _IN_BUCKET,
         "GCS_WRITE_FOLDER",
-        "The dataset directory to write; empty, or to be replaced or finished. Needed unless the job file "
-        "says it. Example: gs://my-bucket/datasets/v1",
+        "The dataset directory to write; empty, or with overwrite or resume. Required unless the job file "
+        "has it. Example: gs://my-bucket/datasets/v1",
     ),
     "overwrite": Shape("Input and output"),
     "resume": Shape("Input and output"),
@@ -104,12 +104,12 @@ SHAPES: Mapping[str, Shape] = {
     "verify": Shape("Checks"),
 }
 
-#: What tells a rebuild from a conversion (main.py).
+#: The parameter that makes the template rebuild instead of convert (main.py).
 JOB = {
     "name": "job",
     "label": "Job file of a rebuild",
-    "helpText": "With it the template makes a new version of a dataset, as `shardwright rebuild` does; "
-    "whatever else is given here goes before what the file says. Without it the template converts. "
+    "helpText": "With a job file the template creates a new version of a dataset, like "
+    "`shardwright rebuild`. Other parameters override the file. Without a job file the template converts. "
     "Example: gs://my-bucket/jobs/pets.yaml",
     "isOptional": True,
     "paramType": "GCS_READ_FILE",
@@ -117,7 +117,7 @@ JOB = {
     "groupName": "Input and output",
 }
 
-#: Options of Beam's that the launch of a template has no field for, or that its users look for.
+#: Options of Beam that have no field when a template is launched, or that users look for.
 WORKERS = (
     {
         "name": "sdk_container_image",
@@ -128,16 +128,16 @@ WORKERS = (
     },
     {
         "name": "number_of_worker_harness_threads",
-        "label": "Shards at a time in a process",
-        "helpText": "How many shards a worker process, of which there is one per vCPU, converts at a time. "
-        "1 is right nearly always: each shard has its own threads.",
+        "label": "Parallel shards in a process",
+        "helpText": "Number of shards that a worker process converts at a time; there is one process per "
+        "vCPU. Keep 1 in most cases: each shard uses several threads.",
         "regexes": ["^[1-9][0-9]{0,2}$"],
         "paramType": "NUMBER",
     },
     {
         "name": "disk_size_gb",
         "label": "Disk of a worker in GB",
-        "helpText": "It holds the image of the container and one or two shards per vCPU. Example: 50",
+        "helpText": "The disk contains the container image and one or two shards per vCPU. Example: 50",
         "regexes": ["^[1-9][0-9]{1,4}$"],
         "paramType": "NUMBER",
     },
@@ -152,7 +152,7 @@ def parameter(name: str, field: Any) -> dict[str, Any]:
         "name": name,
         "label": name.replace("_", " ").capitalize(),
         "helpText": shape.help or _help(field),
-        "isOptional": True,  # the job file may say any of them
+        "isOptional": True,  # the job file may contain any of them
     }
     if isinstance(field.default, bool):
         kind, regex = "BOOLEAN", "(true|false)"
@@ -169,10 +169,10 @@ def parameter(name: str, field: Any) -> dict[str, Any]:
 
 
 def _help(field: Any) -> str:
-    """Returns what `--help` says of a setting.
+    """Returns the `--help` text of a setting.
 
-    The default is told, not given as `defaultValue`: the console would send that along, and a setting
-    that is sent goes before the carried plan's.
+    The text contains the default, and `defaultValue` is not set: the console would send it, and a setting
+    that is sent overrides the carried plan's.
     """
     text = field.metadata["help"]
     shown = "false" if field.default is False else field.default
@@ -180,7 +180,7 @@ def _help(field: Any) -> str:
 
 
 def metadata() -> dict[str, Any]:
-    """Returns the whole of metadata.json."""
+    """Returns the contents of metadata.json."""
     fields = setting_fields()
     names = [*(name for name in SHAPES if name in fields), *(name for name in fields if name not in SHAPES)]
     workers = [
@@ -188,8 +188,8 @@ def metadata() -> dict[str, Any]:
     ]
     return {
         "name": "Shardwright: images to a TFRecord dataset",
-        "description": "Converts raw images to a verified, sharded TFRecord dataset, or makes the next "
-        "version of one that has changed.",
+        "description": "Converts raw images to a verified, sharded TFRecord dataset, or creates the next "
+        "version of a dataset.",
         "streaming": False,
         "parameters": [JOB, *(parameter(name, fields[name]) for name in names), *workers],
     }

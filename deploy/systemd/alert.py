@@ -1,4 +1,4 @@
-"""Tells people that a systemd unit has failed, with the end of its log; see shardwright-alert@.service."""
+"""Sends an alert that a systemd unit has failed, with the end of its log; see shardwright-alert@.service."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import urllib.request
 from collections.abc import Mapping
 from email.message import EmailMessage
 
-#: What an exit code of `shardwright rebuild` means to who reads it at night.
+#: What the exit codes of `shardwright rebuild` mean.
 MEANINGS = {
-    "1": "a gate refused the new version, and the latest one stays: look at its report.html",
+    "1": "a gate refused the new version, readers keep the latest one: look at the new version's report",
     "2": "the job file, its settings or its input are wrong: nothing was written",
-    "3": "the machine, the network or the storage failed: the next run goes on from there",
+    "3": "the machine, the network or the storage failed: the next run continues",
 }
 
 
 def text_of(unit: str, environment: Mapping[str, str], log: str) -> str:
-    """Returns what to say; systemd 251 and later give the reason in MONITOR_..."""
+    """Returns the text of the alert; systemd 251 and later give the reason in MONITOR_..."""
     status = environment.get("MONITOR_EXIT_STATUS", "")
     result = environment.get("MONITOR_SERVICE_RESULT", "")
     reason = MEANINGS.get(status) if result in ("exit-code", "") else None
@@ -51,7 +51,7 @@ def mail(address: str, subject: str, text: str) -> None:
 
 
 def main() -> int:
-    """Sends the alert on all ways that are named; one that fails does not keep the others."""
+    """Sends the alert to every configured address; if one fails, the others are still tried."""
     unit = sys.argv[1]
     text = text_of(unit, os.environ, log_of(unit))
     webhook, address = os.environ.get("ALERT_WEBHOOK", ""), os.environ.get("ALERT_MAIL", "")

@@ -240,7 +240,7 @@ def test_the_example_pipeline_says_what_it_needs() -> None:
     script = ROOT / "examples" / "custom_pipeline.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "needs a folder with one sub-folder per class" in done.stderr
+    assert "needs a folder with one subfolder per class" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -87,7 +87,7 @@ def test_errors_become_warnings_and_warnings_errors(dataset: Path, tmp_path: Pat
         (["--junit", "."], "--junit . is a directory; name a file in it."),
         (["--report", f"{__file__}/x.json"], f"{__file__} is no directory; choose another place."),
         (["--report", "nothing://here/x.json"], "no storage"),
-        (["--previous", "nowhere"], "--previous nowhere is no finished dataset"),
+        (["--previous", "nowhere"], "--previous nowhere is not a finished dataset"),
         (["--previous", ".", "--report", "x.json"], "--previous is shown on the page, and none is written"),
         (["another"], "Name one dataset"),
     ],

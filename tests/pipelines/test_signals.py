@@ -137,7 +137,7 @@ def test_another_process_with_the_same_number_is_left_alone() -> None:
         ),
         (-11, "killed (signal 11, SIGSEGV); look at the system's log"),
         (143, "killed (signal 15, SIGTERM); look at the system's log"),
-        (1, "ended by itself (exit code 1); look at the whole story"),
+        (1, "ended by itself (exit code 1); see the full log"),
     ],
 )
 def test_the_end_of_a_worker_process_in_words(code: int, said: str) -> None:

@@ -244,7 +244,7 @@ def _class_names(path: str) -> dict[str, str]:
     try:
         rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]
     except csv.Error as error:
-        raise UsageError(f"{printable(table)} is no table of class names: {error}; mend it.") from None
+        raise UsageError(f"{printable(table)} is not a table of class names: {error}; fix it.") from None
     return {row[0].strip(): row[1].strip() for row in rows if row[:2] != ["LabelName", "DisplayName"]}
 
 

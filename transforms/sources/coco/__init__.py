@@ -251,14 +251,14 @@ def _open(file: CocoFile, settings: ConvertSettings, stack: contextlib.ExitStack
             index = index_coco(opened)
         except JsonFault as fault:
             raise UsageError(
-                f"--input {shown} is no JSON object, or not all of it: {fault}; fetch it again or mend it."
+                f"--input {shown} is not a complete JSON object: {fault}; fetch it again or fix it."
             ) from None
     if not index.has_images:
         raise UsageError(f"--input {shown} is no COCO JSON: it has no array of images; name another file.")
     if index.contradictory is not None:
         raise UsageError(
             f"--input {shown}: the category id {index.contradictory!r} stands for two names; "
-            "mend its categories."
+            "fix its categories."
         )
     wants_names = settings.record_layout.needs is Needs.OBJECTS and "category_id" in index.kinds
     if wants_names and not index.categories:

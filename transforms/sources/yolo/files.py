@@ -201,7 +201,7 @@ def _from_yaml(path: str) -> YoloSet:
             if found is None and split != "test":
                 raise UsageError(
                     f"--input {shown}: {split}: {entry!r} is neither a folder nor a list of images "
-                    "there; mend it."
+                    "there; fix it."
                 )
             if found is None:
                 missing.append(f"{split} {entry}")
