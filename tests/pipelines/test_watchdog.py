@@ -7,7 +7,7 @@ import importlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -187,19 +187,6 @@ def test_more_threads_than_slots_do_no_harm(tmp_path: Path) -> None:
     with underway.working_on("a", "decode"):
         assert underway.tasks() and not tasks_on(board.path.read_bytes())
     underway.close_board()
-
-
-def test_making_items_is_watched_and_using_them_is_not() -> None:
-    underway = Underway()
-
-    def make() -> Iterator[int]:
-        for number in range(3):
-            assert [task.place for task in underway.tasks()] == ["list.json"]
-            yield number
-
-    for _ in underway.each("list.json", "list", make()):
-        assert not underway.tasks()
-    assert not underway.tasks()
 
 
 def test_a_cluster_worker_warns_and_then_ends(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,11 +13,10 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-T = TypeVar("T")
 #: Names the folder of the boards to the worker processes of a command.
 BOARDS_VARIABLE = "SHARDWRIGHT_BOARDS"
 _SUFFIX = ".board"
@@ -175,24 +174,6 @@ class Underway:
             yield
         finally:
             self._set(thread, before._replace(begun=time.monotonic()))
-
-    def each(self, place: str, stage: str, items: Iterable[T]) -> Iterator[T]:
-        """Yields items, and says that this thread works on a file while it makes the next one."""
-        iterator = iter(items)
-        while True:
-            with self.working_on(place, stage):
-                try:
-                    item = next(iterator)
-                except StopIteration:
-                    return
-            yield item
-
-    def goes_on(self) -> None:
-        """Says that the task of this thread makes progress, so that its time begins anew."""
-        thread = threading.get_ident()
-        task = self._tasks.get(thread)
-        if task is not None:
-            self._set(thread, task._replace(begun=time.monotonic()))
 
     def tasks(self) -> list[Task]:
         """Returns what is being worked on, the oldest first."""
