@@ -117,7 +117,8 @@ class SplitBalance(NamedTuple):
             )
         lines += map(str, self.missing[:_SENTENCES])
         if len(self.missing) > _SENTENCES:
-            lines.append(f"{len(self.missing) - _SENTENCES:,} more splits lack classes.")
+            more = len(self.missing) - _SENTENCES
+            lines.append(f"{counted(more, 'more split')} {'lacks' if more == 1 else 'lack'} classes.")
         return lines
 
 

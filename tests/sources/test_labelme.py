@@ -149,7 +149,7 @@ def test_shapes() -> None:
     ("broken", "why"),
     [
         (3, "shape 0: it is not an object"),
-        (shape("a", "rectangle", (1, 2)), "shape 0: a rectangle of 1 points"),
+        (shape("a", "rectangle", (1, 2)), "shape 0: a rectangle of 1 point"),
         (shape("a", "polygon", (1, 2), (3, 4)), "shape 0: a polygon of 2 points"),
         ({"label": "a", "points": [[1, "2"]]}, "shape 0: its point .* is not a pair of numbers"),
         (shape("a", "mask", (1, 2), (3, 4), mask="AAAA"), "shape 0: its mask cannot be read"),

@@ -20,6 +20,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import MAX_OWN_ID, ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.file_states import FileStates, with_states
 from shardwright.transforms.sources.image_files import (
@@ -501,7 +502,7 @@ def _images(
             splits: dict[str, int] = {}
             for line, cells in found:
                 if len(cells) != table.width:
-                    raise _BadRow(f"it has {len(cells)} cells instead of {table.width}")
+                    raise _BadRow(f"it has {counted(len(cells), 'cell')} instead of {table.width}")
                 objects += _objects(cells, table)
                 if table.size and (size := _size(cells, table)):
                     sizes.setdefault(size, line)

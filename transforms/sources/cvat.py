@@ -14,6 +14,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.file_states import FileStates, with_states
@@ -172,7 +173,7 @@ def _drawn(
     if shape.kind == "polygon":
         corners = _points(said.get("points", ""))
         if len(corners) < 2 * LEAST_CORNERS:
-            raise ValueError(f"it has {len(corners) // 2} corners")
+            raise ValueError(f"it has {counted(len(corners) // 2, 'corner')}")
         return hull(corners), [corners]
     if shape.kind == "ellipse":
         x, y, across, down = _numbers(said, ("cx", "cy", "rx", "ry"))

@@ -22,6 +22,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
 from shardwright.transforms.sources.annotation_files import (
@@ -119,15 +120,15 @@ def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
     outline: Segmentation | None = None
     if kind == "rectangle":
         if len(corners) not in (4, 8):
-            raise ValueError(f"a rectangle of {len(corners) // 2} points")
+            raise ValueError(f"a rectangle of {counted(len(corners) // 2, 'point')}")
         box = hull(corners)
     elif kind in _POLYGONS:
         if len(corners) < 2 * LEAST_CORNERS:
-            raise ValueError(f"a polygon of {len(corners) // 2} points")
+            raise ValueError(f"a polygon of {counted(len(corners) // 2, 'point')}")
         box, outline = hull(corners), [corners]
     elif kind == "circle":
         if len(corners) != 4:
-            raise ValueError(f"a circle of {len(corners) // 2} points")
+            raise ValueError(f"a circle of {counted(len(corners) // 2, 'point')}")
         x, y, edge_x, edge_y = corners
         radius = math.hypot(edge_x - x, edge_y - y)
         box, outline = (x - radius, y - radius, x + radius, y + radius), [ellipse(x, y, radius, radius)]

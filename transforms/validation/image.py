@@ -13,6 +13,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.units import counted
 from shardwright.transforms.images.convert import BYTES_PER_PIXEL, channels_of
 from shardwright.transforms.images.decode import decoder_bytes, load_checked, open_image, reduce_jpeg
 from shardwright.transforms.images.encode import FORMAT_NAMES
@@ -135,7 +136,8 @@ def _check_colorspace(channels: int, claims: Claims) -> Sequence[Problem]:
     if claims.colorspace == true:
         return ()
     said = claims.colorspace.decode("utf-8", "replace")
-    message = f"the image has {channels} channels, which is {true.decode()}, but the record says {said}"
+    said_of_image = f"{counted(channels, 'channel')}, which is {true.decode()}"
+    message = f"the image has {said_of_image}, but the record says {said}"
     return ((FindingCode.FORMAT_MISMATCH, message),)
 
 

@@ -50,7 +50,8 @@ def check_objects(features: Mapping[str, Feature], contract: RecordSchema) -> It
     values = lists_of(features, contract, OBJECT_ROLES)
     boxes = lists_of(features, contract, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
     if boxes is not None and len(boxes) % 4:
-        yield FindingCode.LENGTH_MISMATCH, f"the {len(boxes)} numbers of its boxes are no fours"
+        numbers = counted(len(boxes), "number")
+        yield FindingCode.LENGTH_MISMATCH, f"the {numbers} of its boxes are no fours"
         return
     if boxes is not None and FeatureRole.BOX_XMIN not in values:
         values |= {role: boxes[side::4] for role, side in zip(_SIDES, (1, 0, 3, 2))}

@@ -74,7 +74,7 @@ def test_numbers_and_texts_name_classes() -> None:
     assert named([3], ["bee"], {3: "ant"}) == (("bee",), (ClassId("bee", 3),))
     assert named([-1], [""], {}) == (("",), ())
     assert named([], ["bee"], {}) == (("bee",), ())
-    with pytest.raises(ValueError, match="2 class ids and 1 class names"):
+    with pytest.raises(ValueError, match="2 class ids and 1 class name"):
         named([1, 2], ["bee"], {})
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.units import counted
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.image_files import class_name, number
 
@@ -38,7 +39,8 @@ def objects_of(said: Any, width: Any = None, height: Any = None) -> Annotations:
         missing = "bbox" if boxes is None else "categories"
         raise AnnotationFault(f"its objects have no {missing}")
     if len(boxes) != len(classes):
-        raise AnnotationFault(f"its objects have {len(boxes)} boxes and {len(classes)} categories")
+        several = f"{counted(len(boxes), 'box')} and {counted(len(classes), 'category')}"
+        raise AnnotationFault(f"its objects have {several}")
     rows = [_box(place, box) for place, box in enumerate(boxes)]
     _check_pixels(rows)
     outlines, areas, crowds = (_first(columns, names) or [] for names in (_OUTLINES, _AREAS, _CROWDS))

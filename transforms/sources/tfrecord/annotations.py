@@ -10,6 +10,7 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.example_spans import Span
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
+from shardwright.schemas.units import counted
 from shardwright.transforms.sources.tfrecord.labels import Classes, named, texts_of
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -136,11 +137,13 @@ def _objects(
     classes = named(numbers, texts_of(record, text), known)
     count = len(boxes) or len(classes.names)
     if count > _MAX_OBJECTS:
-        raise ValueError(f"it has {count:,} objects, more than {_MAX_OBJECTS:,}")
+        raise ValueError(f"it has {counted(count, 'object')}, more than {_MAX_OBJECTS:,}")
 
     def each(what: str, values: Sequence[Any], missing: Any) -> Sequence[Any]:
         if len(values) not in (0, count):
-            raise ValueError(f"it has {count} objects and {len(values)} values of {what}")
+            raise ValueError(
+                f"it has {counted(count, 'object')} and {counted(len(values), 'value')} of {what}"
+            )
         return values or [missing] * count
 
     columns: dict[str, Sequence[Any]] = {

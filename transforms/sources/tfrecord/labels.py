@@ -9,6 +9,7 @@ from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import UNLABELLED, ClassId
 from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.units import counted
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
@@ -41,7 +42,8 @@ def named(numbers: Sequence[int], texts: Sequence[str], known: Mapping[int, str]
       ValueError: if they are of different length.
     """
     if numbers and texts and len(numbers) != len(texts):
-        raise ValueError(f"it has {len(numbers)} class ids and {len(texts)} class names")
+        several = f"{counted(len(numbers), 'class id')} and {counted(len(texts), 'class name')}"
+        raise ValueError(f"it has {several}")
     if not numbers:
         return Classes(tuple(texts), ())
     names, ids = [], []

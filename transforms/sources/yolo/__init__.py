@@ -89,8 +89,8 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
             objects.append(ObjectAnnotation(label, hull, segmentation=[values[1:]]))
         else:
             raise AnnotationFault(
-                f"line {line} of its labels has {len(values)} numbers instead of a class and a box, or "
-                "an outline"
+                f"line {line} of its labels has {counted(len(values), 'number')} instead of a class and a "
+                "box, or an outline"
             )
     return objects
 

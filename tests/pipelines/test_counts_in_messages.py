@@ -1,0 +1,66 @@
+"""Messages say `1 shard` and `2 shards`: numbers of things are printed by `counted`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+from conftest import ROOT
+
+_NOUNS = (
+    "shard image record file class split version finding error warning note object box point corner channel "
+    "cell picture label key category segment worker process thread row"
+)
+_VERBS = "(?!has |have |holds |of |and |with )"
+_PLURAL = re.compile(rf" {_VERBS}(\w+ )?({'|'.join(_NOUNS.split())})(s|es)\b| categories\b")
+#: Messages whose number is never 1, or that print something else there.
+_OTHERS = (
+    "images/s", "{total:,} images", "None of the {sample.tried", "channels, not 1, 3 or 4", "{few} cells",
+    "{_MOST_FILES} files", "each of {", "counted(more, ", "sampled pictures", "TFRecord files",
+    "{have} images", "without images", "or {command} its files", "differ')} between splits",
+    "percentage points", "is with shardwright",
+)  # fmt: skip
+
+
+def numbers_of_things(text: str) -> Iterator[tuple[int, str]]:
+    """Yields line and text of what a module prints as a number before several things."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        before = ""
+        for value, after in zip(node.values, [*node.values[1:], None], strict=True):
+            if isinstance(value, ast.Constant):
+                before = str(value.value)
+            elif isinstance(after, ast.Constant) and _PLURAL.match(str(after.value)):
+                said = ast.unparse(node)
+                if not before.endswith(("more than ", "at least ")) and not any(
+                    item in said for item in _OTHERS
+                ):
+                    yield node.lineno, said
+                before = ""
+            else:
+                before = ""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('f"{len(rows)} shards are left"', 1),
+        ('f"it has {count:,} bad boxes"', 1),
+        ("f\"{counted(len(rows), 'shard')} left\"", 0),
+        ('f"it has more than {number} shards"', 0),
+    ],
+)
+def test_the_search_finds_them(text: str, found: int) -> None:
+    assert len(list(numbers_of_things(text))) == found
+
+
+def test_no_message_says_1_shards() -> None:
+    assert [
+        (path.relative_to(ROOT).as_posix(), *item)
+        for room in ("pipelines", "loader", "transforms", "schemas")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for item in numbers_of_things(path.read_text())
+    ] == []
