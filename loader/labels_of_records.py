@@ -66,7 +66,7 @@ def read_labels(
 
 
 def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[RecordLabel]:
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             written = written_entries(storage.read_bytes(path), sha256)
         except OtherBuild:

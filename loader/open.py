@@ -93,7 +93,7 @@ def read_dataset(directory: str) -> Dataset:
       EngineError: if the storage failed.
     """
     path = storage.join(directory, DATASET_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             return Dataset.from_bytes(storage.read_bytes(path), printable(path))
         except (FileNotFoundError, NotADirectoryError):

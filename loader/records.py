@@ -203,7 +203,7 @@ class Records:
             return finish(self.image_and_label(number))
 
         def read(place: tuple[str, int], data: bytes) -> tuple[Any, Any]:
-            return finish(self._told(place, data, self._image_and_class))
+            return finish(self._read(place, data, self._image_and_class))
 
         tasks: Iterator[Callable[[], tuple[Any, Any]]]
         if shuffle:
@@ -226,9 +226,9 @@ class Records:
 
     def _of(self, index: int | np.integer[Any], read: Callable[[ExampleSpans], Result]) -> Result:
         item, number = self._place(index)
-        return self._told((item.file, number), self._shards.read(item.file, number), read)
+        return self._read((item.file, number), self._shards.read(item.file, number), read)
 
-    def _told(self, place: tuple[str, int], data: bytes, read: Callable[[ExampleSpans], Result]) -> Result:
+    def _read(self, place: tuple[str, int], data: bytes, read: Callable[[ExampleSpans], Result]) -> Result:
         """Reads something of a record; what is wrong with it is told with its place."""
         try:
             return read(ExampleSpans(data))
@@ -237,7 +237,7 @@ class Records:
 
     def _each(self, read: Callable[[ExampleSpans], Result]) -> Iterator[Result]:
         for place, data in self._stored():
-            yield self._told(place, data, read)
+            yield self._read(place, data, read)
 
     def _stored(self) -> Iterator[tuple[tuple[str, int], bytes]]:
         """Yields the place and the bytes of each record, in order; those of a shard are read together."""

@@ -252,7 +252,7 @@ def _cached(
     if cache is True:
         return data.cache()
     directory = absolute(cache)
-    with storage.faults("write", directory):
+    with storage.translated_errors("write", directory):
         storage.make_dirs(directory)
     name = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
     return data.cache(storage.join(directory, name))

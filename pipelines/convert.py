@@ -239,7 +239,7 @@ def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
     def read(name: str) -> Any:
         return json.loads(storage.read_bytes(storage.join(path, name)))
 
-    with storage.faults("read the finished dataset in", path):
+    with storage.translated_errors("read the finished dataset in", path):
         document = read(DATASET_JSON)
         return ConvertResult(
             path=path,

@@ -55,7 +55,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     storage.require_known("--dataset", name)
     repair_swap(name)
     directory = located(name)
-    with storage.faults("look for", directory):
+    with storage.translated_errors("look for", directory):
         finished = storage.exists(storage.join(directory, DATASET_JSON))
     if finished:
         return Target(version_name(directory) if directory != name else name, directory, None)
@@ -81,7 +81,7 @@ def foreign_files(pattern: str) -> list[str]:
 
 def _foreign_objects(pattern: str) -> list[str]:
     """Returns the objects that a pattern names; `*`, `?` and `[...]` stand for parts of a name."""
-    with storage.faults("look for", pattern):
+    with storage.translated_errors("look for", pattern):
         if not glob.has_magic(pattern):
             return [pattern] if storage.exists(pattern) else []
         folder = pattern[: re.search(r"[*?[]", pattern).start()].rpartition("/")[0]  # type: ignore[union-attr]

@@ -249,7 +249,7 @@ def _describe(what: str, name: str) -> Described:
     repair_swap(name)
     name = located(name)
     path = storage.join(name, DATASET_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             data = storage.read_bytes(path)
         except (FileNotFoundError, NotADirectoryError):

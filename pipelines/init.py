@@ -33,13 +33,13 @@ class InitResult(NamedTuple):
     Attributes:
       path: where it is; empty if it was not written.
       text: what it says.
-      taken_for: what each input was taken for; empty where nobody could look.
+      detected_as: what each input was taken for; empty where nobody could look.
       unseen: why nobody could look at the input; empty if somebody did.
     """
 
     path: str
     text: str
-    taken_for: tuple[str, ...]
+    detected_as: tuple[str, ...]
     unseen: str
 
 
@@ -80,23 +80,23 @@ def init(
     as_beam_options(list(beam_options))
     if values.get("input") and not values.get("output"):
         raise UsageError("--output is missing; name the directory for the versions of the dataset.")
-    taken_for, unseen = [], ""
+    detected_as, unseen = [], ""
     try:
-        taken_for = [item.taken_for for item in make_request(values, with_output=True).inputs]
+        detected_as = [item.detected_as for item in make_request(values, with_output=True).inputs]
     except EngineError as error:  # what only the cloud can read is for the cloud to read
         unseen = error.message
     settings = {name: getattr(settings_from({name: values[name]}), name) for name in values}
-    text = job_text(settings, keep=keep, runner=_by_name(beam_options), taken_for=taken_for)
+    text = job_text(settings, keep=keep, runner=_by_name(beam_options), detected_as=detected_as)
     if file:
         write_result(file, text.encode(), "--file", "job file")
-    return InitResult(file, text, tuple(taken_for), unseen)
+    return InitResult(file, text, tuple(detected_as), unseen)
 
 
 def _check_place(file: str, overwrite: bool) -> None:
     if not file:
         return
     check_result_place("--file", file)
-    with storage.faults("look for", file):
+    with storage.translated_errors("look for", file):
         if not overwrite and storage.exists(file):
             raise UsageError(
                 f"--file {printable(file)} is there already; name another, or replace it with --overwrite."
@@ -220,7 +220,7 @@ def _show(made: InitResult) -> None:
         sys.stdout.buffer.write(made.text.encode())
         sys.stdout.buffer.flush()
         return
-    for text in made.taken_for:
+    for text in made.detected_as:
         print(f"  the input was taken for {printable(text)}")
     print(f"  {printable(made.path)} is written; look it over, then run:")
     print(f"  shardwright rebuild --job {shell_word(made.path)}")

@@ -87,7 +87,7 @@ _OTHERS = """
 
 
 def job_text(
-    settings: Mapping[str, Any], *, keep: int, runner: Mapping[str, Any], taken_for: Sequence[str] = ()
+    settings: Mapping[str, Any], *, keep: int, runner: Mapping[str, Any], detected_as: Sequence[str] = ()
 ) -> str:
     """Returns a job file.
 
@@ -95,14 +95,14 @@ def job_text(
       settings: those that it sets, by name; each is what the file will say, placeholders and all.
       keep: how many versions stay.
       runner: Beam's options, by name: text, or texts.
-      taken_for: what the input was taken for, for people.
+      detected_as: what the input was taken for, for people.
     """
     fields = setting_fields()
     lines = [_HEAD.replace("{schema}", schema_path("job").as_uri()), "\n"]
     for name in sorted(settings, key=list(fields).index):
         lines += [_help(name), _pair(name, settings[name])]
         if name == "input":
-            lines += [f"# taken for: {_on_one_line(text)}\n" for text in taken_for]
+            lines += [f"# taken for: {_on_one_line(text)}\n" for text in detected_as]
     # A version that nobody looks into has no findings.
     lines.append(_GATES.format(fail_on="#" if settings.get("verify") == "none" else ""))
     lines.append(_RETENTION.format(keep=keep))

@@ -56,7 +56,7 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
         yield hold
         return
     fresh = not storage.is_remote(output) and not storage.exists(output)
-    with storage.faults("write to", output):
+    with storage.translated_errors("write to", output):
         storage.make_dirs(storage.join(output, WORK_DIR))
     if not _acquired(hold):
         yield None

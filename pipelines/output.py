@@ -54,7 +54,7 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
         check_free(output, holder, WRITER_JSON)
     if holder and is_being_replaced(output):
         raise EngineError(f"{shown} is being replaced by another run; run again when that has ended.")
-    with storage.faults("list", output):
+    with storage.translated_errors("list", output):
         files = [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
     _check_no_versions(output, files)
     staging = staging_path(output)
@@ -70,7 +70,7 @@ def clear_staging(settings: ConvertSettings) -> None:
     """Removes what an --overwrite that was given up left, unless it is resumed. Hold the lease for it."""
     if not settings.resume:
         staging = staging_path(settings.output)
-        with storage.faults("remove", staging):
+        with storage.translated_errors("remove", staging):
             storage.remove_tree(staging)
 
 
@@ -107,7 +107,7 @@ def check_versioned_output(output: str) -> None:
     _check_no_version(output)
     if not storage.is_remote(output):
         check_place(output)
-    with storage.faults("list", output):
+    with storage.translated_errors("list", output):
         if storage.exists(storage.join(output, DATASET_JSON)):
             raise UsageError(
                 f"--output {shown} is a dataset made by convert, and rebuild keeps versions; choose another "
@@ -143,7 +143,7 @@ def check_remote_writable(output: str) -> None:
       EngineError: if they cannot.
     """
     probe = storage.join(output, WORK_DIR, "probe")
-    with storage.faults("write to", output):
+    with storage.translated_errors("write to", output):
         storage.write_bytes(probe, b"")
         storage.remove(probe)
 

@@ -53,7 +53,7 @@ class ConversionRequest:
     @property
     def known(self) -> ConversionFacts:
         """What is known of the conversion before the inputs are listed."""
-        metadata = any(WITH_METADATA in item.taken_for for item in self.inputs)
+        metadata = any(WITH_METADATA in item.detected_as for item in self.inputs)
         return ConversionFacts(
             self.settings, frozenset(item.source for item in self.inputs), metadata=metadata
         )
@@ -259,7 +259,7 @@ def fetch_result(path: str, option: str) -> bytes:
     Raises:
       EngineError: if it is not there.
     """
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             return storage.read_bytes(path)
         except FileNotFoundError:

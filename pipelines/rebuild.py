@@ -94,7 +94,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
         return plan
 
     def offered(decision: Decision, begun: PreviousState) -> ReusableBuilds:
-        return earlier_of(begun, task.output, task.verify_sources, decision.altered, decision.damaged)
+        return earlier_of(begun, task.output, task.verify_sources, decision.content_changed, decision.damaged)
 
     def where_changed(planned: PlannedShard, decision: Decision) -> list[PlannedShard]:
         if not decision.build:
@@ -237,7 +237,7 @@ class _Overtaken(EngineError):
 
 def _named(task: RebuildTask) -> RebuildTask:
     """Returns a task with a version to make, and a name for who makes it."""
-    with storage.faults("read the versions in", task.output):
+    with storage.translated_errors("read the versions in", task.output):
         version = next_version(time.time(), version_names(task.output))
     return replace(task, version=version, holder=uuid.uuid4().hex)
 

@@ -31,7 +31,7 @@ def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -
         "runner": beam_options.view_as(StandardOptions).runner,
         "workers": {**asdict(workers), "text": str(workers)},
         "input": [printable(item) for item in request.settings.input],
-        "taken_for": [item.taken_for for item in request.inputs],
+        "taken_for": [item.detected_as for item in request.inputs],
         "listing": unstored_settings(request.settings, request.rules),
         "launcher": platform.node(),
     }

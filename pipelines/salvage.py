@@ -157,7 +157,7 @@ def salvage(
         if not described:
             if hold is not None:
                 _check_output(target, output, hold.holder)  # another run may have come and gone
-            with storage.faults("write to", output):
+            with storage.translated_errors("write to", output):
                 storage.make_dirs(output)
                 mark = pretty_json({"dataset": printable(target.name)})
                 storage.write_bytes(storage.join(output, _MARK), mark.encode())
@@ -228,7 +228,7 @@ def _has_ledgers(name: str) -> bool:
     storage.require_known("--dataset", name)
     if not storage.is_remote(name):
         return os.path.isdir(name) and bool(storage.list_files(storage.join(name, SHARDS_DIR)))
-    with storage.faults("look for", name):
+    with storage.translated_errors("look for", name):
         return "*" not in name and bool(storage.list_files(storage.join(name, SHARDS_DIR)))
 
 
@@ -258,7 +258,7 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
         raise UsageError(f"--output {shown} lies in the dataset itself; choose another place.")
     if storage.knows_conditions(output):
         check_free(output, holder, WRITER_JSON)
-    with storage.faults("list", output):
+    with storage.translated_errors("list", output):
         files = [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
     if not files or _is_unfinished(target, output, files):
         return
@@ -278,7 +278,7 @@ def _is_unfinished(target: Target, output: str, files: Sequence[str]) -> bool:
     """Whether an output holds a salvage of the same dataset that was cut off; it is done again."""
     if _MARK not in files or DATASET_JSON in files:
         return False
-    with storage.faults("read", storage.join(output, _MARK)):
+    with storage.translated_errors("read", storage.join(output, _MARK)):
         try:
             mark = json.loads(storage.read_bytes(storage.join(output, _MARK)))
         except ValueError:

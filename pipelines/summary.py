@@ -35,8 +35,8 @@ def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None)
     if notes is None:
         notes = without_effect(request.given, request.known)
     for item in request.inputs:
-        if item.taken_for != CLASS_FOLDERS:
-            print(escape_controls(f"{printable(item.path)}: {item.taken_for}"), file=sys.stderr)
+        if item.detected_as != CLASS_FOLDERS:
+            print(escape_controls(f"{printable(item.path)}: {item.detected_as}"), file=sys.stderr)
     for sentence in notes:
         print(f"shardwright: note: {escape_controls(sentence)}", file=sys.stderr)
 
@@ -101,8 +101,8 @@ def print_convert_summary(result: ConvertResult) -> None:
         f"  {counted(records, 'record')} in {counted(shards, 'shard')}, {format_size(size)}, "
         f"{counted(len(made.classes), 'class')}; {result.run['seconds']:.1f} s{speed}"
     )
-    for path, taken_for in zip(result.run["input"], result.run["taken_for"]):
-        out.print(f"  {path}: {taken_for}")
+    for path, detected_as in zip(result.run["input"], result.run["taken_for"]):
+        out.print(f"  {path}: {detected_as}")
     out.print(f"  {result.run['workers']['text']}{_read_text(result.metrics)}")
     notes = {
         "kept": ("image", "kept as their original bytes"),

@@ -91,7 +91,7 @@ def directory_findings(target: Target) -> FindingSummary:
     found = FindingSummary()
     if target.directory is not None:
         dataset = read_dataset(target.directory)
-        with storage.faults("list", target.directory):
+        with storage.translated_errors("list", target.directory):
             files = storage.list_files(target.directory)
         found.add(check_directory(dataset, files))
         found.add(Finding(FindingCode.SHARD_UNEXPECTED, _STRAY, file) for file in stray_files(dataset, files))
@@ -105,7 +105,7 @@ def statement_findings(target: Target, dataset: Dataset, checks: Sequence[ShardC
     """Returns where the dataset states about itself what its shards and ledgers do not come to."""
     assert target.directory is not None
     path = storage.join(target.directory, DATASET_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
     return FindingSummary().add(check_statements(target.directory, data, dataset, checks))
 

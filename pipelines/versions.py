@@ -106,11 +106,11 @@ def versions(
         )
     if pin:
         path = storage.join(version_path(output, pin), PINNED_JSON)
-        with storage.faults("write", path):
+        with storage.translated_errors("write", path):
             storage.write_bytes(path, pin_text(time.time()).encode())
     if unpin:
         path = storage.join(version_path(output, unpin), PINNED_JSON)
-        with storage.faults("remove", path):
+        with storage.translated_errors("remove", path):
             storage.remove(path)
     problem, latest, stated = "", "", ""
     try:
@@ -165,7 +165,7 @@ def read_versions(output: str) -> dict[str, VersionRecord]:
     if records:
         return records
     shown = printable(output)
-    with storage.faults("look for", output):
+    with storage.translated_errors("look for", output):
         if storage.exists(storage.join(output, DATASET_JSON)):
             raise UsageError(
                 f"{shown} is a dataset without versions; shardwright rebuild makes versions in another place."

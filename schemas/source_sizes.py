@@ -15,33 +15,33 @@ class SourceSizes:
     """Least, greatest and mean width, height and number of bytes of some sources.
 
     Attributes:
-      extents: width, height and bytes -> what is known of them.
+      moments: width, height and bytes -> what is known of them.
     """
 
     def __init__(self) -> None:
-        self.extents = {name: Moments() for name in _MEASURES}
+        self.moments = {name: Moments() for name in _MEASURES}
 
     def add(self, entry: Entry) -> None:
         """Adds what a ledger says of one image, if it says anything."""
         found = (entry.source_width, entry.source_height, entry.source_bytes)
         if all(isinstance(value, int) for value in found):
-            for extent, value in zip(self.extents.values(), found):
-                extent.add(value or 0)
+            for moment, value in zip(self.moments.values(), found):
+                moment.add(value or 0)
 
     @property
     def images(self) -> int:
         """Number of images whose source was measured."""
-        return self.extents["bytes"].count
+        return self.moments["bytes"].count
 
     def merge(self, other: SourceSizes) -> SourceSizes:
         """Adds what another has; returns itself."""
-        for name, extent in self.extents.items():
-            extent.merge(other.extents[name])
+        for name, moment in self.moments.items():
+            moment.merge(other.moments[name])
         return self
 
     def state(self) -> dict[str, Any]:
         """Returns all of it as a ledger stores it; nothing where nothing was measured."""
-        return {name: extent.state() for name, extent in self.extents.items()} if self.images else {}
+        return {name: moment.state() for name, moment in self.moments.items()} if self.images else {}
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> SourceSizes:
@@ -52,14 +52,14 @@ class SourceSizes:
         """
         sizes = SourceSizes()
         if state:
-            sizes.extents = {name: Moments.from_state(state[name]) for name in _MEASURES}
+            sizes.moments = {name: Moments.from_state(state[name]) for name in _MEASURES}
         return sizes
 
     def as_json(self) -> dict[str, Any]:
         """Returns what `run.json` says: number of images, and what each measure adds up to."""
         measured = {
-            name: {**extent.as_json(), "sum": int(extent.sum)}
-            for name, extent in self.extents.items()
-            if extent.count
+            name: {**moment.as_json(), "sum": int(moment.sum)}
+            for name, moment in self.moments.items()
+            if moment.count
         }
         return {"images": self.images, **measured}

@@ -32,7 +32,7 @@ def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease |
     if outcome_of(replace(job, hold=hold)) is None:
         if hold is not None:
             hold.acquire()
-        with storage.faults("write to", job.directory):
+        with storage.translated_errors("write to", job.directory):
             storage.make_dirs(job.directory)
     return hold
 
@@ -45,7 +45,7 @@ def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) ->
     """
     if changed and outcome_of(replace(job, hold=hold)) is None:
         held = hold.held() if hold is not None else contextlib.nullcontext()
-        with storage.faults("write to", job.directory), held:
+        with storage.translated_errors("write to", job.directory), held:
             for file in COMMIT_FILES:
                 storage.remove(storage.join(job.directory, file))
     return hold

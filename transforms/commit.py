@@ -174,7 +174,7 @@ def commit(
         file and the quarantine say so, nothing is published.
       EngineError: if the books do not balance, the lease was lost, or the storage failed.
     """
-    with storage.faults("write to", job.directory):
+    with storage.translated_errors("write to", job.directory):
         if job.hold is not None:
             try:
                 job.hold.keep()

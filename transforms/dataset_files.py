@@ -54,7 +54,7 @@ def read_dataset(directory: str) -> Dataset:
       EngineError: if it is there no more, or the storage failed.
     """
     path = storage.join(directory, dataset.DATASET_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             return Dataset.from_bytes(storage.read_bytes(path), path)
         except FileNotFoundError:  # it was there when the command began
@@ -95,7 +95,7 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
     """
     for name in stored_names(file):
         path = storage.join(directory, name)
-        with storage.faults("read", path):
+        with storage.translated_errors("read", path):
             try:
                 document = json.loads(storage.read_bytes(path))
             except FileNotFoundError:
@@ -232,7 +232,7 @@ def left_behind(place: str, clean_up: Callable[[], None]) -> list[str]:
       clean_up: does it.
     """
     try:
-        with storage.faults("clean up", place):
+        with storage.translated_errors("clean up", place):
             clean_up()
     except EngineError as error:
         return [f"Some work files are left and can be removed by hand: {error.message}"]

@@ -88,7 +88,7 @@ class HeldLease:
         path = storage.join(self.output, self.file)
         with contextlib.ExitStack() as stack:
             try:
-                with storage.faults("lock the lease", path):
+                with storage.translated_errors("lock the lease", path):
                     stack.enter_context(storage.alone_with(path))
             except EngineError:
                 self.check()  # says so if the lease is gone with its folder
@@ -240,7 +240,7 @@ def acquire(
     seen, seen_at = b"", monotonic()
     pause, told = _POLL_SECONDS / 16, False
     while True:
-        with storage.faults("take the lease", path):
+        with storage.translated_errors("take the lease", path):
             found = storage.read_with_etag(path)
         if found is None or found[0] != seen:
             seen, seen_at = (found[0] if found else b""), monotonic()
@@ -251,7 +251,7 @@ def acquire(
         if held is None or mine or silent or _is_void(path, held):
             since = held.since if held is not None and mine else now()
             taken = replace(lease, since=since, renewed=now()).dumps().encode()
-            with storage.faults("take the lease", path):
+            with storage.translated_errors("take the lease", path):
                 if storage.write_if_match(path, taken, found[1] if found else None):
                     return
             sleep(_BEATEN_SECONDS)  # somebody was faster; the next look shows who
@@ -280,7 +280,7 @@ def check_free(output: str, holder: str = "", file: str = LEASE_JSON) -> None:
 def _is_void(path: str, held: Lease) -> bool:
     if _has_ended_here(held):
         return True
-    with storage.faults("read the lease", path):
+    with storage.translated_errors("read the lease", path):
         age = _age(path)
     # A lease that is gone meanwhile keeps nobody away, which the next attempt to take it shows.
     return age is None or is_void(held, age, socket.gethostname(), may_live)
@@ -344,7 +344,7 @@ def still_mine(output: str, holder: str, file: str = LEASE_JSON) -> bool:
     Raises:
       EngineError: if the storage fails.
     """
-    with storage.faults("renew the lease", storage.join(output, file)):
+    with storage.translated_errors("renew the lease", storage.join(output, file)):
         held = _renewed(output, holder, file, at_once=True)
     return held is not None and held.holder == holder
 
@@ -374,7 +374,7 @@ def read_holder(output: str) -> str:
 def _held(output: str, file: str) -> Lease | None:
     """Returns the lease that is stored, void or not; None if there is none, or a damaged one."""
     path = storage.join(output, file)
-    with storage.faults("read the lease", path):
+    with storage.translated_errors("read the lease", path):
         try:
             return _read(storage.read_bytes(path))
         except (FileNotFoundError, NotADirectoryError):

@@ -143,7 +143,7 @@ def repair_swap(output: str) -> None:
     if not os.path.lexists(output):
         finished = os.path.isfile(os.path.join(new, DATASET_JSON))
         with (
-            storage.faults("finish the interrupted replacement of", output),
+            storage.translated_errors("finish the interrupted replacement of", output),
             contextlib.suppress(FileNotFoundError),
         ):
             os.rename(new if finished else old, output)

@@ -92,7 +92,7 @@ def test_the_file_says_what_was_asked(
     tmp_path_factory: pytest.TempPathFactory, asked: dict[str, Any], keep: int, runner: dict[str, str]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "asked.yaml"
-    path.write_bytes(job_text(asked, keep=keep, runner=runner, taken_for=["a\nb: c"]).encode())
+    path.write_bytes(job_text(asked, keep=keep, runner=runner, detected_as=["a\nb: c"]).encode())
     job = read_job(str(path), environ={}, now=0)
     assert said(job) == asked
     assert job.retention == Retention(keep, 0)

@@ -56,7 +56,7 @@ class Listed(NamedTuple):
 
     refs: dict[str, ImageRef]
     ids: dict[str, int]
-    taken_for: Input
+    input: Input
 
     def said(self, key: str) -> Annotations:
         """Returns the annotations of a candidate."""

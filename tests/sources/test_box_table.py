@@ -63,12 +63,12 @@ def test_rows_of_an_image_may_be_anywhere(tmp_path: Path, photos: list[Photo], o
     if order != "as it is":
         rows = rows[::-1] if order == "reversed" else rows[::2] + rows[1::2]
     found = listed(put(tmp_path / "labels.csv", HEADER, rows))
-    assert found.taken_for.source == "box_table" and not found.reasons() and not found.ids
+    assert found.input.source == "box_table" and not found.reasons() and not found.ids
     check(found, photos)
     for photo in photos[1:]:
         said = found.said(photo.name)
         assert said.size == photo.size and not said.relative
-    assert "corners in pixels" in found.taken_for.taken_for and "'filename'" in found.taken_for.taken_for
+    assert "corners in pixels" in found.input.detected_as and "'filename'" in found.input.detected_as
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_without_header(tmp_path: Path, photos: list[Photo]) -> None:
     rows = rows_of(photos, "filename,xmin,ymin,xmax,ymax,class", folder="images/")
     rows.insert(2, f"images/{photos[0].name},,,,,")
     found = listed(put(tmp_path / "train.csv", "", rows))
-    assert "no header" in found.taken_for.taken_for
+    assert "no header" in found.input.detected_as
     said = found.said(f"images/{photos[0].name}")
     assert said.objects == ()
     del found.refs[f"images/{photos[0].name}"]
@@ -116,7 +116,7 @@ def test_without_header_and_with_numbers_as_classes(tmp_path: Path, photos: list
 
 def test_shares_are_recognised(tmp_path: Path, photos: list[Photo]) -> None:
     found = listed(put(tmp_path / "boxes.csv", HEADER, rows_of(photos, share=True)))
-    assert "shares of width and height" in found.taken_for.taken_for
+    assert "shares of width and height" in found.input.detected_as
     assert all(found.said(photo.name).relative for photo in photos[1:])
     check(found, photos)
 
@@ -193,7 +193,7 @@ def test_what_takes_a_table_of_boxes(tmp_path: Path, photos: list[Photo]) -> Non
     with pytest.raises(UsageError, match="choose --layout detection"):
         listed(several, layout="classification")
     one = put(tmp_path / "one.csv", HEADER, rows_of(photos[1:2], folder="images/"))
-    assert listed(one, layout="classification").taken_for.source == "manifest"
+    assert listed(one, layout="classification").input.source == "manifest"
     with pytest.raises(UsageError, match="--image_root"):
         listed(put(tmp_path / "far" / "away" / "boxes.csv", HEADER, rows_of(photos)))
     listed(tmp_path / "far" / "away" / "boxes.csv", image_root=tmp_path / "images")

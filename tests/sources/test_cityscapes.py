@@ -64,7 +64,7 @@ def key_of(split: str, name: str) -> str:
 
 def test_objects(city: Path) -> None:
     found = listed(city)
-    assert found.taken_for.source == "cityscapes" and "polygons of things" in found.taken_for.taken_for
+    assert found.input.source == "cityscapes" and "polygons of things" in found.input.detected_as
     assert set(found.reasons().values()) == {"not_listed"} and len(found.reasons()) == 1
     candidates = {key: ref.split for key, ref in found.refs.items() if ref.is_candidate}
     assert candidates == {

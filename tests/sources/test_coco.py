@@ -64,7 +64,7 @@ def test_what_is_listed(tmp_path: Path, photos: list[Photo]) -> None:
     path = save(tmp_path / "annotations" / "instances_val2017.json", coco_of(photos))
     found = listed(path)
     assert found.ids == IDS
-    assert "val2017" in found.taken_for.taken_for and found.taken_for.source == "coco"
+    assert "val2017" in found.input.detected_as and found.input.source == "coco"
     assert found.refs.keys() == {photo.name for photo in photos}
     for photo in photos:
         said = found.said(photo.name)
@@ -380,7 +380,7 @@ def test_class_folders_and_other_json_are_not_taken_for_coco(tmp_path: Path) -> 
     put_photos(tmp_path / "ant")
     save(tmp_path / "ant" / "meta.json", {"images": 3, "annotations": "none"})
     save(tmp_path / "notes.json", [{"images": []}])
-    assert listed(tmp_path, layout="classification").taken_for.source == "class_folders"
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"
 
 
 def test_listing_is_the_same_in_any_order(tmp_path: Path, photos: list[Photo]) -> None:
@@ -422,13 +422,13 @@ def test_gaps_in_ids_are_no_classes(
 def test_key_points_are_said_to_be_left_out(tmp_path: Path, photos: list[Photo]) -> None:
     document = coco_of(photos)
     path = save(tmp_path / "instances_val2017.json", document)
-    assert "key points" not in listed(path).taken_for.taken_for
+    assert "key points" not in listed(path).input.detected_as
     document["categories"][0] |= {"keypoints": ["beak", "tail"], "skeleton": [[1, 2]]}
     document["images"][-1]["padding"] = "x" * (2 << 20)
-    said = listed(save(path, document)).taken_for.taken_for
+    said = listed(save(path, document)).input.detected_as
     assert said.endswith("left out: the key points of instances_val2017.json (no layout stores them)")
     save(tmp_path / "person_keypoints_val2017.json", document)
-    said = listed(tmp_path).taken_for.taken_for
+    said = listed(tmp_path).input.detected_as
     assert "person_keypoints_val2017.json (key points are not stored)" in said
 
 
@@ -437,7 +437,7 @@ def test_fiftyone(tmp_path: Path, photos: list[Photo]) -> None:
     (tmp_path / "val2017").rename(tmp_path / "data")
     save(tmp_path / "labels.json", coco_of(photos))
     found = listed(tmp_path)
-    assert found.taken_for.source == "coco" and not found.reasons()
+    assert found.input.source == "coco" and not found.reasons()
     assert found.refs.keys() == {f"data/{photo.name}" for photo in photos}
     assert listed(tmp_path / "labels.json").refs.keys() == {photo.name for photo in photos}
 

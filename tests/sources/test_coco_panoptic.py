@@ -132,7 +132,7 @@ def test_panoptic_files_that_are_not_used_are_named(tmp_path: Path, photos: list
     instances = save(folder / "instances_val2017.json", coco_of(photos))
 
     def left_out(where: Path, layout: str) -> str:
-        return listed(where, layout=layout).taken_for.taken_for.partition("; left out: ")[2]
+        return listed(where, layout=layout).input.detected_as.partition("; left out: ")[2]
 
     assert left_out(tmp_path, "vision") == ""
     assert "panoptic_val2017.json (--layout detection stores no" in left_out(tmp_path, "detection")

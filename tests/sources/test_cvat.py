@@ -56,7 +56,7 @@ def put_set(root: Path, names: tuple[str, ...] = ("eagle", "apple", "house", "se
 def test_what_is_listed(tmp_path: Path, by: str) -> None:
     photos = put_set(tmp_path)
     found = listed(tmp_path if by == "folder" else tmp_path / "annotations.xml")
-    assert found.taken_for.source == "cvat" and not found.reasons()
+    assert found.input.source == "cvat" and not found.reasons()
     prefix = "images/" if by == "folder" else ""
     for photo in photos:
         said = found.said(prefix + photo.name)

@@ -39,8 +39,8 @@ def test_what_is_listed(tmp_path: Path) -> None:
     photos = put_kitti(tmp_path / "training")
     put_photos(tmp_path / "testing" / "image_2", ("rose",))
     found = listed(tmp_path)
-    assert found.taken_for.source == "kitti"
-    assert "testing/image_2, split testing, left out" in found.taken_for.taken_for
+    assert found.input.source == "kitti"
+    assert "testing/image_2, split testing, left out" in found.input.detected_as
     assert found.reasons() == {f"testing/image_2/{Path('rose.jpg').name}": "not_listed"}
     for photo in photos:
         objects = found.said(f"training/image_2/{photo.name}").objects or ()

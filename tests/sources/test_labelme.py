@@ -59,7 +59,7 @@ def test_json_beside_images(tmp_path: Path) -> None:
     photos = put_labelme(tmp_path)
     save(tmp_path / "settings.json", {"a": 1})
     found = listed(tmp_path)
-    assert found.taken_for.source == "labelme" and found.taken_for.taken_for == "LabelMe"
+    assert found.input.source == "labelme" and found.input.detected_as == "LabelMe"
     assert found.reasons() == {"settings.json": "not_an_image"}
     for photo in photos:
         said = found.said(photo.name)
@@ -86,7 +86,7 @@ def test_splits(tmp_path: Path) -> None:
     put_labelme(tmp_path / "train")
     put_labelme(tmp_path / "val", ("rose",))
     found = listed(tmp_path)
-    assert found.taken_for.taken_for == "LabelMe, splits train, val"
+    assert found.input.detected_as == "LabelMe, splits train, val"
     assert {key: ref.split for key, ref in found.refs.items()}["val/rose.jpg"] == "val"
 
 
@@ -195,7 +195,7 @@ def test_images_that_are_not_read(tmp_path: Path) -> None:
 
 def test_class_folders_with_json_inside_stay_class_folders(tmp_path: Path) -> None:
     put_labelme(tmp_path / "in" / "birds")
-    assert listed(tmp_path / "in", layout="classification").taken_for.source == "class_folders"
+    assert listed(tmp_path / "in", layout="classification").input.source == "class_folders"
     with pytest.raises(UsageError, match="choose --layout detection"):
         listed(tmp_path / "in" / "birds", layout="classification")
 

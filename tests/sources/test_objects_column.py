@@ -31,7 +31,7 @@ def row_of(photo: Photo, numbers: bool = False) -> dict[str, Any]:
 
 
 def check(found: Any, photos: list[Photo], folder: str = "") -> None:
-    assert found.taken_for.source == "manifest" and "objects in 'objects'" in found.taken_for.taken_for
+    assert found.input.source == "manifest" and "objects in 'objects'" in found.input.detected_as
     for photo in photos:
         objects = found.said(folder + photo.name).objects
         assert [(item.label, *item.box) for item in objects] == [*photo.boxes]

@@ -51,7 +51,7 @@ def test_what_is_listed(tmp_path: Path, photos: list[Photo], order: str) -> None
     if order != "as it is":
         rows = rows[::-1] if order == "reversed" else rows[::2] + rows[1::2]
     found = listed(put_csv(tmp_path / "boxes.csv", rows))
-    assert found.taken_for.source == "open_images" and not found.reasons() and not found.ids
+    assert found.input.source == "open_images" and not found.reasons() and not found.ids
     assert found.refs.keys() == {f"{name}.jpg" for name in NAMES}
     for photo in photos[1:]:
         said = found.said(photo.name)
@@ -152,4 +152,4 @@ def test_other_csv_is_not_taken_for_open_images(tmp_path: Path, photos: list[Pho
     with pytest.raises(UsageError, match="the first line has to name"):
         listed(path, source="open_images")
     put_photos(tmp_path / "ant")
-    assert listed(tmp_path, layout="classification").taken_for.source == "class_folders"
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"

@@ -58,8 +58,8 @@ def put_imagenet(root: Path) -> dict[str, dict[str, str]]:
 def test_a_folder_with_lists(tmp_path: Path) -> None:
     said = put_imagenet(tmp_path)
     found = listed(tmp_path, layout="classification")
-    assert found.taken_for.source == "manifest" and not found.reasons()
-    assert "train.txt, val.txt are splits by name" in found.taken_for.taken_for
+    assert found.input.source == "manifest" and not found.reasons()
+    assert "train.txt, val.txt are splits by name" in found.input.detected_as
     assert {key: (ref.split, ref.label) for key, ref in found.refs.items()} == {
         key: (split, label) for split, labels in said.items() for key, label in labels.items()
     }

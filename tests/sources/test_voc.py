@@ -66,7 +66,7 @@ def check_boxes(found: Any, key: str, photo: Photo) -> None:
 def test_what_is_listed(tmp_path: Path) -> None:
     photos = put_voc(tmp_path)
     found = listed(tmp_path)
-    assert found.taken_for.source == "voc" and not found.ids and not found.reasons()
+    assert found.input.source == "voc" and not found.ids and not found.reasons()
     for photo in photos:
         check_boxes(found, f"JPEGImages/{photo.name}", photo)
 
@@ -151,7 +151,7 @@ def test_two_folders_of_any_names(tmp_path: Path, annotations: str, images: str)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "readme.txt").write_text("x")
     found = listed(tmp_path)
-    assert found.taken_for.source == "voc" and not found.reasons()
+    assert found.input.source == "voc" and not found.reasons()
     assert len(found.refs) == len(photos)
     for photo in photos:
         check_boxes(found, f"{images}/{photo.name}", photo)
@@ -347,4 +347,4 @@ def test_class_folders_with_xml_inside_are_not_taken_for_voc(tmp_path: Path) -> 
     put_photos(tmp_path / "ant")
     (tmp_path / "ant" / "info.xml").write_text("<annotation/>")
     (tmp_path / "pom.xml").write_text("<project/>")
-    assert listed(tmp_path, layout="classification").taken_for.source == "class_folders"
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"

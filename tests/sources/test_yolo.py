@@ -67,7 +67,7 @@ def test_what_is_listed(tmp_path: Path) -> None:
     photos = put_set(tmp_path, SPLITS, YAML)
     for where in (tmp_path, tmp_path / "data.yaml"):
         found = listed(where)
-        assert found.taken_for.source == "yolo" and found.ids == {"thing": 0, "no": 1, "bird": 2}
+        assert found.input.source == "yolo" and found.ids == {"thing": 0, "no": 1, "bird": 2}
         assert len(found.refs) == 5 and not found.reasons()
         for split, inner in photos.items():
             for photo in inner:
@@ -101,7 +101,7 @@ def test_roboflow_and_names_by_id(tmp_path: Path) -> None:
         "nc: 3\nnames:\n  0: thing\n  1: no\n  2: bird\n"
     )
     found = listed(tmp_path)
-    assert "left out: test ../test/images" in found.taken_for.taken_for
+    assert "left out: test ../test/images" in found.input.detected_as
     assert found.refs["valid/images/eagle.jpg"].split == "val"
     check_boxes(found, "train/images/seagull.jpg", photos[3])
 
@@ -259,7 +259,7 @@ DARKNET = {"train": ("eagle", "apple", "house"), "valid": ("rose", "coach")}
 def test_lists_of_obj_data_are_splits(tmp_path: Path, prefix: str, where: str) -> None:
     photos = put_darknet(tmp_path / "set", DARKNET, prefix)
     found = listed(tmp_path / "set" / where if where else tmp_path / "set")
-    assert found.taken_for.source == "yolo" and not found.reasons() and found.ids["bird"] == 2
+    assert found.input.source == "yolo" and not found.reasons() and found.ids["bird"] == 2
     assert {key: ref.split for key, ref in found.refs.items()} == {
         f"obj_{split}_data/{photo.name}": split for split, inner in photos.items() for photo in inner
     }
@@ -302,7 +302,7 @@ def test_one_list_is_no_split_and_both_the_same_neither(tmp_path: Path) -> None:
         file.write("valid = data/train.txt\n")
     found = listed(tmp_path)
     assert {ref.split for ref in found.refs.values()} == {""} and len(found.refs) == 2
-    assert "left out: valid data/train.txt, which is another split's" in found.taken_for.taken_for
+    assert "left out: valid data/train.txt, which is another split's" in found.input.detected_as
 
 
 def test_obj_data_whose_list_is_missing_is_refused(tmp_path: Path) -> None:
@@ -419,4 +419,4 @@ def test_class_folders_with_yaml_are_not_taken_for_yolo(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("names: [a]\nlr: 0.1\n")
     (tmp_path / "classes.txt").write_text("ant\n")
     (tmp_path / "notes.json").write_text(json.dumps({"train": 1}))
-    assert listed(tmp_path, layout="classification").taken_for.source == "class_folders"
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"

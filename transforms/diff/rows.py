@@ -100,7 +100,7 @@ def read_ledger(directory: str, file: str) -> bytes:
       EngineError: if the storage failed.
     """
     path = storage.join(directory, file)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             return storage.read_bytes(path)
         except FileNotFoundError:

@@ -88,7 +88,7 @@ def begin(task: RebuildTask) -> PreviousState:
     if read_outcome(task) is not None:
         return PreviousState(ended=True)
     acquire(task.output, task.hold.lease, task.wait_seconds, waiting=lambda who: stage(task, "waiting", who))
-    with storage.faults("read and write the versions in", task.output):
+    with storage.translated_errors("read and write the versions in", task.output):
         found = read_pointer(task.output)
         records = list_versions(task.output)
         others = [record for record in records if record.version != task.version]
@@ -165,7 +165,7 @@ def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
         return None, frozenset()
     directory = version_path(output, version)
     path = storage.join(directory, DATASET_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             dataset = Dataset.from_bytes(storage.read_bytes(path), path)
         except FileNotFoundError:
@@ -204,7 +204,7 @@ def earlier_of(
     begun: PreviousState,
     output: str,
     verify_sources: bool,
-    altered: frozenset[tuple[str, int]],
+    content_changed: frozenset[tuple[str, int]],
     damaged: frozenset[str] = frozenset(),
 ) -> ReusableBuilds:
     """Returns what the builds before offer to the new one's shards.
@@ -213,7 +213,7 @@ def earlier_of(
       begun: what there was.
       output: the directory that holds the versions.
       verify_sources: whether no source is trusted.
-      altered: shards of which nothing but the bytes of sources tells that they changed.
+      content_changed: shards of which nothing but the bytes of sources tells that they changed.
       damaged: files of the latest version that do not match their sha256.
     """
-    return ReusableBuilds(begun.offering, begun.build(output), not verify_sources, altered, damaged)
+    return ReusableBuilds(begun.offering, begun.build(output), not verify_sources, content_changed, damaged)

@@ -38,12 +38,12 @@ class Compared(NamedTuple):
     Attributes:
       place: its split and number.
       changed: whether it is not what it was.
-      altered: whether nothing but the bytes of sources tells that.
+      content_changed: whether nothing but the bytes of sources tells that.
     """
 
     place: ShardId
     changed: bool
-    altered: bool = False
+    content_changed: bool = False
 
 
 class Decision(NamedTuple):
@@ -53,7 +53,7 @@ class Decision(NamedTuple):
       build: whether it is.
       shards: how many it has.
       changed: how many of them are not as they were.
-      altered: shards of which nothing but the bytes of sources tells that.
+      content_changed: shards of which nothing but the bytes of sources tells that.
       reasons: sentences.
       scrubbed: shards of the latest version that were read again.
     """
@@ -61,7 +61,7 @@ class Decision(NamedTuple):
     build: bool
     shards: int
     changed: int
-    altered: frozenset[ShardId] = frozenset()
+    content_changed: frozenset[ShardId] = frozenset()
     reasons: tuple[str, ...] = ()
     scrubbed: tuple[ScrubbedShard, ...] = ()
 
@@ -123,14 +123,14 @@ def compare_shard(
         for ref in plan.refs
         if ref.key in doubtful or (ref.is_candidate and ref.key in entries and not can_stay(entries[ref.key]))
     ]
-    altered = bool(refs) and _are_altered(refs, plan.recipe, entries)
-    return Compared(place, altered, altered)
+    content_changed = bool(refs) and _have_other_content(refs, plan.recipe, entries)
+    return Compared(place, content_changed, content_changed)
 
 
-def _are_altered(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: Mapping[str, Entry]) -> bool:
+def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: Mapping[str, Entry]) -> bool:
     """Whether any source has other bytes, or another fault, than the ledger says."""
 
-    def is_altered(ref: ImageRef) -> bool:
+    def has_other_content(ref: ImageRef) -> bool:
         entry = entries.get(ref.key)
         if entry is None:
             return True
@@ -141,7 +141,7 @@ def _are_altered(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: Mapping
         return not has_bytes_of(read, entry)
 
     found = map_ordered(
-        is_altered,
+        has_other_content,
         refs,
         reading_executor(),
         weigh=lambda ref: max(ref.size, 0),
@@ -170,9 +170,9 @@ def decide(
     if begun.ended:
         return Decision(False, len(compared), 0, reasons=("its version is made already",))
     count = sum(shard.changed for shard in compared)
-    altered = frozenset(shard.place for shard in compared if shard.altered)
+    content_changed = frozenset(shard.place for shard in compared if shard.content_changed)
     if begun.dataset is None:
-        return Decision(True, len(compared), count, altered, ("it is the first version",))
+        return Decision(True, len(compared), count, content_changed, ("it is the first version",))
     reasons = list(_reasons(begun, forecast, versions))
     if count:
         reasons.append(f"{count:,} of {counted(len(compared), 'shard')} changed")
@@ -181,7 +181,7 @@ def decide(
     if damaged:
         said = f"{counted(len(damaged), 'shard')} of {begun.version} {is_or_are(len(damaged))} damaged"
         reasons.append(f"{said} and rebuilt from the source: {listed(damaged)}")
-    return Decision(bool(reasons), len(compared), count, altered, tuple(reasons), read)
+    return Decision(bool(reasons), len(compared), count, content_changed, tuple(reasons), read)
 
 
 def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:

@@ -55,7 +55,7 @@ def publish(task: RebuildTask, begun: PreviousState, record: VersionRecord | Non
         record = _made(task)
     if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
         return record
-    with storage.faults("publish a version in", task.output):
+    with storage.translated_errors("publish a version in", task.output):
         pointer = read_pointer(task.output)
         if pointer is None or pointer[0].version != task.version:
             _switch(task, begun, record)
@@ -102,7 +102,7 @@ def finish(
     outcome = _outcome(task, begun, decision, record)
     gone, warnings = _tidy_up(task, begun, record)
     outcome["warnings"] += warnings
-    with storage.faults("tidy up", task.output):
+    with storage.translated_errors("tidy up", task.output):
         outcome["warnings"] += remember(task, begun, decision.scrubbed)
         outcome["warnings"] += _write_metrics(task, record, outcome)
         write_outcome(task, outcome)

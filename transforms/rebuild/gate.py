@@ -77,7 +77,7 @@ def gate_version(
     said = read_version_record(task.output, task.version)
     if said.state is not VersionState.BUILDING:
         return said
-    with storage.faults("write to", directory):
+    with storage.translated_errors("write to", directory):
         task.hold.keep()
         made = read_dataset(directory)
         listed = storage.list_files(directory)

@@ -28,7 +28,7 @@ def read_outcome(task: RebuildTask) -> dict[str, Any] | None:
       EngineError: if the storage failed.
     """
     path = storage.join(task.output, outcome_file(task))
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             return dict(json.loads(storage.read_bytes(path)))
         except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
@@ -41,7 +41,7 @@ def write_outcome(task: RebuildTask, outcome: Mapping[str, Any]) -> None:
     Raises:
       EngineError: if the storage failed.
     """
-    with storage.faults("write to", task.output):
+    with storage.translated_errors("write to", task.output):
         write_text(task.output, outcome_file(task), pretty_json(outcome))
         folder = storage.join(task.output, OUTCOMES_DIR)
         for file in storage.list_files(folder)[:-MAX_OUTCOMES]:

@@ -59,7 +59,7 @@ def scrub_shard(directory: str, file: str, sha256: str) -> str:
       EngineError: if the storage failed; a disk that cannot read the file any more has damaged it.
     """
     path = storage.join(directory, file)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             with storage.open_local(path) as opened:
                 found = storage.sha256_of(opened)
@@ -145,7 +145,7 @@ def read_state(output: str) -> ScrubState:
       EngineError: if the storage failed.
     """
     path = storage.join(output, SCRUB_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             return ScrubState.loads(storage.read_bytes(path))
         except (FileNotFoundError, ValueError):

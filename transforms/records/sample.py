@@ -61,7 +61,7 @@ def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
       EngineError: if the file is missing or cannot be read.
     """
     try:
-        with storage.faults("read", path), storage.open_local(path) as file:
+        with storage.translated_errors("read", path), storage.open_local(path) as file:
             compression = _compression(file, path)
             if compression == "none":
                 yield from read_records(file)
@@ -113,7 +113,7 @@ def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes
     """
     left = set(offsets)
     if not storage.is_remote(path) and os.path.isfile(path):
-        with storage.faults("read", path), open(path, "rb") as file:
+        with storage.translated_errors("read", path), open(path, "rb") as file:
             if _compression(file, path) == "none":
                 for offset in sorted(left):
                     data = _record_at(file, offset)

@@ -73,11 +73,11 @@ class Input(NamedTuple):
 
     Attributes:
       path: as it was named.
-      taken_for: the kind of source, such as `class folders`; empty where it is not known.
+      detected_as: the kind of source, such as `class folders`; empty where it is not known.
     """
 
     path: str
-    taken_for: str = ""
+    detected_as: str = ""
 
 
 class ClassSheet(NamedTuple):

@@ -89,7 +89,7 @@ def gather(
       EngineError: if it cannot be read.
     """
     path = storage.join(directory, DATASET_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         dataset = Dataset.from_bytes(storage.read_bytes(path), path)
     try:
         data = _gather(directory, dataset, validation, statistics, drift, drawn)

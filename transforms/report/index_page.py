@@ -276,7 +276,7 @@ def gather_index(output: str, now: float) -> IndexData:
 
     def is_there(place: tuple[str, str]) -> bool:
         path = storage.join(version_path(output, place[0]), place[1])
-        with storage.faults("look for", path):
+        with storage.translated_errors("look for", path):
             return storage.exists(path)
 
     files: dict[str, set[str]] = {}
@@ -299,5 +299,5 @@ def write_index(output: str, now: float | None = None) -> None:
     """
     page = render_index(gather_index(output, time.time() if now is None else now))
     path = storage.join(output, INDEX_HTML)
-    with storage.faults("write", path):
+    with storage.translated_errors("write", path):
         storage.write_bytes(path, page.encode())

@@ -75,7 +75,7 @@ def outcome_of(job: SalvageJob) -> dict[str, Any] | None:
       EngineError: if the storage failed.
     """
     path = storage.join(job.output, files.OUTCOME_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             outcome: dict[str, Any] = json.loads(storage.read_bytes(path))
             return outcome if job.hold is not None and outcome["holder"] == job.hold.holder else None
@@ -93,7 +93,7 @@ def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard
       DataRefused: if nothing could be saved.
       EngineError: if the lease was lost, or the storage failed.
     """
-    with storage.faults("write to", job.output):
+    with storage.translated_errors("write to", job.output):
         if job.hold is not None:
             job.hold.keep()
         outcome = _outcome(job, saved)
@@ -117,7 +117,7 @@ def commit_files(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]
       DataRefused: if nothing could be saved.
       EngineError: if the lease was lost, or the storage failed.
     """
-    with storage.faults("write to", job.output):
+    with storage.translated_errors("write to", job.output):
         if job.hold is not None:
             job.hold.keep()
         outcome = _outcome(job, saved)

@@ -105,7 +105,7 @@ def save_shard(
     """
     started = time.time()
     ledger = _read_ledger(task)
-    with ExitStack() as stack, storage.faults("save", task.path):
+    with ExitStack() as stack, storage.translated_errors("save", task.path):
         try:
             file = stack.enter_context(storage.open_local(task.path))
         except FileNotFoundError:
@@ -167,7 +167,7 @@ def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | None:
         return None
     path = storage.join(task.directory, ledger_file(*task.place))
     try:
-        with storage.faults("read", path):
+        with storage.translated_errors("read", path):
             result, entries = ledger_of(storage.read_bytes(path), task.expected.sha256)
         sum((entry.offset or 0) + (entry.length or 0) for entry in entries)
         return result, entries
@@ -187,7 +187,7 @@ def _read_index(task: SalvageTask) -> list[Written] | None:
         return []
     path = storage.join(task.directory, index_file(*task.place))
     try:
-        with storage.faults("read", path):
+        with storage.translated_errors("read", path):
             frames = load_index(storage.read_bytes(path))
     except EngineError as fault:
         if isinstance(fault.__cause__, FileNotFoundError):

@@ -171,7 +171,7 @@ def quarantined_lines(directory: str, ledgers: Iterable[LedgerFile]) -> Iterator
 def _lines_of(directory: str, ledger: LedgerFile) -> list[dict[str, str]]:
     """Returns the lines of one shard."""
     path = storage.join(directory, ledger.file)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             data = storage.read_bytes(path)
         except FileNotFoundError:

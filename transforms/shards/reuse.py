@@ -50,15 +50,15 @@ class ReusableBuilds(NamedTuple):
       unfinished: directories that killed or refused runs left, whose whole shards can be taken over.
       finished: the build that the plan was carried on from, of which records can be copied too.
       trusting: whether a source with the state that it had is taken to be unchanged without reading it.
-      altered: splits and numbers of shards that are not what they were though the states of their sources
-        agree; none of these is taken over from the finished build, and none of their sources is trusted.
+      content_changed: splits and numbers of shards whose sources changed although their states agree; none
+        of these shards is taken over from the finished build, and none of their sources is trusted.
       damaged: shards of the finished build that do not match their sha256; nothing is copied from them.
     """
 
     unfinished: Sequence[str] = ()
     finished: EarlierBuild | None = None
     trust_mtime: bool = True
-    altered: frozenset[tuple[str, int]] = frozenset()
+    content_changed: frozenset[tuple[str, int]] = frozenset()
     damaged: frozenset[str] = frozenset()
 
 

@@ -223,7 +223,7 @@ class _WriteShard(beam.DoFn):
             yield in_global_window(result)
 
     def _faults(self) -> AbstractContextManager[None]:
-        return storage.faults("write a shard to", self._directory)
+        return storage.translated_errors("write a shard to", self._directory)
 
     def _finished(self) -> Iterator[ShardResult]:
         """Yields the result of the shard that is being finished, if there is one."""
@@ -242,7 +242,7 @@ class _WriteShard(beam.DoFn):
         own = self._directory
         if self._resume and (taken := take_over(own, own, place, plan.digest, hold=hold)):
             return taken
-        if place[:2] in earlier.altered:
+        if place[:2] in earlier.content_changed:
             return None
         if earlier.finished is not None:  # its sources have been looked at again where that is needed
             build = earlier.finished
@@ -305,7 +305,7 @@ class _WriteShard(beam.DoFn):
         if earlier.finished is None:
             return contextlib.nullcontext()
         self._verdicts.update(dict.fromkeys(earlier.damaged, False))
-        trust_mtime = earlier.trust_mtime and place[:2] not in earlier.altered
+        trust_mtime = earlier.trust_mtime and place[:2] not in earlier.content_changed
         return EarlierRecords(earlier.finished, place, plan.recipe_digest, trust_mtime, self._verdicts)
 
     @contextlib.contextmanager

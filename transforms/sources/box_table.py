@@ -210,7 +210,7 @@ def _read_head(name: str, head: bytes, settings: ConvertSettings) -> _Head | Non
 
 
 def _head_of(path: str) -> bytes:
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         return storage.read_head(path, HEAD_BYTES)
 
 
@@ -400,7 +400,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     input_folder = "" if part.path == part.item.path else part.item.path
     prefix = part.item.prefix + key_of(key_prefix(table.root, input_folder, context.settings.image_root))
     shown = printable(table.key)
-    with storage.faults("read", table.path), storage.open_local(table.path) as opened:
+    with storage.translated_errors("read", table.path), storage.open_local(table.path) as opened:
         reader = _Reader(table)
         first = _skip_header(opened, table) if table.has_header else 1
         runs = RowRuns()

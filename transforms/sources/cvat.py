@@ -300,7 +300,7 @@ def _find_files(glimpse: InputProbe, settings: ConvertSettings) -> list[CvatFile
 
 
 def _file(path: str, key: str, split: str, settings: ConvertSettings) -> CvatFile:
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         head = storage.read_head(path, HEAD_BYTES)
     images = _first_images(head)
     shown = printable(path)
@@ -356,7 +356,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     input_folder = "" if part.path == part.item.path else part.item.path
     prefix = part.item.prefix + key_of(key_prefix(file.root, input_folder, settings.image_root))
     row_key = f"{part.item.prefix}{key_of(file.key)}:line "
-    with storage.faults("read", file.path), storage.open_local(file.path) as opened:
+    with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
         refs = (_ref(image, file, prefix, row_key, settings) for image in _images(opened, file.path))
         state = storage.stat(file.path)
         count = max((state.size if state else 0) // 500, 1)

@@ -46,7 +46,7 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
     for item in map(parse_input, settings.input):
         if split_version(item.path)[1]:
             item = item._replace(path=located(item.path))
-        with storage.faults("list", item.path):
+        with storage.translated_errors("list", item.path):
             if storage.is_remote(item.path):
                 storage.require_known("--input", item.path)
                 glimpse = _look_at_remote(item.path)
@@ -118,8 +118,8 @@ def recognise(item: Input, glimpse: InputProbe, settings: ConvertSettings) -> In
             f"{settings.option_of(needed[0])}: {printable(item.path)} is read as {source.name}, which has no "
             "columns; name a manifest with the images and their columns, or leave that column out."
         )
-    taken_for = source.describe(glimpse, settings)
-    return item._replace(source=source.name, taken_for=taken_for, is_file=glimpse.is_file)
+    detected_as = source.describe(glimpse, settings)
+    return item._replace(source=source.name, detected_as=detected_as, is_file=glimpse.is_file)
 
 
 def _look_at_local(path: str) -> InputProbe:

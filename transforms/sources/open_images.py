@@ -141,7 +141,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     input_folder = "" if part.path == part.item.path else part.item.path
     prefix = part.item.prefix + key_of(key_prefix(file.root, input_folder, context.settings.image_root))
     row_key = f"{part.item.prefix}{key_of(file.key)}:line "
-    with storage.faults("read", file.path), storage.open_local(file.path) as opened:
+    with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
         columns = _columns(opened.readline(MOST_LINE_BYTES))
         if not columns:
             raise storage.changed(file.path)
@@ -239,7 +239,7 @@ def _class_names(path: str) -> dict[str, str]:
     if not found:
         return {}
     table = join(here, found[0])
-    with storage.faults("read", table):
+    with storage.translated_errors("read", table):
         text = storage.read_bytes(table).decode("utf-8-sig", "replace")
     try:
         rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]

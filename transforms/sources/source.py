@@ -44,14 +44,14 @@ class Input(NamedTuple):
       path: where it is.
       prefix: what its keys begin with: empty, or `name/`.
       source: the name of the source that reads it.
-      taken_for: what that source takes it for, for people.
+      detected_as: what that source takes it for, for people.
       is_file: whether it is a single file.
     """
 
     path: str
     prefix: str
     source: str = ""
-    taken_for: str = ""
+    detected_as: str = ""
     is_file: bool = False
 
 

@@ -51,7 +51,7 @@ class Spool:
         """
         name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         path = storage.join(self.path, name)
-        with storage.faults("spool to", path):
+        with storage.translated_errors("spool to", path):
             if storage.exists(path):
                 return path
             storage.make_dirs(self.path, inside=self.directory)

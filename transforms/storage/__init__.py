@@ -23,7 +23,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage import beam_files, gcs, gcs_etags, local, s3
 from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
-from shardwright.transforms.storage.faults import changed, fault, faults
+from shardwright.transforms.storage.faults import changed, fault, translated_errors
 from shardwright.transforms.storage.local import local_version, read_fully, unfinished
 from shardwright.transforms.storage.objects import NoConditions, StoredObject
 from shardwright.transforms.storage.worker_waits import SCRATCH_VARIABLE
@@ -41,7 +41,6 @@ __all__ = [
     "crc32c_of",
     "exists",
     "fault",
-    "faults",
     "has_folders",
     "is_remote",
     "is_temporary",
@@ -72,6 +71,7 @@ __all__ = [
     "size_of",
     "stat",
     "temporary_path",
+    "translated_errors",
     "unfinished",
     "use_options",
     "write_bytes",

@@ -25,7 +25,7 @@ def _filesystems() -> Any:
 
 
 @contextlib.contextmanager
-def _told(doing: str, path: str) -> Iterator[None]:
+def _translated_errors(doing: str, path: str) -> Iterator[None]:
     """Turns what a file system raises into one sentence, but for what is simply not there."""
     try:
         yield
@@ -46,20 +46,20 @@ def _told(doing: str, path: str) -> Iterator[None]:
 
 def read_bytes(path: str, version: str = "") -> bytes:
     """Reads a whole file; these file systems keep one version only."""
-    with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
+    with _translated_errors("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
         return bytes(file.read())
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
     """Reads a stretch of a file; what these file systems tell of its state is not compared."""
-    with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
+    with _translated_errors("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
         file.seek(offset)
         return bytes(file.read(length))
 
 
 def exists(path: str) -> bool:
     """Whether a file is there."""
-    with _told("look for", path):
+    with _translated_errors("look for", path):
         return bool(_filesystems().exists(path))
 
 
@@ -98,7 +98,7 @@ def publish(temporary: str, path: str) -> None:
 def _appearing_whole(path: str) -> Iterator[IO[bytes]]:
     """Opens a file for writing; where there are directories, a half-written one has another name."""
     filesystems = _filesystems()
-    with _told("write", path):
+    with _translated_errors("write", path):
         place = path + ".tmp" if filesystems.get_filesystem(path).has_dirs() else path
         if place != path:
             filesystem, folder = filesystems.get_filesystem(path), path.rpartition("/")[0]
@@ -115,7 +115,10 @@ def _appearing_whole(path: str) -> Iterator[IO[bytes]]:
 def open_local(path: str) -> Iterator[IO[bytes]]:
     """Opens a local copy of a file."""
     with tempfile.TemporaryFile() as copy:
-        with _told("read", path), _filesystems().open(path, compression_type="uncompressed") as source:
+        with (
+            _translated_errors("read", path),
+            _filesystems().open(path, compression_type="uncompressed") as source,
+        ):
             shutil.copyfileobj(source, copy, _COPY_BYTES)
         copy.seek(0)
         yield copy
@@ -124,7 +127,7 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
 def list_objects(directory: str) -> Iterator[StoredObject]:
     """Yields the files below a directory; these file systems list all at once."""
     prefix = directory.rstrip("/") + "/"
-    with _told("list", directory):
+    with _translated_errors("list", directory):
         matched = _filesystems().match([glob.escape(prefix) + "**"])[0].metadata_list
     for item in matched:
         yield StoredObject(item.path, item.size_in_bytes, str(item.last_updated_in_seconds or ""))
@@ -132,7 +135,7 @@ def list_objects(directory: str) -> Iterator[StoredObject]:
 
 def stat(path: str) -> StoredObject | None:
     """Returns what the storage tells of a file, None if there is none."""
-    with _told("look for", path):
+    with _translated_errors("look for", path):
         for item in _filesystems().match([glob.escape(path)])[0].metadata_list:
             return StoredObject(item.path, item.size_in_bytes, str(item.last_updated_in_seconds or ""))
     return None
@@ -146,12 +149,12 @@ def modified_at(path: str) -> float | None:
 
 def copy(source: str, target: str) -> None:
     """Copies a file, on the servers where they can."""
-    with _told("copy", source):
+    with _translated_errors("copy", source):
         _filesystems().copy([source], [target])
 
 
 def remove(path: str) -> None:
     """Removes a file if it is there."""
     if exists(path):
-        with _told("remove", path):
+        with _translated_errors("remove", path):
             _filesystems().delete([path])

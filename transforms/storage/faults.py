@@ -69,7 +69,7 @@ def no_answer_of_its_own(doing: str, shown: str, storage: str) -> EngineError:
 
 
 @contextlib.contextmanager
-def faults(doing: str, path: str) -> Iterator[None]:
+def translated_errors(doing: str, path: str) -> Iterator[None]:
     """Turns any OSError of the block into the `EngineError` that says what was being done."""
     try:
         yield

@@ -198,7 +198,7 @@ def _blob(path: str, generation: str = "") -> Any:
 
 
 @contextlib.contextmanager
-def _told(doing: str, path: str, size: int = 0) -> Iterator[None]:
+def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[None]:
     """Makes the block one operation with a deadline, and turns what the client raises into one sentence.
 
     What is absent or forbidden is an OSError.
@@ -290,7 +290,7 @@ def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
       generation: the one to read; empty for the newest.
       checked: whether the bytes are compared with the checksum that comes with them.
     """
-    with _told("read", path):
+    with _translated_errors("read", path):
         return _again(lambda: _download(path, generation, checksum="crc32c" if checked else None))
 
 
@@ -316,7 +316,7 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
     if length <= 0 or 0 <= size <= offset:
         return b""
     try:
-        with _told("read", path):
+        with _translated_errors("read", path):
             return _download(path, version, checksum=None, start=offset, end=offset + length - 1)
     except FileNotFoundError:
         if version and exists(path):
@@ -331,7 +331,7 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
 def stat(path: str) -> StoredObject | None:
     """Returns what the storage tells of an object, None if there is none."""
     bucket, name = split_path(path)
-    with _told("look for", path):
+    with _translated_errors("look for", path):
         blob = _client().bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
     return _stored(bucket, blob) if blob is not None else None
 
@@ -339,7 +339,7 @@ def stat(path: str) -> StoredObject | None:
 def modified_at(path: str) -> float | None:
     """Returns when an object was last written, by the storage's clock in seconds since the epoch."""
     bucket, name = split_path(path)
-    with _told("look for", path):
+    with _translated_errors("look for", path):
         blob = _client().bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
     return None if blob is None or blob.updated is None else float(blob.updated.timestamp())
 
@@ -386,7 +386,7 @@ def _upload(path: str, size: int, send: Callable[[Any], None]) -> None:
         blob.chunk_size = _CHUNK_BYTES
         send(blob)
 
-    with _told("write", path, size):
+    with _translated_errors("write", path, size):
         _again(upload, _UPLOAD_AGAIN)
 
 
@@ -402,7 +402,7 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
                 file, raw_download=True, checksum="crc32c", retry=_retry(), timeout=_TIMEOUT
             )
 
-        with _told("read", path):
+        with _translated_errors("read", path):
             _again(fetch)
         file.seek(0)
         yield file
@@ -420,7 +420,7 @@ def _pages(directory: str, delimiter: str = "") -> Iterator[ListedPage]:
             return _listed(bucket, _client()._get_resource(place, asked, timeout=_TIMEOUT, retry=None))
 
         place = f"/b/{quote(bucket, safe='')}/o"
-        with _told("list", directory):
+        with _translated_errors("list", directory):
             listed: ListedPage = _retry()(ask)()
             return listed
 
@@ -481,7 +481,7 @@ def copy(source: str, target: str) -> None:
     """Copies an object on the servers."""
     blob, token = _blob(target), None
     while True:
-        with _told("copy", source):  # a large object takes many requests
+        with _translated_errors("copy", source):  # a large object takes many requests
             token, _, _ = blob.rewrite(_blob(source), token=token, retry=_retry(), timeout=_TIMEOUT)
         if token is None:
             return
@@ -489,5 +489,5 @@ def copy(source: str, target: str) -> None:
 
 def remove(path: str) -> None:
     """Removes an object if it is there."""
-    with contextlib.suppress(FileNotFoundError), _told("remove", path):
+    with contextlib.suppress(FileNotFoundError), _translated_errors("remove", path):
         _blob(path).delete(retry=_retry(), timeout=_TIMEOUT)

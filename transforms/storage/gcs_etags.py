@@ -39,7 +39,7 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
             if_generation_match=int(tag or 0),
         )
 
-    with gcs._told("write", path):
+    with gcs._translated_errors("write", path):
         try:
             gcs._again(upload, gcs._UPLOAD_AGAIN)
         except PreconditionFailed:
@@ -51,7 +51,7 @@ def remove_if_match(path: str, tag: str) -> bool:
     """Removes an object if it is still of a generation."""
     from google.api_core.exceptions import PreconditionFailed
 
-    with contextlib.suppress(FileNotFoundError), gcs._told("remove", path):
+    with contextlib.suppress(FileNotFoundError), gcs._translated_errors("remove", path):
         try:
             gcs._blob(path).delete(retry=gcs._retry(), timeout=gcs._TIMEOUT, if_generation_match=int(tag))
         except PreconditionFailed:

@@ -113,7 +113,7 @@ def _place(path: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _told(doing: str, path: str) -> Iterator[None]:
+def _translated_errors(doing: str, path: str) -> Iterator[None]:
     """Turns what the client raises into one sentence; what is absent or forbidden is an OSError."""
     try:
         from boto3.exceptions import Boto3Error
@@ -208,10 +208,10 @@ def _retried(doing: str, path: str, send: Callable[[], Result], size: int = 0) -
       send: sends the requests.
       size: bytes that it moves, as far as that is known.
     """
-    with _told(doing, path):
+    with _translated_errors(doing, path):
         _client()  # made before the clock starts
     here = Operation(_contact, path, size)
-    with _told(doing, path), within(here):
+    with _translated_errors(doing, path), within(here):
         pause = _RETRY_FIRST
         while True:
             try:

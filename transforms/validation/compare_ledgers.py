@@ -64,7 +64,7 @@ class _ReadLedger(beam.DoFn):
         """Yields the rows of a shard's ledger by bucket, or a finding if the ledger is damaged."""
         ledger = ledger_file(*result.header.place)
         path = storage.join(self._directory, ledger)
-        with storage.faults("read", path):
+        with storage.translated_errors("read", path):
             data = storage.read_bytes(path)
         rows = rows_of_ledger(data, result.header.split, result.header.file)
         try:

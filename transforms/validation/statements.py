@@ -159,7 +159,7 @@ def gather_books(directory: str, checks: Iterable[ShardCheck], files: Sequence[s
     for file in files:
         if file.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-"):
             path = storage.join(directory, file)
-            with storage.faults("read", path):
+            with storage.translated_errors("read", path):
                 found = ledger_books(storage.read_bytes(path))
             if found is not None:
                 others[file] = found
@@ -271,7 +271,7 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
     def wrong(message: str) -> Finding:
         return Finding(FindingCode.QUARANTINE_MISMATCH, message, QUARANTINE_JSONL)
 
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             data = storage.read_bytes(path)
         except FileNotFoundError:
@@ -394,7 +394,7 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
 def _not_as_made(directory: str, name: str, stated: str, wanted: bytes | None) -> Iterator[Finding]:
     """Says in which line a file differs from the one that the dataset makes, if it is as it was stated."""
     path = storage.join(directory, name)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             data = storage.read_bytes(path)
         except FileNotFoundError:
@@ -421,7 +421,7 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
 
     def read(file: str) -> bytes:
         path = storage.join(directory, file)
-        with storage.faults("read", path):
+        with storage.translated_errors("read", path):
             return storage.read_bytes(path)
 
     stated = dataset.files.get(LOST_JSONL)
@@ -469,7 +469,7 @@ def check_statements(
       EngineError: if the storage failed.
     """
     document = json.loads(data)
-    with storage.faults("list", directory):
+    with storage.translated_errors("list", directory):
         files = storage.list_files(directory)
     told = gather_books(directory, checks, files)
     of_document = [*check_document(document, dataset), *check_recipes(dataset, told)]

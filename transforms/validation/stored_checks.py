@@ -148,7 +148,7 @@ def store_check(
         "statistics": None if checked.statistics is None else checked.statistics.state(),
     }
     data = gzip.compress(json.dumps(document).encode(), _LEVEL, mtime=0)
-    with storage.faults("write to", _path(task)):
+    with storage.translated_errors("write to", _path(task)):
         write_held(_directory(task), check_file(task.file), data, hold)
     return hashlib.sha256(data).hexdigest()
 

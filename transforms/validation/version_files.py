@@ -89,7 +89,7 @@ def _compare(directory: str, stated: Mapping[str, str], present: set[str], where
 
 def _read(directory: str, file: str) -> bytes:
     path = storage.join(directory, file)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         return storage.read_bytes(path)
 
 

@@ -33,7 +33,7 @@ def version_names(output: str) -> list[str]:
       EngineError: if the storage failed.
     """
     directory = storage.join(output, VERSIONS_DIR)
-    with storage.faults("list", directory):
+    with storage.translated_errors("list", directory):
         if storage.is_remote(directory):
             folders = storage.list_folders(directory) if storage.has_folders(directory) else []
         else:
@@ -58,7 +58,7 @@ def list_versions(output: str) -> list[VersionRecord]:
             return read_version_record(output, name)
         except UsageError as error:
             path = storage.join(version_path(output, name), PINNED_JSON)
-            with storage.faults("look for", path):
+            with storage.translated_errors("look for", path):
                 pinned = storage.exists(path)
             return VersionRecord(
                 name, VersionState.DAMAGED, created_at(name), pinned=pinned, problem=error.message
@@ -88,7 +88,7 @@ def read_version_record(output: str, version: str) -> VersionRecord:
     """
     directory = version_path(output, version)
     path = storage.join(directory, VERSION_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             data = storage.read_bytes(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -110,7 +110,7 @@ def write_version_record(output: str, record: VersionRecord, hold: HeldLease | N
       EngineError: if the lease was lost, or the storage failed.
     """
     directory = version_path(output, record.version)
-    with storage.faults("write", storage.join(directory, VERSION_JSON)):
+    with storage.translated_errors("write", storage.join(directory, VERSION_JSON)):
         write_held(directory, VERSION_JSON, record.dumps().encode(), hold)
 
 
@@ -130,7 +130,7 @@ def mark_published(output: str, record: VersionRecord, when: float) -> VersionRe
       EngineError: if the storage failed.
     """
     path = storage.join(version_path(output, record.version), VERSION_JSON)
-    with storage.faults("write", path):
+    with storage.translated_errors("write", path):
         found = storage.read_with_etag(path)
         now = read_version_record(output, record.version)
         if found is None or not now.is_unseen:

@@ -39,7 +39,7 @@ def read_pointer(output: str) -> tuple[Pointer, str] | None:
       EngineError: if the storage failed.
     """
     path = storage.join(output, LATEST_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         found = storage.read_with_etag(path)
     return None if found is None else (_parse(output, found[0]), found[1])
 
@@ -71,7 +71,7 @@ def pointer_tag(output: str) -> str | None:
       EngineError: if the storage failed.
     """
     path = storage.join(output, LATEST_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         found = storage.read_with_etag(path)
     return found[1] if found else None
 
@@ -91,7 +91,7 @@ def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
       EngineError: if the storage failed.
     """
     path = storage.join(output, LATEST_JSON)
-    with storage.faults("switch", path):
+    with storage.translated_errors("switch", path):
         if storage.write_if_match(path, pointer.dumps().encode(), tag):
             return True
         found = storage.read_with_etag(path)
@@ -155,7 +155,7 @@ def follow(output: str) -> str:
 def _read_latest(output: str) -> Pointer | None:
     """Reads the pointer in one request, where nothing is to be written."""
     path = storage.join(output, LATEST_JSON)
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         try:
             return _parse(output, storage.read_bytes(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -164,7 +164,7 @@ def _read_latest(output: str) -> Pointer | None:
 
 def _is_dataset(directory: str) -> bool:
     path = storage.join(directory, DATASET_JSON)
-    with storage.faults("look for", path):
+    with storage.translated_errors("look for", path):
         return storage.exists(path)
 
 

@@ -63,7 +63,7 @@ def remove_version(output: str, version: str) -> bool:
       EngineError: if the storage failed.
     """
     directory = version_path(output, version)
-    with storage.faults("remove", directory):
+    with storage.translated_errors("remove", directory):
         found = read_pointer(output)
         if (found and found[0].version == version) or storage.exists(storage.join(directory, PINNED_JSON)):
             return False

@@ -280,7 +280,7 @@ def test_a_very_long_quarantine_is_read_at_its_beginning(tmp_path: Path) -> None
 
 def test_inputs_sizes_of_originals_and_what_decided_the_splits_are_shown(sound_dataset: Path) -> None:
     data = gather(str(sound_dataset))
-    assert [item.path for item in data.inputs] == [str(PHOTOS)] and data.inputs[0].taken_for
+    assert [item.path for item in data.inputs] == [str(PHOTOS)] and data.inputs[0].detected_as
     assert data.splits_from == "hash"
     assert split_text(data) == "train 60%, validation 20%, test 20%, by a hash of the key (seed 0)"
     pictures = [path for path in PHOTOS.rglob("*.*") if path.is_file()]

@@ -265,7 +265,7 @@ def open_archive(
     Raises:
       EngineError: if it changed since it was listed, or the storage failed, then or inside the block.
     """
-    with storage.faults("read", part.path), contextlib.ExitStack() as stack:
+    with storage.translated_errors("read", part.path), contextlib.ExitStack() as stack:
         try:
             try:
                 opened = _open(part, archive, context, stack)

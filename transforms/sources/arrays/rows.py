@@ -89,7 +89,7 @@ class Stretch:
         length = min(length, self.length - begin)
         if length <= 0 or begin < 0:  # no file is that way round, but its own header may say so
             return b""
-        with storage.faults("read", self.file):
+        with storage.translated_errors("read", self.file):
             return storage.read_range(self.file, self.offset + begin, length, self.size, self.version)
 
     def inside(self, begin: int, length: int) -> Stretch:
@@ -140,7 +140,7 @@ def stretch_of(path: str) -> Stretch:
     Raises:
       UsageError: if it is not there.
     """
-    with storage.faults("look for", path):
+    with storage.translated_errors("look for", path):
         found = storage.stat(path)
     if found is None:
         raise UsageError(f"{printable(path)} is not there any more; check the path.")

@@ -245,7 +245,7 @@ def _or_moved(name: str, moved: MovedFile | None) -> tuple[str, str]:
 
 def _open(file: CocoFile, settings: ConvertSettings, stack: contextlib.ExitStack) -> _Opened:
     shown = printable(file.path)
-    with storage.faults("read", file.path):
+    with storage.translated_errors("read", file.path):
         opened = stack.enter_context(storage.open_local(file.path))
         try:
             index = index_coco(opened)

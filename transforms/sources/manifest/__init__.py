@@ -89,7 +89,7 @@ def _lists_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
 
 def _list_root(path: str, settings: ConvertSettings) -> str:
     """Returns the folder where the paths of a list begin; empty if no usual one holds its images."""
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         lines = storage.read_head(path, HEAD_BYTES).decode("utf-8-sig", "surrogateescape").splitlines()
     names = [columns.path_and_label(line)[0] for line in lines[:_ROWS_TRIED]]
     names = [name for name in names if inner_path(name)]
@@ -308,7 +308,7 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields stretches of a manifest's rows, of each in a folder."""
-    with storage.faults("read", item.path):
+    with storage.translated_errors("read", item.path):
         names = [""] if item.is_file else _files_to_split(item.path, context.settings)
         for name in names:
             path = storage.join(item.path, name) if name else item.path
@@ -403,7 +403,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         ml_use=table.names[2].lower().endswith(columns.ML_USE),
         key_folder=f"{folder}/" if folder and is_list else "",
     )
-    with storage.faults("read", part.path):
+    with storage.translated_errors("read", part.path):
         yield from rows.refs(_rows(part, table, file, settings.label_separator))
 
 

@@ -107,7 +107,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields every file of an input."""
     settings = context.settings
-    with storage.faults("list", item.path):
+    with storage.translated_errors("list", item.path):
         is_file = not is_pattern(item.path) and look_at(item.path).is_file
         for file in files_of(item.path, is_file, settings.record_layout.needs, _keeps_splits(settings)):
             path = record_files.path_of(item.path, is_file, file)
@@ -184,7 +184,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         key = part.item.prefix + key_from_bytes(os.fsencode(file.relative))
         yield ImageRef(key=key, uri=part.path).filtered(file.filtered)
         return
-    with storage.faults("read", part.path):
+    with storage.translated_errors("read", part.path):
         state = storage.stat(part.path)
         if state is None:
             raise storage.changed(part.path)

@@ -264,7 +264,7 @@ def _read_own(path: str, must: bool) -> Dataset | None:
       path: of the document.
       must: whether a damaged one is an error.
     """
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         if not storage.exists(path):
             return None
         try:
@@ -318,7 +318,7 @@ def class_names_in(path: str) -> Mapping[int, str]:
     if path.rpartition("/")[2] == DATASET_JSON:
         dataset = _read_own(path, must=True)
         return dict(enumerate(dataset.labels, dataset.first_label)) if dataset else {}
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         return class_names_of(path, _text(path))
 
 

@@ -131,7 +131,7 @@ def keys_of_shard(path: str, dataset: Dataset) -> LedgerKeys:
     stem = file.partition(".tfrecord")[0]
     ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{stem}.jsonl.gz")
     try:
-        with storage.faults("read", ledger):
+        with storage.translated_errors("read", ledger):
             if not storage.exists(ledger):
                 return LedgerKeys()
             data = storage.read_bytes(ledger)

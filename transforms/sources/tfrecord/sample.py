@@ -47,7 +47,7 @@ def sample(paths: Sequence[str]) -> list[bytes]:
     chosen = paths[:: max(1, -(-len(paths) // _FILES))]
     found: list[bytes] = []
     for path in (*chosen, *(path for path in paths[:_FILES] if path not in chosen)):
-        with storage.faults("read", path), _beginning(path) as file:
+        with storage.translated_errors("read", path), _beginning(path) as file:
             sound = (item.data for item in islice(read_records(file), _RECORDS) if isinstance(item, Record))
             found += sound
         if len(found) >= _FILES * _RECORDS:

@@ -159,7 +159,7 @@ def recognises(glimpse: InputProbe) -> bool:
 
 
 def _read(path: str) -> bytes:
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         data = storage.read_head(path, _MOST_BYTES)
     if len(data) >= _MOST_BYTES:
         raise UsageError(
@@ -407,7 +407,7 @@ def read_list(path: str) -> list[str]:
       UsageError: if a line names a place that no storage knows, such as an address of the web.
       EngineError: if the list cannot be read.
     """
-    with storage.faults("read", path):
+    with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
     lines = [line.strip() for line in data.decode("utf-8", "surrogateescape").splitlines()]
     for number, line in enumerate(lines, 1):
