@@ -10,6 +10,8 @@ from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardRe
 from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.transforms.commit import _source_sizes
 from shardwright.transforms.condense_results import CondenseResults
+from shardwright.transforms.salvage.shard import SavedShard
+from shardwright.transforms.salvage.transforms import CondenseSaved
 
 CLASSES = [f"class {number:04d}" for number in range(1000)]
 
@@ -85,6 +87,26 @@ def test_a_damaged_header_of_an_earlier_build_adds_nothing() -> None:
     broken = replace(sound, header=replace(sound.header, shard=1, sources={"width": "nonsense"}))
     part = combine.add_input(combine.add_input(combine.create_accumulator(), broken), sound)
     assert _source_sizes(combine.extract_output(part)).as_json() == _source_sizes([sound]).as_json()
+
+
+def test_saved_shards_travel_like_results() -> None:
+    results = [result(split, i, 30, i) for split in ("train", "test") for i in range(30)]
+    saved = [SavedShard(item.header.file, 5, False, 1, (), item) for item in results]
+    foreign = SavedShard("a.tfrecord", 3, True, 0, ())
+    random.Random(2).shuffle(saved)
+    combine, parts = CondenseSaved(), []
+    for start in range(0, len(saved), 7):
+        part = combine.create_accumulator()
+        for item in [*saved[start : start + 7], *([foreign] if start == 14 else [])]:
+            part = combine.add_input(part, item)
+        parts.append(pickle.loads(pickle.dumps(part)))
+    condensed = combine.extract_output(combine.merge_accumulators(parts))
+    assert [item.file for item in condensed] == sorted(item.file for item in [foreign, *saved])
+    assert foreign in condensed
+    kept = [item.result for item in condensed if item.result is not None]
+    assert sums(kept) == sums(results) and len(kept) == len(saved)
+    assert all(item.result.header.file == item.file for item in condensed if item.result is not None)
+    assert len(pickle.dumps(condensed)) < len(pickle.dumps(saved)) / 8
 
 
 def test_nothing_is_nothing() -> None:

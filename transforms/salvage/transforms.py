@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
 import apache_beam as beam
+from apache_beam.typehints import with_input_types, with_output_types
 
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import DataRefused
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.condense_results import CondensedResults
 from shardwright.transforms.lease import HeldLease, own_holder
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.salvage.commit import SalvageJob, commit_files, commit_salvage, outcome_of
@@ -45,6 +47,47 @@ class TakeLease(beam.PTransform):
 def _acquired(hold: HeldLease) -> HeldLease:
     hold.acquire()
     return hold
+
+
+@with_input_types(SavedShard)
+@with_output_types(list[SavedShard])
+class CondenseSaved(beam.CombineFn):
+    """Gathers saved shards for the commit, without what their results repeat: see `CondenseResults`.
+
+    `SavedShard -> [SavedShard]`.
+    """
+
+    def create_accumulator(self) -> tuple[list[SavedShard], CondensedResults]:
+        """Returns nothing yet."""
+        return [], CondensedResults()
+
+    def add_input(
+        self, mutable_accumulator: tuple[list[SavedShard], CondensedResults], element: SavedShard
+    ) -> tuple[list[SavedShard], CondensedResults]:
+        """Adds a saved shard."""
+        saved, condensed = mutable_accumulator
+        if element.result is not None:
+            condensed.add(element.result)
+            element = replace(element, result=None)
+        saved.append(element)
+        return mutable_accumulator
+
+    def merge_accumulators(
+        self, accumulators: Iterable[tuple[list[SavedShard], CondensedResults]]
+    ) -> tuple[list[SavedShard], CondensedResults]:
+        """Adds up what several workers have."""
+        whole = self.create_accumulator()
+        for saved, condensed in accumulators:
+            whole[0].extend(saved)
+            whole[1].merge(condensed)
+        return whole
+
+    def extract_output(self, accumulator: tuple[list[SavedShard], CondensedResults]) -> list[SavedShard]:
+        """Returns the saved shards, by file."""
+        saved, condensed = accumulator
+        results = {result.header.file: result for result in condensed.as_results()}
+        shards = (replace(item, result=results.get(item.file)) for item in saved)
+        return sorted(shards, key=lambda item: item.file)
 
 
 class _SaveShard(beam.DoFn):
@@ -87,7 +130,7 @@ class SalvageDataset(beam.PTransform):
             >> beam.ParDo(
                 _SaveShard(self._job.decode), beam.pvalue.AsSingleton(self._contract)
             ).with_output_types(SavedShard)  # SavedShard
-            | "GatherShards" >> beam.combiners.ToList()  # [SavedShard]
+            | "GatherShards" >> beam.CombineGlobally(CondenseSaved())  # [SavedShard]
             | "Commit" >> beam.Map(_commit, self._job, self._dataset, self._hold)
         )  # outcome
 
