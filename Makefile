@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 DEMO := demo-out
 # Processes that share the tests, a whole module each; the folders with the short ones come last.
 TESTERS ?= 2
-SOURCES := $(shell find pipelines loader transforms schemas -type d)
+SOURCES := $(shell find package pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo uv install lock test prism-test flink-test airflow-test test-all lint format bench bench-rebuild clean
@@ -78,7 +78,7 @@ test-all: $(STAMP) ## the suite with its long tests, and on real and hostile ima
 lint: $(STAMP) ## check with ruff, mypy and import-linter; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p shardwright.schemas -p shardwright.transforms -p shardwright.loader -p shardwright.pipelines
+	$(BIN)/mypy -p shardwright
 	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## format the code with ruff

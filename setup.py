@@ -1,7 +1,10 @@
-"""Maps the top-level rooms into the namespace `shardwright`; everything else is in pyproject.toml."""
+"""Maps the top-level folders into the package `shardwright`; everything else is in pyproject.toml."""
 
 from setuptools import find_packages, setup
 
+#: The folder with the modules of `shardwright` itself. One that had its name would hide the installed package
+#: from programs that are started here.
+ITSELF = "package"
 ROOMS = ("pipelines", "loader", "transforms", "schemas")
 
 packages = [
@@ -11,11 +14,15 @@ packages = [
 ]
 
 setup(
-    packages=packages,
-    package_dir={package: package.removeprefix("shardwright.").replace(".", "/") for package in packages},
+    packages=["shardwright", *packages],
+    package_dir={
+        "shardwright": ITSELF,
+        **{package: package.removeprefix("shardwright.").replace(".", "/") for package in packages},
+    },
     package_data={
         **{f"shardwright.{room}": ["py.typed"] for room in ROOMS},
         "shardwright.pipelines": ["py.typed", "json_schemas/*.json"],
+        "shardwright": ["py.typed"],
         "shardwright.transforms.report": ["page/*"],
     },
 )

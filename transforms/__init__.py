@@ -23,7 +23,7 @@ _HOME = {
     "ForecastDataset": "plan.transforms",
     "ListSources": "sources.transforms",
     "ReadImages": "images.transforms",
-    "ValidateShards": "checks.validate",
+    "ValidateShards": "validation.validate",
     "WritePlannedShards": "shards.write",
 }
 
@@ -37,6 +37,10 @@ __all__ = [
     "ValidateShards",
     "WritePlannedShards",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -58,7 +58,7 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
         source for words in instructions("COPY") if not words[0].startswith("--from") for source in words[:-1]
     }
     assert copied == allowed
-    assert {"pipelines", "loader", "transforms", "schemas", "setup.py", "pyproject.toml"} <= copied
+    assert {"package", "pipelines", "loader", "transforms", "schemas", "setup.py", "pyproject.toml"} <= copied
     for source in copied:
         assert (ROOT / source).exists(), source
 

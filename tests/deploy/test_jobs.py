@@ -26,7 +26,7 @@ from google.cloud.dataflow_v1beta3.types import Job, JobMessage, JobMessageImpor
 from shardwright.schemas.errors import DataRefused, EngineError
 
 MAIN = ROOT / "deploy" / "dataflow" / "main.py"
-ROOMS = ("pipelines", "loader", "transforms", "schemas")
+ROOMS = ("package", "pipelines", "loader", "transforms", "schemas")
 SETTINGS = (f"--input=gs://{BUCKET}/photos", f"--output=gs://{BUCKET}/out", "--resize=64")
 TEMPLATE = f"--template_location=gs://{BUCKET}/made/job.json"
 

@@ -262,7 +262,7 @@ def test_an_assignment_to_a_library_is_recognised() -> None:
 def test_no_other_file_patches_a_library() -> None:
     found = {
         path.relative_to(ROOT).as_posix(): assigned
-        for room in ("pipelines", "loader", "transforms", "schemas")
+        for room in ("package", "pipelines", "loader", "transforms", "schemas")
         for path in (ROOT / room).rglob("*.py")
         if path.name != "beam_patches.py" and (assigned := assigned_in(path.read_text()))
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import PHOTOS, ROOT
 
-ROOMS = ("pipelines", "loader", "transforms", "schemas")
+ROOMS = ("package", "pipelines", "loader", "transforms", "schemas")
 COMMAND = Path(sys.executable).with_name("shardwright")
 
 

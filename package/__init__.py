@@ -1,0 +1,68 @@
+"""Turns collections of images into verified, sharded TFRecord datasets, and reads them.
+
+    import shardwright
+
+    shardwright.convert(input="photos", output="out", resize="224")
+    for record in shardwright.Records("out", split="train"):
+        ...
+
+Everything is imported on first use: reading needs no Apache Beam, and converting no TensorFlow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from shardwright.schemas import __version__
+
+if TYPE_CHECKING:
+    from shardwright.loader import Records, load, open_dataset, pin, select
+    from shardwright.pipelines.convert import convert
+    from shardwright.pipelines.diff import diff
+    from shardwright.pipelines.inspect import inspect
+    from shardwright.pipelines.plan import plan
+    from shardwright.pipelines.rebuild import rebuild
+    from shardwright.pipelines.salvage import salvage
+    from shardwright.pipelines.validate import validate
+
+_HOME = {
+    "Records": "loader",
+    "convert": "pipelines.convert",
+    "diff": "pipelines.diff",
+    "inspect": "pipelines.inspect",
+    "load": "loader",
+    "open_dataset": "loader",
+    "pin": "loader",
+    "plan": "pipelines.plan",
+    "rebuild": "pipelines.rebuild",
+    "salvage": "pipelines.salvage",
+    "select": "loader",
+    "validate": "pipelines.validate",
+}
+
+__all__ = [
+    "Records",
+    "__version__",
+    "convert",
+    "diff",
+    "inspect",
+    "load",
+    "open_dataset",
+    "pin",
+    "plan",
+    "rebuild",
+    "salvage",
+    "select",
+    "validate",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
