@@ -54,7 +54,7 @@ def describe_end(code: int) -> str:
         name = signal.Signals(number).name
     except ValueError:
         return (
-            f"A worker process ended by itself (exit code {code}); look at the whole story with --verbose, "
+            f"A worker process ended by itself (exit code {code}); see the full log with --verbose, "
             "fix that and run again with --resume."
         )
     if number == signal.SIGKILL:
