@@ -149,8 +149,8 @@ def test_shapes() -> None:
     ("broken", "why"),
     [
         (3, "shape 0: it is not an object"),
-        (shape("a", "rectangle", (1, 2)), "shape 0: a rectangle of 1 point"),
-        (shape("a", "polygon", (1, 2), (3, 4)), "shape 0: a polygon of 2 points"),
+        (shape("a", "rectangle", (1, 2)), "shape 0: a rectangle with 1 point"),
+        (shape("a", "polygon", (1, 2), (3, 4)), "shape 0: a polygon with 2 points"),
         ({"label": "a", "points": [[1, "2"]]}, "shape 0: its point .* is not a pair of numbers"),
         (shape("a", "mask", (1, 2), (3, 4), mask="AAAA"), "shape 0: its mask cannot be read"),
     ],
@@ -180,7 +180,7 @@ def test_faults_name_the_file(tmp_path: Path) -> None:
     assert messages["eagle.jpg"] == "eagle.json: line 2 is not JSON"
     assert "no annotation file" in messages["apple.jpg"]
     assert messages["house.jpg"] == "house.json: shape 0: it is not an object"
-    assert "again.json is for its image too" in messages["seagull.json"]
+    assert "again.json annotates the same image" in messages["seagull.json"]
     assert messages["gone.json"] == "its image is missing: gone.jpg"
 
 

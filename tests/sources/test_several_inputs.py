@@ -62,8 +62,8 @@ def test_two_classes_can_become_one_by_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"rename_labels": "a=b,c"}, "'c' is no entry"),
-        ({"rename_labels": "a=b,a=c"}, "'a' stands twice"),
+        ({"rename_labels": "a=b,c"}, "'c' is not an entry"),
+        ({"rename_labels": "a=b,a=c"}, "'a' has two new names"),
         ({"rename_labels": "nowhere.txt"}, "nowhere.txt: no such file"),
         ({"keep_labels": "nowhere.txt"}, "nowhere.txt: no such file"),
         ({"keep_labels": __file__[:-3] + "x"}, "no such file"),

@@ -1,4 +1,4 @@
-"""Renames and filters the class names that sources say, and finds images that have none."""
+"""Renames and filters the class names that sources report, and finds images without a class."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from shardwright.transforms import storage
 
 @dataclass(frozen=True)
 class LabelRules:
-    """What becomes of the class names that sources say.
+    """Rules for renaming and filtering the class names that sources report.
 
     Attributes:
-      rename: old name -> new name.
-      keep: the only names to keep, after renaming; None for all.
-      class_needed: whether an image without a class has a fault.
-      names: of `--class_names` in id order, if a number in the source stands for one of them.
-      first_number: the number that stands for the first of them.
+      rename: Mapping of old name to new name.
+      keep: Names to keep, compared after renaming. None keeps all names.
+      class_needed: Whether an image without a class is quarantined.
+      names: Names from `--class_names` in id order. Empty if numbers in the source are not class ids.
+      first_number: Number of the first class in `names`.
     """
 
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class LabelRules:
 
     @cached_property
     def numbers(self) -> Mapping[str, str]:
-        """Number as text -> the name that it stands for."""
+        """Mapping of number, as text, to class name."""
         return numbered_names(self.names, self.first_number)
 
     @property
@@ -44,23 +44,23 @@ class LabelRules:
         return bool(self.rename) or self.keep is not None
 
     def _names(self, names: Iterable[str]) -> list[str]:
-        """Returns the new names without those that are not kept, each once."""
+        """Returns the renamed names that are kept, without duplicates."""
         renamed = dict.fromkeys(self.rename.get(name, name) for name in names)
         return [name for name in renamed if self.keep is None or name in self.keep]
 
     def _named(self, ref: ImageRef) -> ImageRef:
-        """Returns a reference with names in the place of the numbers that stand for them.
+        """Returns a reference with numbers replaced by the class names that they stand for.
 
-        The numbers of objects are left alone: some formats count these from 0 and some from 1.
+        Numbers of objects are not replaced: some formats count them from 0 and some from 1.
         """
         if self.numbers.keys().isdisjoint(ref.labels) or _has_objects(ref):
             return ref
-        # A number that is renamed is a name.
+        # A number that --rename_labels renames is treated as a name.
         names = (name if name in self.rename else self.numbers.get(name, name) for name in ref.labels)
         return ref._replace(label=LABEL_SEPARATOR.join(dict.fromkeys(names)))
 
     def apply(self, ref: ImageRef) -> ImageRef:
-        """Returns a reference with its new names; filtered if it had some and has none left."""
+        """Returns a reference with its new class names; it is filtered if no name is left."""
         if not is_image(ref):
             return ref
         if self.names:
@@ -71,7 +71,7 @@ class LabelRules:
                 return ref.filtered(FilterReason.LABEL_NOT_KEPT)
             ref = self._with_new_names(ref)._replace(label=LABEL_SEPARATOR.join(names))
         if self.class_needed and ref.is_candidate and not ref.label:
-            return ref.quarantined(QuarantineReason.UNKNOWN_LABEL, ref.message or "nothing says its class")
+            return ref.quarantined(QuarantineReason.UNKNOWN_LABEL, ref.message or "it has no class")
         return ref
 
     def _with_new_names(self, ref: ImageRef) -> ImageRef:
@@ -81,7 +81,7 @@ class LabelRules:
         objects = [
             replace(item, label=name) for item in known.objects or () for name in self._name_of(item.label)
         ]
-        # The mask goes on showing the segments of other classes, so that they stay listed.
+        # The mask still shows the segments of other classes, so they stay in the list.
         segments = [
             replace(item, label=name, void=not name and bool(item.label))
             for item in known.segments
@@ -91,23 +91,23 @@ class LabelRules:
         return ref.annotated(replace(known, objects=objects_of_ref, segments=tuple(segments)))
 
     def _name_of(self, name: str) -> list[str]:
-        """Returns the new name of one object, nothing if it is not kept; one without a name stays so."""
+        """Returns the new name of an object in a list, which is empty if the name is not kept."""
         return self._names([name]) if name else [name]
 
     def apply_to_ids(self, ids: Mapping[str, int]) -> dict[str, int]:
-        """Returns the ids of the new names: numbered anew, in their order, if there are fewer of them."""
+        """Returns the ids of the new names, renumbered in order if there are fewer names than before."""
         names = self._names(sorted(ids, key=lambda name: ids[name]))
         if len(names) == len(ids):
             return dict(zip(names, sorted(ids.values()), strict=True))
         return {name: min(ids.values()) + place for place, name in enumerate(names)}
 
     def apply_to_texts(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Returns what classes are called, by their new names."""
+        """Returns the descriptions of classes by their new names."""
         return {new: text for name, text in texts.items() for new in self._names([name])}
 
 
 def _has_objects(ref: ImageRef) -> bool:
-    """Whether the classes of a reference are those of its objects."""
+    """Returns whether the classes of a reference come from its objects."""
     if not ref.annotations:
         return False
     known = decode_annotations(ref.annotations)
@@ -117,21 +117,21 @@ def _has_objects(ref: ImageRef) -> bool:
 def make_label_rules(
     settings: ConvertSettings, names: Sequence[str] = (), first_number: int = 0
 ) -> LabelRules:
-    """Reads what the settings say of class names.
+    """Returns the rules that the settings define for class names.
 
     Args:
-      settings: checked settings.
-      names: of `--class_names`, in id order.
-      first_number: the number of the first of them.
+      settings: Checked settings.
+      names: Names from `--class_names`, in id order.
+      first_number: Number of the first name.
 
     Raises:
-      UsageError: if a file cannot be read or an entry is wrong.
+      UsageError: If a file cannot be read or an entry is wrong.
     """
     keep = None
     if settings.keep_labels:
         keep = frozenset(lines_of(storage.read_text("--keep_labels", settings.keep_labels)))
         if not keep:
-            raise UsageError(f"--keep_labels {settings.keep_labels}: the file names no class.")
+            raise UsageError(f"--keep_labels {settings.keep_labels}: the file has no class names.")
     needs_class = settings.record_layout.needs is Needs.LABEL
     return LabelRules(
         rename=_parse_renames(settings.rename_labels),
@@ -150,7 +150,7 @@ def _parse_renames(text: str) -> dict[str, str]:
     for entry in text.split(",") if inline else lines_of(storage.read_text("--rename_labels", text)):
         old, equals, new = (piece.strip() for piece in entry.partition("="))
         if not equals or not old or not new:
-            raise UsageError(f"--rename_labels: {entry.strip()!r} is no entry; write OLD=NEW.")
+            raise UsageError(f"--rename_labels: {entry.strip()!r} is not an entry; write OLD=NEW.")
         if renames.setdefault(old, new) != new:
-            raise UsageError(f"--rename_labels: {old!r} stands twice.")
+            raise UsageError(f"--rename_labels: {old!r} has two new names; remove one.")
     return renames

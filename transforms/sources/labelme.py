@@ -1,4 +1,4 @@
-"""LabelMe: a JSON file for each image, beside it or in a folder of its own."""
+"""LabelMe: one JSON file for each image, beside the image or in a separate folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from shardwright.transforms.sources.shapes import LEAST_CORNERS, Box, ellipse, h
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _SUFFIX = ".json"
-#: The image may be embedded in the file.
+#: Large, because a file may embed its image.
 _MOST_BYTES = 256 << 20
 _FILES_TRIED = 3
 _FOLDERS_TRIED = 20
@@ -60,14 +60,14 @@ _POLYGONS = ("polygon", "oriented_rectangle", "rotation")
 
 
 class _Document(NamedTuple):
-    """What a file says.
+    """Contents of a LabelMe file.
 
     Attributes:
-      path: of the file, relative to the input.
-      image: the path of its image as the file has it, with `/`.
-      embedded: the first byte and the length of the image's base64 in the file; (0, 0) without.
-      annotations: what it says of the image; None if it cannot be used.
-      fault: why not.
+      path: Path of the file, relative to the input.
+      image: Path of the image as written in the file, with `/`.
+      embedded: Offset and length of the base64 image in the file; (0, 0) if it embeds none.
+      annotations: Annotations of the image; None if they cannot be used.
+      fault: Reason why the annotations cannot be used.
     """
 
     path: str
@@ -78,10 +78,10 @@ class _Document(NamedTuple):
 
 
 def parse_labelme(said: Mapping[str, Any]) -> Annotations:
-    """Returns what a file says of its image.
+    """Returns the annotations in a LabelMe file.
 
     Raises:
-      AnnotationFault: naming the shape that cannot be used.
+      AnnotationFault: If a shape cannot be used; the message names the shape.
     """
     sides = [number(said.get(name)) for name in ("imageWidth", "imageHeight")]
     size = None
@@ -107,10 +107,10 @@ def parse_labelme(said: Mapping[str, Any]) -> Annotations:
 
 
 def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
-    """Returns the object of a shape; without a box if the shape encloses nothing, as points and lines.
+    """Returns a shape as an object; points and lines enclose no area and get no box.
 
     Raises:
-      ValueError: saying what is wrong with it.
+      ValueError: If the shape is wrong; the message says why.
     """
     if not isinstance(shape, dict):
         raise ValueError("it is not an object")
@@ -120,15 +120,15 @@ def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
     outline: Segmentation | None = None
     if kind == "rectangle":
         if len(corners) not in (4, 8):
-            raise ValueError(f"a rectangle of {counted(len(corners) // 2, 'point')}")
+            raise ValueError(f"a rectangle with {counted(len(corners) // 2, 'point')}")
         box = hull(corners)
     elif kind in _POLYGONS:
         if len(corners) < 2 * LEAST_CORNERS:
-            raise ValueError(f"a polygon of {counted(len(corners) // 2, 'point')}")
+            raise ValueError(f"a polygon with {counted(len(corners) // 2, 'point')}")
         box, outline = hull(corners), [corners]
     elif kind == "circle":
         if len(corners) != 4:
-            raise ValueError(f"a circle of {counted(len(corners) // 2, 'point')}")
+            raise ValueError(f"a circle with {counted(len(corners) // 2, 'point')}")
         x, y, edge_x, edge_y = corners
         radius = math.hypot(edge_x - x, edge_y - y)
         box, outline = (x - radius, y - radius, x + radius, y + radius), [ellipse(x, y, radius, radius)]
@@ -156,13 +156,13 @@ def _corners(points: Any) -> list[float]:
     return corners
 
 
-#: What Pillow raises for a picture above its limit.
+#: Raised by Pillow for an image above its size limit.
 _BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 
 def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segmentation:
     if not isinstance(data, str) or size is None:
-        raise ValueError("its mask is missing, or the size of the image")
+        raise ValueError("its mask or the size of the image is missing")
     try:
         png = io.BytesIO(base64.b64decode(data, validate=True))
         with pillow_settings(NO_LIMIT), Image.open(png, formats=("PNG",)) as image:
@@ -175,7 +175,7 @@ def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segm
 
 
 def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotation | None:
-    """Returns two shapes of one group as one object; None if they are not of polygons both."""
+    """Returns two shapes of a group as one object; None if they are not both polygons."""
     outlines = [first.segmentation, second.segmentation]
     polygons = [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
     if first.box is None or second.box is None or not all(isinstance(item, list) for item in outlines):
@@ -185,7 +185,7 @@ def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotati
 
 
 def is_labelme(head: bytes) -> bool:
-    """Whether a file begins like one of LabelMe's."""
+    """Returns whether a file begins like a LabelMe file."""
     if not head.lstrip().startswith(b"{") or b'"shapes"' not in head:
         return False
     return any(name in head for name in (b'"imagePath"', b'"imageData"', b'"flags"', b'"version"'))
@@ -198,14 +198,14 @@ def _holds_labelme(glimpse: InputProbe) -> bool:
 
 
 def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
-    """Whether a folder is one of LabelMe's; class folders with such files in them stay class folders."""
+    """Returns whether an input is read as LabelMe; class folders with LabelMe files stay class folders."""
     if settings.record_layout.needs is Needs.LABEL:
         return _holds_labelme(glimpse)
     return _is_labelme_folder(glimpse)
 
 
 def _is_labelme_folder(glimpse: InputProbe) -> bool:
-    """Whether a folder, or one of those in it, holds LabelMe's files."""
+    """Returns whether a folder, or a folder directly inside it, holds LabelMe files."""
     if glimpse.is_file:
         return False
     names = [name for name in glimpse.folders if not name.startswith(".")][:_FOLDERS_TRIED]
@@ -227,7 +227,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
-    """Yields a reference for every image, and for every JSON file of LabelMe's without one."""
+    """Yields a reference for every image, and for every LabelMe file without an image."""
     item, settings = part.item, context.settings
     root = item.path.rstrip("/") or "/"
     image_root = settings.image_root.rstrip("/") or root
@@ -264,7 +264,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
             said[found] = document
         elif found:
             key = item.prefix + key_of(document.path)
-            why = f"{printable(said[found].path)} is for its image too"
+            why = f"{printable(said[found].path)} annotates the same image"
             yield bad_entry(key, join(root, document.path), why)
         else:
             yield _without_file(document, item, root, states[document.path], tree)
@@ -290,7 +290,7 @@ def _referred(ref: ImageRef, document: _Document) -> ImageRef:
 def _without_file(
     document: _Document, item: Input, root: str, state: storage.StoredObject, tree: FolderTree
 ) -> ImageRef:
-    """Returns the reference of the image that a file embeds; what stands for the file if it has none."""
+    """Returns a reference to the image that a file embeds, or a bad entry if it embeds none."""
     path = join(root, document.path)
     name = document.image.rpartition("/")[2]
     begin, length = document.embedded
@@ -311,11 +311,11 @@ def _without_file(
 
 
 class _Finder:
-    """Finds the images of files.
+    """Finds the images that LabelMe files describe.
 
     Args:
-      images: the references of images by their paths in the folder of the images.
-      inner: the path from the folder of the images to that of the files; None if it does not lie in it.
+      images: References to images by path, relative to the image folder.
+      inner: Path of the folder of the LabelMe files, relative to the image folder. None if it is elsewhere.
     """
 
     def __init__(self, images: Mapping[str, ImageRef], inner: str | None) -> None:
@@ -329,9 +329,10 @@ class _Finder:
             self._names[name] = None if name in self._names else path
 
     def find(self, document: _Document) -> str:
-        """Returns the path of an image; empty if there is none.
+        """Returns the path of a file's image; empty if there is none.
 
-        It lies where the file says, or beside the file under the same name, or no other has its name.
+        It tries the path in the file, then an image with the same name beside the file, then the only image
+        anywhere that has the file name.
         """
         if self._inner is not None:
             folder = posixpath.dirname(posixpath.join(self._inner, document.path))
@@ -345,7 +346,7 @@ class _Finder:
 
 
 def _read(path: str, inner: str) -> _Document | None:
-    """Reads a file; None if it is not one of LabelMe's."""
+    """Returns the contents of a file; None if it is not a LabelMe file."""
     try:
         data = read_annotation_file(path, _MOST_BYTES)
         said = json.loads(data or b"null")

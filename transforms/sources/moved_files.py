@@ -1,7 +1,7 @@
-"""Finds images by their file names alone, where annotations have paths of another machine.
+"""Finds images by file name if annotations contain paths of another machine.
 
-`C:\\photos\\cat.jpg` and `/home/ann/photos/cat.jpg` both name `cat.jpg`. If exactly one file below the folder
-of the images has that name, it is the image.
+`C:\\photos\\cat.jpg` and `/home/ann/photos/cat.jpg` both name `cat.jpg`. If exactly one file below the image
+folder has that name, it is the image.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import NamedTuple
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.sources.image_files import MISSING, files_below
 
-#: Folders of archivers that hold no images of the dataset.
+#: Folders that archive tools add; they hold no images of the dataset.
 _IGNORED = ("__MACOSX",)
-#: Files of a folder that are looked at; in a larger one nothing is found.
+#: Largest number of files in a folder to search; in a larger folder, no file is found.
 _MOST_FILES = 5_000_000
 
 
 class MovedFile(NamedTuple):
-    """What a search by file name found.
+    """Result of a search by file name.
 
     Attributes:
-      path: relative to the folder; empty if several files have the name.
-      fault: why no file was chosen; empty if one was.
+      path: Path relative to the folder; empty if several files have the name.
+      fault: Reason why no file was chosen; empty if one was chosen.
     """
 
     path: str
@@ -32,12 +32,12 @@ class MovedFile(NamedTuple):
 
 
 def with_slashes(path: str) -> str:
-    """Returns a path with the slashes of POSIX instead of those of Windows."""
+    """Returns a path with backslashes replaced by slashes."""
     return path.replace("\\", "/")
 
 
 def file_name(path: str) -> str:
-    r"""Returns the last part of a path of any machine.
+    r"""Returns the last part of a POSIX or Windows path.
 
     >>> file_name(r"C:\photos\cat.jpg")
     'cat.jpg'
@@ -46,17 +46,17 @@ def file_name(path: str) -> str:
 
 
 def find_moved(paths: Iterable[str], folder: str) -> dict[str, MovedFile]:
-    """Looks for files by name; lists the folder once, whatever the number of paths.
+    """Searches a folder for files by name, listing the folder only once.
 
-    Hidden files and folders do not count. Names may differ in their Unicode form. Nothing is found in a
-    folder with more than five million files, so that a root such as `/` makes no build wait for hours.
+    Hidden files and folders are ignored. Names may differ in their Unicode form. The search gives up in a
+    folder with more than five million files, so that a root such as `/` does not delay a build for hours.
 
     Args:
-      paths: as annotations have them.
-      folder: the folder of the images.
+      paths: Paths as written in annotations.
+      folder: Folder of the images.
 
     Returns:
-      Path as given -> what was found; nothing for a name that no file has.
+      Mapping of path, as given, to search result. Paths whose name no file has are left out.
     """
     wanted: dict[str, list[str]] = {}
     for path in dict.fromkeys(paths):

@@ -1,4 +1,4 @@
-"""A number for a name, in place of the name where millions of them would take too much memory."""
+"""Hashes names, to save memory where millions of names would be stored."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from hashlib import blake2b
 
 
 def name_hash(name: str) -> int:
-    """Returns 64 bits of a name's BLAKE2b digest: the same in every process, unlike Python's `hash`.
+    """Returns 64 bits of a name's BLAKE2b digest, which is the same in every process, unlike `hash`.
 
     Args:
-      name: any name; bytes that are no UTF-8 are surrogates in it.
+      name: Name; bytes that are not UTF-8 are surrogate escapes.
 
     Returns:
       A number from 0 to 2**64 - 1.

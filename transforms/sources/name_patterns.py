@@ -1,4 +1,4 @@
-"""What an expression (`--label_regex`) says of an image by its name."""
+"""Reads class, split and group from file names with a regular expression (`--label_regex`)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from shardwright.transforms.sources.split_names import split_name
 
 
 def take_apart(ref: ImageRef, pattern: re.Pattern[str], prefix: str) -> ImageRef:
-    """Returns a reference with what its file name says, or with why it says nothing.
+    """Returns a reference with the class, split and group in its file name, or the reason why there are none.
 
     Args:
-      ref: of a file; what its folders say does not count.
-      pattern: with a group `label`, and perhaps `split` and `group`. It has to match the whole of the
-        file's name, or of its path below the input or in its archive.
-      prefix: what the keys of the input begin with.
+      ref: Reference to a file; its folders are not used for class and split.
+      pattern: Expression with a group `label`, and optionally `split` and `group`. It must match the whole
+        file name, or the whole path below the input or inside the archive.
+      prefix: Prefix of all keys of the input.
     """
     if not ref.is_candidate:
         return ref._replace(label="", split="")

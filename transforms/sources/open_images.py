@@ -1,4 +1,4 @@
-"""Open Images' CSV of boxes: a row for each box, in shares of the picture `<ImageID>.jpg`."""
+"""Open Images: a CSV file with a row for each box, relative to the size of image `<ImageID>.jpg`."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _NAMES_TRIED = 5
 
 
 class _BadRow(Exception):
-    """A row cannot be used; the message says why."""
+    """Raised if a row cannot be used; the message says why."""
 
 
 class BoxFile(NamedTuple):
     """A CSV file of boxes.
 
     Attributes:
-      path: where it is.
-      key: relative to the input.
-      root: the folder of its images.
-      split: what its name says; empty if it is the only one.
+      path: Path of the file.
+      key: Path relative to the input.
+      root: Folder of its images.
+      split: Split in its file name; empty if all files have the same split.
     """
 
     path: str
@@ -62,14 +62,14 @@ class BoxFile(NamedTuple):
 
 
 def _columns(head: bytes) -> list[str]:
-    """Returns the names in the first line of a file; none if it is no such CSV."""
+    """Returns the column names in the first line of a file; none if it is not a CSV file of boxes."""
     line = head.partition(b"\n")[0].decode("utf-8-sig", "replace").strip()
     names = line.split(",")
     return names if set(_NEEDED) <= set(names) else []
 
 
 def _box_files(glimpse: InputProbe) -> list[str]:
-    """Returns the names of the CSV files of boxes; empty for a file that is one."""
+    """Returns the names of the CSV files of boxes in a folder; for a CSV file itself, one empty name."""
     if glimpse.is_file:
         return [""] if _columns(glimpse.head) else []
     names = [name for name in glimpse.files if name.lower().endswith(".csv")][:_MOST_FILES]
@@ -79,16 +79,16 @@ def _box_files(glimpse: InputProbe) -> list[str]:
 
 
 def _find_files(glimpse: InputProbe, settings: ConvertSettings) -> list[BoxFile]:
-    """Returns the CSV files of an input with their images' folders.
+    """Returns the CSV files of an input and their image folders.
 
     Raises:
-      UsageError: if there are none, or their images are nowhere.
+      UsageError: If there are no CSV files, or their images are not found.
     """
     names = _box_files(glimpse)
     if not names:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is no CSV of boxes as Open Images has them: the first line "
-            f"has to name {', '.join(_NEEDED)}."
+            f"--input {printable(glimpse.path)} is not a CSV file of Open Images' boxes: the first line "
+            f"must name {', '.join(_NEEDED)}."
         )
     tokens = {name: split_token(name) for name in names}
     several = len(set(tokens.values()) - {""}) > 1
@@ -110,8 +110,8 @@ def _root_of(path: str, settings: ConvertSettings) -> str:
     found = find_image_root(path, names, settings.image_root, token)
     if not found and names:
         raise UsageError(
-            f"--input {printable(path)}: {printable(names[0])} lies neither beside it nor in images; say "
-            "with --image_root where its images are."
+            f"--input {printable(path)}: {printable(names[0])} is neither beside it nor in images; set "
+            "--image_root to the folder of its images."
         )
     return found or folder_of(path)
 
@@ -129,13 +129,13 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the CSV files of an input."""
+    """Yields one split for each CSV file of an input."""
     for file in _find_files(look_at(item.path), context.settings):
         yield InputSplit(item, file.path, detail=json.dumps(file))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
-    """Yields a reference for every image that a file names, and for every row that names none."""
+    """Yields a reference for every image that a file names, and for every row without an image name."""
     file = BoxFile(*json.loads(part.detail))
     names = _class_names(file.path)
     input_folder = "" if part.path == part.item.path else part.item.path
@@ -158,7 +158,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
 
 
 def _image_of(columns: Sequence[str]) -> Callable[[bytes, int], str]:
-    """Returns what tells the image of a row; empty for a row that names none."""
+    """Returns a function that gets the image name of a row, empty if the row has none."""
     place = columns.index("ImageID")
 
     def image_of(line: bytes, number: int) -> str:
@@ -178,7 +178,7 @@ def _images(
     prefix: str,
     names: Mapping[str, str],
 ) -> Iterator[ImageRef]:
-    """Yields the references of the images in runs of rows: of one, unless two ids have the same hash."""
+    """Yields the references of the images in runs of rows: one image, unless two ids have the same hash."""
     rows: dict[str, list[tuple[int, str]]] = {}
     place = columns.index("ImageID")
     for line, text in runs.rows(opened, group):
@@ -219,7 +219,7 @@ def _object(line: int, text: str, columns: Sequence[str], names: Mapping[str, st
 def _side(line: int, name: str, text: str) -> float:
     side = number_in(text)
     if side is None:
-        raise _BadRow(f"line {line}: {name} is {text!r}, which is no number")
+        raise _BadRow(f"line {line}: {name} is {text!r}, which is not a number")
     return side
 
 
@@ -231,7 +231,7 @@ def _flag(line: int, name: str, text: str) -> bool | None:
 
 
 def _class_names(path: str) -> dict[str, str]:
-    """Returns class name by LabelName, of the `class-descriptions` file beside a file of boxes."""
+    """Returns class names by LabelName, from the `class-descriptions` file beside a file of boxes."""
     here = folder_of(path)
     beside = InputProbe(here, is_file=False).files
     found = [name for name in beside if "class-descriptions" in name and name.lower().endswith(".csv")]

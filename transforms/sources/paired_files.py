@@ -1,4 +1,4 @@
-"""Images with an annotation file each, in a folder of images and one of annotations."""
+"""Pairs the images in one folder with the annotation files in another."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from shardwright.transforms.sources.image_files import (
 from shardwright.transforms.sources.semantic_masks import MaskFile, stem_of
 from shardwright.transforms.sources.source import Input, InputSplit
 
-#: Files that a worker reads at a time.
+#: Number of images in one split.
 _PART_FILES = 2000
 NO_FILE = "there is no annotation file for it (--missing_annotations empty stores it without objects)"
 _NO_MASK_FILE = "there is no annotation file for it"
 
 
 class Pairing(NamedTuple):
-    """A folder of images, and one with an annotation file for each of them.
+    """A folder of images and a folder with an annotation file for each image.
 
     With the suffixes `_photo` and `_label.txt`, `images/a/1_photo.png` goes with `annotations/a/1_label.txt`.
 
     Attributes:
-      images: the folder of the images.
-      annotations: the folder of the annotation files; empty if the images have none and are left out.
-      suffix: what the names of annotation files end with.
-      image_suffix: what the names of images end with, before the dot.
-      split: the split of the images; empty if nothing says it.
+      images: Folder of the images.
+      annotations: Folder of the annotation files; empty if there are none and the images are left out.
+      suffix: End of the names of annotation files.
+      image_suffix: End of the names of images, before the extension.
+      split: Split of the images; empty if it is unknown.
     """
 
     images: str
@@ -54,26 +54,27 @@ class Pairing(NamedTuple):
     split: str = ""
 
     def describe(self) -> str:
-        """Returns where the images are and which split they are, for people."""
+        """Returns a description of the image folder and the split for messages."""
         split = f", split {self.split}" if self.split else ""
         left_out = "" if self.annotations else ", left out because they have no annotations"
         return f"images in {printable(self.images)}{split}{left_out}"
 
     def annotation_of(self, image: str) -> str:
-        """Returns the path of the annotation file of an image, both relative to their folders."""
+        """Returns the path of an image's annotation file; both paths are relative to their folders."""
         return stem_of(image).removesuffix(self.image_suffix) + self.suffix
 
 
 def split_pairs(
     item: Input, pairing: Pairing, splits: Mapping[str, str] | None = None, has_masks: bool = False
 ) -> Iterator[InputSplit]:
-    """Yields some thousand images at a time, with what is known of them before any annotations are read.
+    """Yields splits of a few thousand images each, without reading the annotations.
 
     Args:
-      item: the input.
-      pairing: the folders.
-      splits: split by the path of an image without its suffix, if there are lists; others are left out.
-      has_masks: whether the annotation files are masks.
+      item: Input.
+      pairing: Folders of images and annotations.
+      splits: Mapping of image path, without extension, to split. Images that are not in it are left out.
+        None if there are no lists of splits.
+      has_masks: Whether the annotation files are masks.
     """
     refs = _list_images(item, pairing, splits, has_masks)
     while batch := list(islice(refs, _PART_FILES)):
@@ -125,12 +126,13 @@ def _is_one(path: str, suffix: str) -> bool:
 def list_pairs(
     part: InputSplit, parse: Callable[[bytes], Annotations] | None, missing_annotations: str
 ) -> Iterator[ImageRef]:
-    """Yields the references of a part, with what their annotation files say.
+    """Yields the references of a split with their annotations.
 
     Args:
-      part: made by `split_pairs`.
-      parse: returns what a file says, or raises AnnotationFault; None for masks, which nobody reads yet.
-      missing_annotations: the setting: `empty` stores images without a file as images without objects.
+      part: Split from `split_pairs`.
+      parse: Function that parses an annotation file, or raises AnnotationFault. None for masks, which are
+        read later.
+      missing_annotations: Setting of that name; `empty` stores images without a file without objects.
     """
     values, packed = json.loads(part.detail)
     pairing = Pairing(*values)

@@ -1,4 +1,4 @@
-"""Groups the rows of a text file by image: rows of one image may be anywhere in the file."""
+"""Groups the rows of a text file by image. The rows of an image may be anywhere in the file."""
 
 from __future__ import annotations
 
@@ -11,34 +11,38 @@ import numpy as np
 
 from shardwright.transforms.sources.name_hash import name_hash
 
-#: A longer line is not a row.
+#: Size of the longest line that is read as a row.
 MOST_LINE_BYTES = 1 << 16
 
 
 class RowRuns:
-    """The stretches of rows of the same image, as columns: 32 bytes each, and most images have one."""
+    """Runs of consecutive rows of the same image.
+
+    A run takes 32 bytes in four columns. Most images have one run.
+    """
 
     def __init__(self) -> None:
-        self._identity = array("Q")  # a hash of the image's name
+        self._identity = array("Q")  # hash of the image's name
         self._begin = array("q")
         self._length = array("q")
-        self._line = array("q")  # number of the first row's line
+        self._line = array("q")  # line number of the first row
 
     def __len__(self) -> int:
         return len(self._identity)
 
     def index(self, file: IO[bytes], image_of: Callable[[bytes, int], str], first: int) -> Iterator[int]:
-        """Notes where the rows of each image stand; yields the numbers of lines that name no image.
+        """Stores the position of every run; yields the numbers of lines that name no image.
 
         Args:
-          file: open at its first row.
-          image_of: returns the image of a line by the line and its number; empty if it names none.
-          first: the number of the first row's line.
+          file: File, open at its first row.
+          image_of: Function that returns the image name of a line, given the line and its number. The name
+            is empty if the line has none.
+          first: Line number of the first row.
         """
         position, last = file.tell(), ""
         for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES), b""), first):
             length = len(line)
-            while len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):  # the rest of a monster
+            while len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):  # skip the rest of a long line
                 line = file.readline(MOST_LINE_BYTES)
                 length += len(line)
             position += length
@@ -58,9 +62,9 @@ class RowRuns:
             last = image
 
     def groups(self) -> Iterator[list[int]]:
-        """Yields the numbers of the runs that belong together, in the order of the file.
+        """Yields the indices of the runs that belong together, in the order of the file.
 
-        They are of one image, unless two names have the same hash.
+        A group has the runs of one image, unless two names have the same hash.
         """
         if not self._identity:
             return
@@ -72,7 +76,7 @@ class RowRuns:
             yield order[begins[number] : ends[number]].tolist()
 
     def rows(self, file: IO[bytes], group: list[int]) -> Iterator[tuple[int, str]]:
-        """Yields (number of the line, its text) of the rows in some runs."""
+        """Yields (line number, text) of the rows in a group of runs."""
         for run in group:
             data = os.pread(file.fileno(), self._length[run], self._begin[run])
             for line, row in enumerate(data.removesuffix(b"\n").split(b"\n"), self._line[run]):
