@@ -280,7 +280,7 @@ def test_resume_and_spool(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.zip").write_bytes(b"this is no zip")
     command = ("convert", "--output", tmp_path / "out", "--input")
-    assert "no zip and no tar" in refused(capfd, tmp_path, *command, tmp_path / "a.zip")
+    assert "neither a zip nor a tar" in refused(capfd, tmp_path, *command, tmp_path / "a.zip")
     empty = tmp_path / "empty"
     empty.mkdir()
     for source in ("archives", "webdataset"):

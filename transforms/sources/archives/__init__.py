@@ -1,4 +1,4 @@
-"""Archives: zip and tar, plain or compressed, with class folders inside as on a disk."""
+"""Archives: zip and tar files, plain or compressed. Class folders inside mean the same as on a disk."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from shardwright.transforms.sources.name_patterns import take_apart
 from shardwright.transforms.sources.source import Context, InputSplit, Source
 from shardwright.transforms.storage.ranges import open_ranges
 
-#: What computers leave in folders and archives.
+#: Files and folders that operating systems add to folders and archives.
 _LEFT_BEHIND = frozenset(("__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"))
-#: Files that are zips inside and no archives of images.
+#: Extensions of zip files that are not archives of images.
 _NOT_FOR_US = frozenset(("npz", "docx", "xlsx", "pptx", "odt", "jar", "apk", "whl", "pt", "pth", "keras"))
-#: Members that are looked into together, and at once where a network has them.
+#: Members whose first bytes are read in one batch, and at once from remote storage.
 _LOOKS_TOGETHER, _REQUESTS_AT_ONCE = 256, 16
 
 
@@ -75,7 +75,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if not glimpse.is_file:
         if not first_archive(glimpse):
             raise UsageError(
-                f"--input {printable(glimpse.path)} is no folder of archives (zip, tar, tar.gz, "
+                f"--input {printable(glimpse.path)} is not a folder of archives (zip, tar, tar.gz, "
                 "tar.bz2, tar.xz, tar.zst); name an archive, or leave --source out."
             )
         return "a folder of archives"
@@ -83,13 +83,13 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
         kind = kind_of_archive(reader, glimpse.name)
     if not kind:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is no zip and no tar, whatever its name says; check the file."
+            f"--input {printable(glimpse.path)} is neither a zip nor a tar file; check the file."
         )
     return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every member of an archive, or for every file beside archives."""
+    """Yields a reference for each member of an archive, or for each file beside archives."""
     regex = context.settings.label_regex
     pattern = re.compile(regex) if regex else None
     listed = _list_archive(part, context) if part.detail else _list_others(part, context.settings)
@@ -114,7 +114,7 @@ def _list_others(part: InputSplit, settings: ConvertSettings) -> Iterator[ImageR
 
 
 def _meaning_of_folders(settings: ConvertSettings) -> str:
-    """Returns the setting `--folders`; where names say the class, folders say nothing."""
+    """Returns the setting `--folders`, or "ignore" if file names give the classes."""
     return IGNORE if settings.label_regex else settings.folders
 
 
@@ -146,8 +146,8 @@ def _list_archive(part: InputSplit, context: Context) -> Iterator[ImageRef | Cla
 
 
 def _image_paths(opened: OpenArchive) -> Iterator[str]:
-    """Yields the paths of the members that are images, at least one of each folder."""
-    holding: set[str] = set()  # folders with images that only their bytes tell
+    """Yields the paths of the members that are images, at least one for each folder with images."""
+    holding: set[str] = set()  # folders with images that only their bytes identify
     for member in opened.members:
         if not isinstance(member, Member) or member.fault or member.is_folder:
             continue
@@ -172,7 +172,7 @@ def _has_image_head(opened: OpenArchive, member: Member) -> bool:
 def _references(
     opened: OpenArchive, folders: MemberFolders, metadata: MemberMetadata
 ) -> Iterator[tuple[ImageRef, bool]]:
-    """Yields a reference for every member, and whether its bytes have to say what it is."""
+    """Yields a reference for each member, and whether its first bytes must be checked."""
     for ref, member in opened.entries():
         if member is NOTHING:
             yield ref, False
@@ -193,7 +193,7 @@ def _references(
 
 
 def why_filtered(path: str) -> str:
-    """Returns why a member is no candidate, as far as its name says that; empty if it does not."""
+    """Returns the reason to leave a member out by its name; empty if there is none."""
     name = path.rpartition("/")[2]
     if _is_hidden(path):
         return FilterReason.DOTFILE
@@ -209,7 +209,7 @@ def _is_hidden(path: str) -> bool:
 
 
 def _looked_into(opened: OpenArchive, refs: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef]:
-    """Yields all references; those of members that do not claim to be images are looked into."""
+    """Yields all references, after checking the first bytes of each member that needs it."""
     remote = storage.is_remote(opened.reader.path)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
         run = executor.map if remote else map

@@ -1,4 +1,4 @@
-"""Archives as inputs: finds them, opens them, and makes references of their members."""
+"""Finds and opens archives, and makes references to their members."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
 _SPOOL_FORMAT = "unpacked tar 1"
 _FORBIDDEN = (errno.EACCES, errno.EPERM)
-#: Folders at the top of an input that are passed on, besides those named like splits.
+#: Most top folders of an input that are passed on, besides those named like splits.
 _MOST_TOPS = 12
 
 
 class ArchiveFile(NamedTuple):
-    """An archive as it was listed, which `InputSplit.detail` carries.
+    """An archive as it was listed; `InputSplit.detail` carries it.
 
     Attributes:
-      key: its path below the input.
-      size: its bytes.
-      version: the mark of its state.
-      tops: the folders at the top of the input that hold archives or images; empty if the input is the
+      key: Path below the input.
+      size: Size in bytes.
+      version: Mark of the file's state.
+      tops: Folders at the top of the input that hold archives or images; empty if the input is the
         archive.
     """
 
@@ -67,12 +67,12 @@ class ArchiveFile(NamedTuple):
 
     @property
     def above(self) -> tuple[str, ...]:
-        """The folders in which it lies, below the input."""
+        """Folders below the input that contain the archive."""
         return tuple(self.key.split("/")[:-1])
 
 
 def archive_of(part: InputSplit) -> ArchiveFile | None:
-    """Returns the archive that a part is, None for the part of the files beside archives."""
+    """Returns the archive of an input split; None for the split of the files beside archives."""
     if not part.detail:
         return None
     key, size, version, tops = json.loads(part.detail)
@@ -80,7 +80,7 @@ def archive_of(part: InputSplit) -> ArchiveFile | None:
 
 
 def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields a part for every archive, and one for what lies beside them.
+    """Yields one input split for each archive, and one for the files beside the archives.
 
     Raises:
       EngineError: if a folder cannot be listed.
@@ -113,7 +113,7 @@ def _is_hidden(key: str) -> bool:
 
 
 def is_listed_archive(key: str, size: int) -> bool:
-    """Whether a file of a folder is listed as an archive, going by its name."""
+    """Returns whether a file in a folder is listed as an archive, judged by its name."""
     return size >= 0 and bool(extension_kind(key.rpartition("/")[2])) and not _is_hidden(key)
 
 
@@ -122,7 +122,7 @@ def _part(item: Input, path: str, archive: ArchiveFile) -> InputSplit:
 
 
 def _files(folder: str) -> Iterator[tuple[str, str, int, str]]:
-    """Yields (path, key, size, version) of all files below a folder; the size of what is no file is -1."""
+    """Yields (path, key, size, version) for all entries below a folder; non-files have size -1."""
     if storage.is_remote(folder):
         base = folder.rstrip("/") + "/"
         for item in storage.list_objects(base):
@@ -140,15 +140,15 @@ def _files(folder: str) -> Iterator[tuple[str, str, int, str]]:
 
 @dataclass
 class OpenArchive:
-    """An archive whose members are known.
+    """An open archive whose members are known.
 
     Attributes:
-      part: what is listed.
-      archive: the archive as it was listed.
-      kind: what it is by its bytes.
-      file: the spool file with its tar, or empty.
-      reader: of the file that holds the members.
-      members: all of them, and what is damaged.
+      part: Input split that is listed.
+      archive: The archive as it was listed.
+      kind: Kind of archive, detected from its bytes.
+      file: Spool file with the unpacked tar; empty if the archive is not compressed.
+      reader: Reader of the file that holds the members.
+      members: All members, and what is damaged.
     """
 
     part: InputSplit
@@ -159,24 +159,24 @@ class OpenArchive:
     members: MemberStore
 
     def place(self, member: Member) -> ByteRange:
-        """Returns where a member's bytes are."""
+        """Returns the location of a member's bytes."""
         return ByteRange(
             file=self.file,
             offset=member.offset,
             length=member.length,
             method=member.method,
             file_size=self.reader.size,
-            # The spool file may be written anew by a second run; it holds the same.
+            # Another run may write the spool file again, with the same content.
             file_version="" if self.file else self.archive.version,
             name=member.local_name,
             crc32=member.crc32,
         )
 
     def entries(self) -> Iterator[tuple[ImageRef, Member]]:
-        """Yields a reference for every member that is no folder, in order, but for its class.
+        """Yields a reference for each member that is not a folder, in order, still without its class.
 
-        What is unsafe, damaged or stands twice is quarantined by then; so is the archive for
-        what it is itself damaged by, with an empty member.
+        A member that is unsafe, damaged or a duplicate is already quarantined. Damage of the archive
+        itself gives a quarantined reference with an empty member.
         """
         names = UniqueNames()
         overlaps = find_overlaps(self.reader, self.members) if self.kind == ZIP else {}
@@ -215,11 +215,11 @@ class OpenArchive:
             key = names.spare(key)
         else:
             which, total = names.place(key)
-            # A tar is written on to replace members; in a zip nothing says which one counts.
+            # Appending to a tar replaces members. In a zip, nothing says which member is valid.
             if which != (total if self.kind != ZIP else 1):
-                replaced = "a later member replaces it" if self.kind != ZIP else "an earlier one is taken"
+                replaced = "a later member replaces it" if self.kind != ZIP else "the first one is used"
                 member = member.at_fault(
-                    QuarantineReason.CORRUPT, f"its name stands {total} times in the archive; {replaced}"
+                    QuarantineReason.CORRUPT, f"its name occurs {total} times in the archive; {replaced}"
                 )
                 key = names.other(key)
         ref = ImageRef(
@@ -232,7 +232,7 @@ class OpenArchive:
         return ref.quarantined(member.fault, member.message) if member.fault else ref
 
 
-#: What stands for the member where the archive itself is damaged.
+#: Replaces the member in a reference to damage of the archive itself.
 NOTHING = Member("", 0, 0, 0)
 
 
@@ -245,7 +245,7 @@ def _is_unsafe(member: Member) -> bool:
 
 
 def damaged_archive(part: InputSplit, archive: ArchiveFile, damage: ArchiveDamage) -> ImageRef:
-    """Returns the reference under which the fault of an archive itself is booked."""
+    """Returns the reference that records a fault of the archive itself."""
     ref = ImageRef(
         key=part.item.prefix + archive.key,
         uri=part.path,
@@ -263,7 +263,7 @@ def open_archive(
     """Opens an archive and lists its members; yields the damage if it cannot be opened.
 
     Raises:
-      EngineError: if it changed since it was listed, or the storage failed, then or inside the block.
+      EngineError: if the archive changed since it was listed, or the storage failed, also inside the block.
     """
     with storage.translated_errors("read", part.path), contextlib.ExitStack() as stack:
         try:
@@ -273,7 +273,7 @@ def open_archive(
                 if error.errno not in _FORBIDDEN:
                     raise
                 opened = ArchiveDamage(QuarantineReason.UNREADABLE, (error.strerror or str(error)).lower())
-            yield opened  # its members are read while it is open
+            yield opened  # the caller reads the members while the archive is open
         except FileNotFoundError:
             raise storage.changed(part.path) from None
 
@@ -287,7 +287,7 @@ def _open(
     kind = kind_of_archive(reader, archive.key)
     if not kind:
         return ArchiveDamage(
-            QuarantineReason.CORRUPT, "its name is that of an archive, its bytes are those of none"
+            QuarantineReason.CORRUPT, "its name says archive, but its bytes are not an archive"
         )
     state = f"{archive.size}:{archive.version}"
     members = MemberStore()
@@ -313,21 +313,21 @@ def _open(
 
 
 def _checked(found: Member | ArchiveDamage) -> Member | ArchiveDamage:
-    """Returns a member with the fault that its name is, if it is one."""
+    """Returns the member, marked as faulty if its name is unsafe."""
     if isinstance(found, Member) and not _is_top(found) and (problem := why_unsafe(found.name)):
         return found._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=problem)
     return found
 
 
 def _is_top(member: Member) -> bool:
-    """Whether a member is the folder that was packed itself: `tar -cf x.tar .` begins with its `./`."""
+    """Returns whether a member is the packed folder itself, such as the `./` of `tar -cf x.tar .`."""
     return member.is_folder and not member.name
 
 
 def _store_bounded(members: MemberStore, found: Iterator[Member | ArchiveDamage], archive_size: int) -> None:
-    """Stores the members of a zip until they unpack to more than an archive may.
+    """Stores the members of a zip until their total unpacked size exceeds the limit.
 
-    Reading holds each member to the size that is counted here.
+    Reading a member later enforces the size that is counted here.
     """
     most, total = max(SMALL_BYTES, MAX_RATIO * archive_size), 0
     for item in map(_checked, found):

@@ -1,4 +1,4 @@
-"""What the folders in an archive say: class and split, by the rules for folders on a disk."""
+"""Finds classes and splits in the folders of an archive, by the rules for folders on a disk."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shardwright.transforms.sources.folder_tree import (
 
 
 class MemberFolders:
-    """Looks at the paths of all images in an archive, then tells the class and split of each member.
+    """Collects the paths of all images in an archive, then gives the class and split of each member.
 
     Args:
-      where: the archive, for messages.
-      above: the folders in which the archive itself lies, below the input.
-      beside: the folders at the top of the input that hold archives or images, if the archive lies in one.
-      depth: how many folders make a class name (`FolderTree.place`).
-      folders: the setting `--folders`.
+      where: Name of the archive, for messages.
+      above: Folders below the input that contain the archive.
+      beside: Folders at the top of the input that hold archives or images, if one contains the archive.
+      depth: Number of folders that make a class name (see `FolderTree.place`).
+      folders: The setting `--folders`.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class MemberFolders:
     ) -> None:
         self._where, self._above, self._beside = where, tuple(above), tuple(beside)
         self._depth, self._folders = depth, folders
-        self._common: tuple[str, ...] = ()  # the folders around all images
-        self._tops = TopFolders()  # inside of these
-        self._least_depth = self._most_depth = -1  # of the folders that images lie in
+        self._common: tuple[str, ...] = ()  # folders that contain all images
+        self._tops = TopFolders()  # inside the common folders
+        self._least_depth = self._most_depth = -1  # of the folders with images
         self._wrappers = 0
         self._tree = FolderTree()
 
     def add(self, path: str) -> None:
-        """Takes note of an image that is not hidden."""
+        """Adds the path of an image that is not hidden."""
         folders = tuple(path.split("/")[:-1])
         if self._least_depth < 0:
             self._common = folders
@@ -52,7 +52,7 @@ class MemberFolders:
             if ours != theirs:
                 break
             shared += 1
-        if shared < len(self._common):  # so far all images lie in one folder at this level
+        if shared < len(self._common):  # until now, all images were in one folder at this level
             self._tops = TopFolders()
             self._tops.add(self._common[shared], nested=self._most_depth > shared + 1)
             self._common = self._common[:shared]
@@ -62,17 +62,17 @@ class MemberFolders:
         self._most_depth = max(self._most_depth, len(folders))
 
     def settle(self, metadata: bool = False) -> None:
-        """Decides, when all images were added.
+        """Decides what the folders mean, after all images were added.
 
         Args:
-          metadata: whether a metadata file lies beside each image.
+          metadata: Whether each image has a metadata file beside it.
 
         Raises:
-          UsageError: if the folders could mean two things.
+          UsageError: if the folders are ambiguous.
         """
         common = self._common
         depth = 0
-        # A folder around all is stepped over while every image lies in another one.
+        # Skip a folder that contains everything, as long as all images are in folders inside it.
         while depth < min(len(common), self._least_depth - 1) and not split_of_folder(common[depth]):
             depth += 1
         tops, named = self._tops, list(self._tops.splits)
@@ -88,22 +88,22 @@ class MemberFolders:
             tops.add(common[depth], nested=self._most_depth > depth + 1)
         self._tree = decide(tops, self._folders, self._where, named, metadata)
         self._wrappers = depth
-        # As many folders as make a class name are left where any image lies in so many.
+        # Keep enough folders for a class name, if any image is in that many.
         wanted = self._depth - len(self._above) + (1 if self._above and self._tree.splits else 0)
         if wanted > 1 and (self._above or not self._tree.splits):
             self._wrappers = min(depth, max(self._most_depth - wanted, 0))
 
     @property
     def names_classes(self) -> bool:
-        """Whether folders say the classes."""
+        """Returns whether folders give the classes."""
         return self._tree.names_classes
 
     def place(self, path: str) -> tuple[str, str]:
-        """Returns (split, class) of a member; empty where its folders say none."""
+        """Returns (split, class) of a member; each is empty if no folder gives it."""
         return self._tree.place(self._inside(path), self._depth)
 
     def leaves_out(self, path: str) -> bool:
-        """Whether a member lies outside of the split folders and only these are read."""
+        """Returns whether a member is left out because it is outside the split folders."""
         return self._tree.leaves_out(self._inside(path))
 
     def _inside(self, path: str) -> str:

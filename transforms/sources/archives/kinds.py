@@ -1,4 +1,4 @@
-"""Tells what kind of archive a file is, by its bytes; its name is only a hint."""
+"""Detects the kind of an archive from its bytes; its name is only a hint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwright.transforms.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.transforms.storage.ranges import RangeReader
 
 ZIP, TAR, GZIP, BZIP2, XZ, ZSTD = "zip", "tar", "gzip", "bzip2", "xz", "zstd"
-#: Kinds that hold a tar which has to be unpacked before its members can be reached.
+#: Kinds that hold a compressed tar, which must be unpacked before its members can be read.
 COMPRESSED = (GZIP, BZIP2, XZ, ZSTD)
 _EXTENSIONS = {
     ".zip": ZIP,
@@ -31,7 +31,7 @@ _EXTENSIONS = {
     ".tzst": ZSTD,
     ".tar.zstd": ZSTD,
 }
-#: What else archives are called: inside of another they are named for what they are.
+#: Other extensions of archives; such members are reported as nested archives.
 _OTHERS = (
     ".gz",
     ".bz2",
@@ -55,41 +55,41 @@ _MAGIC = (
     (b"BZh", BZIP2),
     (b"\xfd7zXZ\0", XZ),
     (b"\x28\xb5\x2f\xfd", ZSTD),
-    (b"\x50\x2a\x4d\x18", ZSTD),  # pzstd begins with a frame to be skipped
+    (b"\x50\x2a\x4d\x18", ZSTD),  # pzstd begins with a skippable frame
 )
 _OTHER_MAGIC = (b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
 _TAIL = 22 + 0xFFFF
-#: Memory that a decoder may take, whatever the archive asks for: what `xz -9` and `zstd --ultra` need.
+#: Memory limit for a decoder: enough for `xz -9` and `zstd --ultra`.
 MAX_DECODER_BYTES = 256 << 20
 MAX_WINDOW_BYTES = 128 << 20
-#: Sub-folders that are looked into for archives, in all.
+#: Most subfolders in which archives are searched.
 _MOST_FOLDERS = 30
 
 
 def extension_kind(name: str) -> str:
-    """Returns the kind that a file's name claims; empty if it claims to be no archive that is read."""
+    """Returns the kind that a file's extension names; empty if it is not a supported archive."""
     lower = name.lower()
     return next((kind for extension, kind in _EXTENSIONS.items() if lower.endswith(extension)), "")
 
 
 def is_archive_name(name: str) -> bool:
-    """Whether a name is that of an archive of any kind."""
+    """Returns whether a name has the extension of an archive."""
     return bool(extension_kind(name)) or name.lower().endswith(_OTHERS)
 
 
 def is_archive_head(head: bytes) -> bool:
-    """Whether a file that begins so is an archive of any kind."""
+    """Returns whether a file's first bytes are those of an archive of any kind."""
     return (
         head.startswith(_OTHER_MAGIC) or any(head.startswith(magic) for magic, _ in _MAGIC) or _is_tar(head)
     )
 
 
 def kind_of_archive(reader: RangeReader, name: str) -> str:
-    """Returns what kind of archive a file is by its bytes; empty if it is none.
+    """Returns the kind of an archive, detected from its bytes; empty if it is not an archive.
 
     Args:
-      reader: of the file.
-      name: whose claim counts where damage leaves no other sign.
+      reader: Reader of the file.
+      name: File name, which decides if damage leaves no other sign.
     """
     head = reader.read_at(0, HEAD_BYTES)
     for magic, kind in _MAGIC:
@@ -118,7 +118,7 @@ def _is_tar(head: bytes) -> bool:
 
 
 def unpack_head(head: bytes, kind: str, limit: int = HEAD_BYTES) -> bytes:
-    """Returns what the first bytes of a compressed file unpack to, as far as that goes."""
+    """Returns the unpacked data of a compressed file's first bytes, as much as can be unpacked."""
     try:
         if kind == GZIP:
             return zlib.decompressobj(31).decompress(head, limit)
@@ -131,15 +131,15 @@ def unpack_head(head: bytes, kind: str, limit: int = HEAD_BYTES) -> bytes:
             .decompressobj()
             .decompress(head)[:limit]
         )
-    except Exception:  # whatever is wrong with it shows when it is read
+    except Exception:  # reading the file later reports the damage
         return b""
 
 
 def first_archive(glimpse: InputProbe) -> str:
-    """Returns the path of the first archive of a folder of archives; empty if it is none.
+    """Returns the path of the first archive in a folder of archives; empty if the folder is not one.
 
-    It is one if no image lies beside the first archives that are found, going down the folders, and
-    fewer images than archives in its folders.
+    A folder of archives has no image beside the first archives found on the way down, and fewer
+    images than archives in their folders.
     """
     if glimpse.is_file:
         return ""
@@ -153,7 +153,7 @@ def first_archive(glimpse: InputProbe) -> str:
 
 
 def _folders(glimpse: InputProbe) -> Iterator[InputProbe]:
-    """Yields a folder and some of those in it, level by level."""
+    """Yields a folder and some of its subfolders, level by level."""
     level, count = [glimpse], 0
     while level:
         following: list[InputProbe] = []
@@ -168,5 +168,5 @@ def _folders(glimpse: InputProbe) -> Iterator[InputProbe]:
 
 
 def look_at_folder(folder: InputProbe, name: str) -> InputProbe:
-    """Returns a look at a folder in another."""
+    """Returns the probe of a subfolder."""
     return InputProbe(f"{folder.path.rstrip('/')}/{name}", is_file=False)

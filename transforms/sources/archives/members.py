@@ -1,4 +1,4 @@
-"""Members of archives as plain data, kept apart from where and how they are stored."""
+"""Members of archives as plain data, independent of the kind of archive."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from shardwright.schemas.byte_range import STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import key_from_bytes
 
-#: Members of one archive; what stands behind them is not listed.
+#: Most members of one archive that are listed.
 MAX_MEMBERS = 5_000_000
-#: Places at which one archive may be damaged before the rest of it is given up.
+#: Most damaged places in one archive; after them the rest is not listed.
 MAX_DAMAGES = 1000
-#: Bytes of a member's name.
+#: Longest name of a member, in bytes.
 MAX_NAME_BYTES = 4096
-#: Bytes that the members of an archive may unpack to, in all and for each of its own.
+#: Most bytes that all members of an archive may unpack to: in total, and per byte of the archive.
 MAX_UNPACKED_BYTES = 16 * 10**12
 MAX_RATIO = 200
-#: Up to which the ratio does not matter.
+#: Up to this many unpacked bytes, the ratio is not limited.
 SMALL_BYTES = 10**9
-#: Members in memory before they are written to a temporary file, and that are written together.
+#: Bytes of members kept in memory before a temporary file is used, and members written at once.
 _IN_MEMORY_BYTES = 16 << 20
 _BATCH = 1000
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -34,17 +34,17 @@ class Member(NamedTuple):
     """One entry of an archive.
 
     Attributes:
-      name: as the archive says, `/` between folders; undecodable bytes are surrogate escapes.
-      offset: where its bytes begin in the file, or the local header of a zip's member.
-      length: of its bytes as they are stored.
-      size: of its bytes when unpacked, as its header says; -1 when unknown.
-      mark: what tells its state, and stays when the archive is built anew.
-      method: how it is stored, as in `Place`.
-      local_name: in the local header of a zip's member, else None.
-      crc32: of the unpacked bytes; -1 when unknown.
-      is_folder: whether it is nothing but a folder.
-      fault: the quarantine reason of a member that cannot be an image of the dataset.
-      message: one sentence about that.
+      name: Name in the archive, with `/` between folders; undecodable bytes are surrogate escapes.
+      offset: Position of its bytes in the file; for a zip, position of its local header.
+      length: Number of bytes as stored.
+      size: Number of bytes when unpacked, from its header; -1 if unknown.
+      mark: Mark of its state, which stays the same when the archive is built again.
+      method: Storage method, as in `ByteRange`.
+      local_name: Name in the local header of a zip's member, else None.
+      crc32: CRC-32 of the unpacked bytes; -1 if unknown.
+      is_folder: Whether it is a folder.
+      fault: Quarantine reason of a member that cannot be used as an image; empty if there is none.
+      message: One sentence about the fault.
     """
 
     name: str
@@ -60,17 +60,17 @@ class Member(NamedTuple):
     message: str = ""
 
     def at_fault(self, reason: QuarantineReason, message: str) -> Member:
-        """Returns the member with its fault; the first one counts."""
+        """Returns the member marked with a fault; an earlier fault is kept."""
         return self if self.fault else self._replace(fault=str(reason), message=message)
 
 
 class ArchiveDamage(NamedTuple):
-    """What is wrong with an archive itself.
+    """Damage of an archive itself.
 
     Attributes:
-      reason: the quarantine reason.
-      message: one sentence that says where.
-      offset: the byte at which it shows, where there is more than one such place; else -1.
+      reason: Quarantine reason.
+      message: One sentence that says where the damage is.
+      offset: Position of the damaged byte, if an archive can have several such faults; else -1.
     """
 
     reason: str
@@ -79,12 +79,12 @@ class ArchiveDamage(NamedTuple):
 
 
 def decode_name(raw: bytes) -> str:
-    """Returns a name whose undecodable bytes can be told again."""
+    """Returns a name as text; undecodable bytes become surrogate escapes."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def encode_name(name: str) -> bytes:
-    """Returns the bytes of a name; what no UTF-8 can hold is replaced."""
+    """Returns the bytes of a name; characters that UTF-8 cannot encode are replaced."""
     try:
         return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -102,7 +102,7 @@ def tidy_name(name: str) -> str:
 
 
 def why_unsafe(name: str) -> str:
-    """Returns what is wrong with a name that leads out of a folder it would be unpacked to, or nothing."""
+    """Returns why a name is unsafe to unpack, such as a path out of the folder; empty if it is safe."""
     if not name:
         return "it has no name"
     if "\0" in name:
@@ -116,13 +116,13 @@ def why_unsafe(name: str) -> str:
         return "its name is an absolute path"
     if _DRIVE.match(path):
         return "its name begins with a drive"
-    return "its name leads out of the archive" if ".." in path.split("/") else ""
+    return "its path leads out of the archive" if ".." in path.split("/") else ""
 
 
 def member_key(name: str, unsafe: bool = False) -> str:
     """Returns a member's part of a key.
 
-    An unsafe name is only shown: what makes it one is written as `%HH`, and a long one is cut.
+    An unsafe name is for display only: its unsafe characters become `%HH`, and a long name is cut.
     """
     raw = encode_name(name)
     if not unsafe:
@@ -142,16 +142,16 @@ def member_key(name: str, unsafe: bool = False) -> str:
 
 
 class MemberStore:
-    """All members of an archive, in the order in which they stand, in little memory."""
+    """Stores all members of an archive in their order, in little memory."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
         self._batch: list[tuple[Any, ...]] = []
 
     def add(self, found: Member | ArchiveDamage) -> None:
-        """Appends one."""
+        """Appends a member or a damage."""
         if isinstance(found, ArchiveDamage):
-            found = found._replace(reason=str(found.reason))  # marshal knows no enums
+            found = found._replace(reason=str(found.reason))  # marshal cannot store enums
         self._batch.append(tuple(found))
         if len(self._batch) >= _BATCH:
             self._flush()
@@ -163,7 +163,7 @@ class MemberStore:
             self._batch = []
 
     def __iter__(self) -> Iterator[Member | ArchiveDamage]:
-        """Yields all; one loop at a time, and none of them while something is added."""
+        """Yields all items. Run one loop at a time, and add nothing during a loop."""
         self._flush()
         self._file.seek(0)
         while length := int.from_bytes(self._file.read(8), "little"):

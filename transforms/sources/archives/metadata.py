@@ -17,10 +17,10 @@ from shardwright.transforms.sources.name_hash import name_hash
 
 
 class MemberMetadata:
-    """The members of an archive that say something of the image beside them, if each image has one.
+    """The members of an archive that are metadata files, if each image has one beside it.
 
     Args:
-      opened: the archive.
+      opened: The archive.
     """
 
     def __init__(self, opened: OpenArchive) -> None:
@@ -28,11 +28,11 @@ class MemberMetadata:
         self._members: dict[str, Member] = {}
         self._images: frozenset[int] = frozenset()
         kinds = Counter(is_metadata_name(path) for path, _ in self._paths())
-        if kinds[False] and kinds[True] >= kinds[False]:  # else some image has none
+        if kinds[False] and kinds[True] >= kinds[False]:  # else some image has no metadata file
             self._remember()
 
     def _paths(self) -> Iterator[tuple[str, Member]]:
-        """Yields the paths of all images and of whatever could be metadata."""
+        """Yields the paths of all images and of all possible metadata files."""
         for member in self._opened.members:
             if isinstance(member, Member) and not member.fault and not member.is_folder:
                 path = member_key(member.name)
@@ -55,14 +55,18 @@ class MemberMetadata:
         return bool(self._images)
 
     def holds(self, path: str) -> bool:
-        """Whether a member is the metadata of an image."""
+        """Returns whether a member is the metadata of an image."""
         return path in self._members
 
     def read(self, ref: ImageRef, name: str) -> bytes | None:
-        """Returns the content of the member beside an image that has another extension, if there is one.
+        """Returns the content of an image's metadata file; None if it does not exist.
+
+        Args:
+          ref: The image.
+          name: Extension of the metadata file.
 
         Raises:
-          BadMetadata: if it is damaged or too large.
+          BadMetadata: if the file is damaged or too large.
         """
         _, _, path = ref.key.rpartition(f"{self._opened.archive.key}!")
         member = self._members.get(f"{stem_of(path)}.{name}")

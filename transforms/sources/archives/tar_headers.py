@@ -1,4 +1,4 @@
-"""Reads the headers of tars, and finds the next sound one after damage.
+"""Reads the headers of tar files, and finds the next valid header after damage.
 
 The layouts are those of POSIX.1-2017 (pax, "ustar Interchange Format") and of GNU tar's manual,
 "Basic Tar Format".
@@ -14,12 +14,12 @@ from shardwright.transforms.sources.archives.members import decode_name
 from shardwright.transforms.storage.ranges import RangeReader
 
 BLOCK = 512
-#: Bytes that are searched at once for the next sound header.
+#: Bytes that are searched at once for the next valid header.
 SEARCH_STEP = 1 << 20
 
 
 class TarHeader(NamedTuple):
-    """What a header says of the member behind it; `type` is the byte of its type flag."""
+    """Fields of the header before a member; `type` is the byte of its type flag."""
 
     name: str
     size: int
@@ -28,7 +28,7 @@ class TarHeader(NamedTuple):
 
 
 def parse_header(block: bytes) -> TarHeader | None:
-    """Returns what a header says, or None if its checksum or a number in it is wrong."""
+    """Returns the fields of a header, or None if its checksum or a number in it is wrong."""
     checksum = _number(block[148:156])
     found = sum(block) - sum(block[148:156]) + 8 * 0x20
     if checksum != found and checksum != _signed_sum(block):
@@ -43,13 +43,13 @@ def parse_header(block: bytes) -> TarHeader | None:
 
 
 def _signed_sum(block: bytes) -> int:
-    """Returns the checksum that some old programs write, who took bytes for signed."""
+    """Returns the checksum of signed bytes, which some old programs write."""
     values = np.frombuffer(block, np.int8).astype(np.int64)
     return int(values.sum() - values[148:156].sum()) + 8 * 0x20
 
 
 def _number(field: bytes) -> int | None:
-    """Reads a number: octal digits, or base 256 where the first bit is set."""
+    """Reads a number: octal digits, or base 256 if the first bit is set."""
     if field[0] & 0x80:
         value = int.from_bytes(field, "big") & ~(0x80 << 8 * (len(field) - 1))
         return value if field[0] == 0x80 else value - (1 << 8 * len(field) - 1) if field[0] == 0xFF else None
@@ -60,10 +60,10 @@ def _number(field: bytes) -> int | None:
 
 
 def find_header(reader: RangeReader, position: int, end: int) -> int:
-    """Returns where the next sound header stands; -1 if there is none.
+    """Returns the position of the next valid header; -1 if there is none.
 
-    Where bytes were lost or came in, it stands anywhere and is known by its magic; the headers of
-    old tars have none, and are looked for in steps of a block only.
+    After lost or added bytes, a header can be at any position; its magic identifies it. Headers of
+    old tars have no magic. They are searched only in steps of a block.
     """
     begin = position
     while position + BLOCK <= end:
@@ -89,7 +89,7 @@ def _by_magic(data: bytes) -> int:
 
 
 def _by_checksum(data: bytes, shift: int) -> int:
-    """Returns the first block of a stretch, in steps from `shift` modulo a block, that has a sound header."""
+    """Returns the first position with a valid header, in steps of a block that begin at `shift`."""
     first = shift % BLOCK
     blocks = np.frombuffer(data, np.uint8)[first : first + (len(data) - first) // BLOCK * BLOCK].reshape(
         -1, BLOCK

@@ -1,4 +1,4 @@
-"""Lists the members of a tar: v7, ustar, GNU and pax, as far as damage lets it.
+"""Lists the members of a tar (v7, ustar, GNU or pax), also of a damaged one.
 
 The layouts are those of POSIX.1-2017 (pax, "ustar Interchange Format") and of GNU tar's manual,
 "Basic Tar Format".
@@ -30,11 +30,11 @@ from shardwright.transforms.sources.archives.tar_headers import (
 from shardwright.transforms.storage.ranges import RangeReader
 
 _ZEROS = bytes(BLOCK)
-#: Bytes of an extended header; more than that is no name.
+#: Most bytes of an extended header; no valid name needs more.
 _MAX_EXTENDED = 1 << 20
-#: Bytes of zeros behind the end mark in which more members are looked for, as after `cat a.tar b.tar`.
+#: Most zero bytes to skip after the end mark in search of more members, as after `cat a.tar b.tar`.
 _MAX_ZEROS = 256 << 20
-#: Modification times up to a day after DOS time begins are those of programs that keep none.
+#: Programs that store no modification times write one up to a day after the start of DOS time.
 _NO_TIME = 315_532_800 + 86_400
 _FILE_TYPES = b"0\x007"
 _UNSAFE_TYPES = {
@@ -50,7 +50,7 @@ _LONG_NAME, _LONG_LINK, _PAX, _SOLARIS_PAX, _PAX_FOR_ALL, _VOLUME = b"LKxXgV"
 
 
 class _Extended(NamedTuple):
-    """What the headers before a member's own say of it."""
+    """Fields from the extended headers before a member's own header."""
 
     name: str | None = None
     size: int | None = None
@@ -63,9 +63,9 @@ def list_tar(reader: RangeReader, end: int, state: str = "") -> Iterator[Member 
     """Yields the members of a tar in their order, and what is damaged.
 
     Args:
-      reader: of the file.
-      end: where the tar ends in it.
-      state: of the archive, which marks members whose headers keep no time.
+      reader: Reader of the file.
+      end: Position in the file where the tar ends.
+      state: State of the archive, which marks members whose headers have no time.
     """
     position = members = damages = unsure_from = 0
     last, extended = "", _Extended()
@@ -86,13 +86,13 @@ def list_tar(reader: RangeReader, end: int, state: str = "") -> Iterator[Member 
             continue
         header = parse_header(block)
         if header is None:
-            # Where bytes were lost, the next one stands in what the last member was said to have.
+            # If bytes were lost, the next header is inside the stated length of the last member.
             begin = position if not unsure_from or is_archive_name(last) else unsure_from
             found = find_header(reader, begin, end)
-            following = f"the next one is at byte {found}" if found >= 0 else "and none follows"
+            following = f"the next one is at byte {found}" if found >= 0 else "and no other follows"
             yield ArchiveDamage(
                 QuarantineReason.CORRUPT,
-                f"there is no sound header at byte {position}, {following}; what lies between is lost",
+                f"there is no valid header at byte {position}, {following}; the bytes between are lost",
                 position,
             )
             damages += 1
@@ -144,7 +144,7 @@ def _whole_blocks(size: int) -> int:
 
 
 def _has_data(kind: int) -> bool:
-    """Whether bytes follow the header: links, devices, folders and pipes have none, whatever their size."""
+    """Returns whether data follows the header; links, devices, folders and pipes have none."""
     return kind not in b"123456"
 
 
@@ -170,16 +170,16 @@ def _member(header: TarHeader, extended: _Extended, begin: int, state: str) -> M
 
 
 def _extend(known: _Extended, reader: RangeReader, header: TarHeader, begin: int, end: int) -> _Extended:
-    """Returns what is known of the next member after another extended header."""
+    """Returns the known fields of the next member, updated from an extended header."""
     if header.type in (_LONG_LINK, _PAX_FOR_ALL):
         return known
     if header.type == _LONG_NAME:
         if header.size > _MAX_EXTENDED:
-            return known._replace(problem=f"its name is said to have {header.size} bytes")
+            return known._replace(problem=f"its header says that its name has {header.size} bytes")
         raw = reader.read_at(begin, min(header.size, MAX_NAME_BYTES + 2, end - begin))
         return known._replace(name=decode_name(raw.split(b"\0", 1)[0]))
     if header.size > _MAX_EXTENDED:
-        return known._replace(problem=f"its extended header is said to have {header.size} bytes")
+        return known._replace(problem=f"its header says that its extended header has {header.size} bytes")
     records = _pax_records(reader.read_at(begin, min(header.size, end - begin)))
     if records is None:
         return known._replace(problem="its extended header is damaged")
@@ -225,7 +225,7 @@ def _pax_records(data: bytes) -> dict[bytes, bytes] | None:
 
 
 def _behind_sparse_map(reader: RangeReader, block: bytes, begin: int, end: int) -> int:
-    """Returns where the data of an old GNU sparse file begins: behind the blocks that go on with its map."""
+    """Returns where the data of an old GNU sparse file begins: after the blocks that continue its map."""
     goes_on = block[482]
     while goes_on and begin + BLOCK <= end:
         goes_on = reader.read_at(begin, BLOCK)[504]
@@ -234,9 +234,9 @@ def _behind_sparse_map(reader: RangeReader, block: bytes, begin: int, end: int) 
 
 
 def _skip_zeros(reader: RangeReader, position: int, end: int) -> int:
-    """Returns where, behind an end mark, more members follow; -1 if none do.
+    """Returns the position of more members after an end mark; -1 if there are none.
 
-    Archives that were joined go on there, and so does one in which a hole was never filled.
+    Joined archives continue there, and so does an archive with an unfilled hole.
     """
     limit = min(end, position + _MAX_ZEROS)
     while position + BLOCK <= limit:
@@ -246,6 +246,6 @@ def _skip_zeros(reader: RangeReader, position: int, end: int) -> int:
         if zeros < len(data):
             if parse_header(data[zeros // BLOCK * BLOCK :][:BLOCK]):
                 return position
-            # Rubbish behind the end is no loss; members in it are.
+            # Garbage after the end can be ignored, unless it contains members.
             return position if find_header(reader, position, end) >= 0 else -1
     return -1

@@ -1,4 +1,4 @@
-"""Finds names that stand more than once in an archive, in a few bytes a name."""
+"""Finds duplicate names in an archive, with a few bytes of memory for each name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shardwright.transforms.sources.name_hash import name_hash
 
 
 class UniqueNames:
-    """Gives every entry of an archive a name of its own.
+    """Gives each entry of an archive a unique name.
 
-    Names are `add`ed once in a first pass; `settle` then looks at those that may stand twice, so
-    that only these are remembered.
+    First `add` all names. Then `settle` examines the names that may be duplicates, so only these are
+    kept in memory.
     """
 
     def __init__(self) -> None:
@@ -28,14 +28,14 @@ class UniqueNames:
         self._number: dict[str, int] = {}
 
     def add(self, name: str) -> None:
-        """Takes note of an entry's name."""
+        """Adds the name of an entry."""
         self._hashes.append(name_hash(name))
 
     def settle(self, sound: Iterable[str]) -> None:
-        """Finds out which names stand more than once.
+        """Finds out which names are duplicates.
 
         Args:
-          sound: the names of all entries that may have it; nothing else is wrong with them.
+          sound: Names of all entries without other faults, which may keep their names.
         """
         self._sorted = np.sort(np.frombuffer(self._hashes, np.uint64))
         self._twice = frozenset(self._sorted[1:][self._sorted[1:] == self._sorted[:-1]].tolist())
@@ -43,7 +43,10 @@ class UniqueNames:
             self._count.update(name for name in sound if name_hash(name) in self._twice)
 
     def place(self, name: str) -> tuple[int, int]:
-        """Returns which one of how many sound ones of a name this is, counted from 1, one after the other."""
+        """Returns (number, total) of an entry among the sound entries with its name.
+
+        The number begins at 1 and increases with each call.
+        """
         total = self._count.get(name, 1)
         if total == 1:
             return 1, 1
@@ -51,11 +54,11 @@ class UniqueNames:
         return self._seen[name], total
 
     def spare(self, name: str) -> str:
-        """Returns a name for an entry that is not sound: its own, unless there are others of it."""
+        """Returns a name for an entry that is not sound: its own name if no other entry has it."""
         return self.other(name) if name_hash(name) in self._twice else name
 
     def other(self, name: str) -> str:
-        """Returns a name like the one given that no other has."""
+        """Returns a similar name that no other entry has."""
         number = self._number.get(name, 2)
         while self._is_taken(candidate := f"{name}#{number}"):
             number += 1

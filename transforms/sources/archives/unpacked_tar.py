@@ -1,4 +1,4 @@
-"""Unpacks a compressed tar into a spool file, counting what comes out."""
+"""Unpacks a compressed tar into a spool file, up to a size limit."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from shardwright.transforms.sources.archives.members import (
 )
 from shardwright.transforms.storage.ranges import RangeReader
 
-#: Compressed bytes that are unpacked at once: a decoder that meets damage gives nothing for its last
-#: bite (zlib's state can be copied), and a bite of zstd can unpack to 32,768 times as much.
+#: Compressed bytes that are unpacked at once. A decoder that meets damage gives nothing for its last
+#: piece of input (zlib's state can be copied), and zstd can unpack to 32,768 times the input's size.
 _BITES = {GZIP: 1 << 16, BZIP2: 1 << 12, XZ: 1 << 12, ZSTD: 1 << 10}
-#: Bytes that are unpacked at once, where a decoder lets itself be stopped.
+#: Most unpacked bytes at once, for decoders that accept a limit.
 _PIECE = 1 << 20
-#: At the end of a spool file: the length of the JSON before it, and a sign that both are ours.
+#: At the end of a spool file: the length of the JSON before it, and a signature.
 _FOOTER = struct.Struct("<Q8s")
 _SIGN = b"SWspool1"
 
 
 class Unpacked(NamedTuple):
-    """What a spool file holds.
+    """Content of a spool file.
 
     Attributes:
-      length: bytes of the tar at its beginning.
-      damage: why it is not all of the archive, if so.
+      length: Number of bytes of the tar, which is at the beginning of the file.
+      damage: Why a part of the archive is missing; None if it is complete.
     """
 
     length: int
@@ -61,16 +61,16 @@ class _Stop(Exception):
 
 
 def write_unpacked(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
-    """Writes what a compressed file unpacks to, as far as it can be, and what was wrong with it.
+    """Writes the unpacked data of a compressed file, as much as can be unpacked, and its damage.
 
     Args:
-      reader: of the compressed file.
-      kind: how it is compressed.
-      out: a spool file.
+      reader: Reader of the compressed file.
+      kind: Kind of compression.
+      out: Spool file.
 
     Raises:
       EngineError: if the file changed while it was read.
-      OSError: if it cannot be read, or the spool file not be written.
+      OSError: if the file cannot be read, or the spool file cannot be written.
     """
     length, damage = 0, None
     try:
@@ -92,16 +92,16 @@ def write_unpacked(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
 
 
 def read_footer(reader: RangeReader) -> Unpacked:
-    """Returns what a spool file says of itself."""
+    """Reads the description at the end of a spool file."""
     note_length, sign = _FOOTER.unpack(reader.read_at(reader.size - _FOOTER.size, _FOOTER.size))
     if sign != _SIGN:
-        raise ValueError(f"{reader.path} is no spool file")
+        raise ValueError(f"{reader.path} is not a spool file")
     note = json.loads(reader.read_at(reader.size - _FOOTER.size - note_length, note_length))
     return Unpacked(note["length"], ArchiveDamage(*note["damage"]) if note["damage"] else None)
 
 
 def _pieces(reader: RangeReader, kind: str) -> Iterator[tuple[bytes, int]]:
-    """Yields (unpacked bytes, compressed bytes read so far); streams that were joined follow each other."""
+    """Yields (unpacked bytes, compressed bytes read so far); joined streams follow each other."""
     position, begun = 0, False
     while position < reader.size:
         head = reader.read_at(position, _LONGEST_MAGIC)
@@ -112,7 +112,7 @@ def _pieces(reader: RangeReader, kind: str) -> Iterator[tuple[bytes, int]]:
             if head.startswith(b"\0"):  # padding
                 position += len(head) - len(head.lstrip(b"\0"))
                 continue
-            return  # rubbish behind the last stream is none of ours, as gzip itself has it
+            return  # garbage after the last stream is ignored, as gzip does
         begun = True
         position = yield from _stream_pieces(reader, kind, position)
     if not begun:
@@ -120,7 +120,7 @@ def _pieces(reader: RangeReader, kind: str) -> Iterator[tuple[bytes, int]]:
 
 
 def _stream_pieces(reader: RangeReader, kind: str, position: int) -> Generator[tuple[bytes, int], None, int]:
-    """Yields the pieces of one stream; returns where it ends."""
+    """Yields the pieces of one stream; returns the position of its end."""
     decoder = _DECODERS[kind]()
     while not decoder.eof:
         data = reader.read_at(position, _BITES[kind])
@@ -144,12 +144,12 @@ def _stream_pieces(reader: RangeReader, kind: str, position: int) -> Generator[t
 
 
 def _has_more(decoder: Any, kind: str) -> bool:
-    """Whether a decoder has not given all that it can for what it was given."""
+    """Returns whether a decoder can give more output for its input so far."""
     return bool(decoder.unconsumed_tail) if kind == GZIP else not decoder.needs_input
 
 
 def _up_to_fault(decoder: Any, data: bytes, position: int) -> Iterator[tuple[bytes, int]]:
-    """Yields what can be unpacked of a damaged stretch, byte for byte."""
+    """Unpacks damaged data byte by byte; yields the pieces before the fault."""
     for place in range(len(data)):
         try:
             yield decoder.decompress(data[place : place + 1]), position
@@ -158,7 +158,7 @@ def _up_to_fault(decoder: Any, data: bytes, position: int) -> Iterator[tuple[byt
 
 
 class _ZstdDecoder:
-    """A zstd frame with the methods of the standard library's decoders."""
+    """Decoder of a zstd frame, with the methods of the standard library's decoders."""
 
     needs_input = True
 
@@ -166,17 +166,17 @@ class _ZstdDecoder:
         self._decoder = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
 
     def decompress(self, data: bytes, limit: int) -> bytes:
-        """Unpacks all that it is given; a small bite cannot unpack to much."""
+        """Unpacks all data that is given; the pieces are small, so their output is small too."""
         return self._decoder.decompress(data)
 
     @property
     def eof(self) -> bool:
-        """Whether the frame is complete."""
+        """Returns whether the frame is complete."""
         return self._decoder.eof
 
     @property
     def unused_data(self) -> bytes:
-        """What came after it."""
+        """Data after the end of the frame."""
         return self._decoder.unused_data
 
 

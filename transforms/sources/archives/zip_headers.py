@@ -1,4 +1,4 @@
-"""What the headers of a zip's members say, central or local ones.
+"""Reads the central and local headers of a zip's members.
 
 The layouts are those of PKWARE's APPNOTE.TXT 6.3.10; its sections are named.
 """
@@ -19,14 +19,14 @@ _METHOD_NAMES = {1: "shrink", 6: "implode", 9: "Deflate64", 93: "Zstandard", 95:
 _FULL32 = 0xFFFFFFFF
 _ZIP64, _UNICODE_PATH = 0x0001, 0x7075
 _ENCRYPTED, _STRONG, _UTF8 = 1 << 0, 1 << 6, 1 << 11
-#: How many times their size bytes can unpack to: deflate's own bound, and that of `read_part`.
+#: Largest ratio of unpacked to packed bytes: deflate's own bound, and that of `read_part`.
 _MAX_DEFLATE, _MAX_OTHERS = 1032, 1_000_000
 _FAT_HOSTS = (0, 10, 11, 14)
 _DOS_FOLDER = 0x10
 
 
 class Fields(NamedTuple):
-    """What the headers of a member say, central or local."""
+    """Fields of a member's central or local header."""
 
     host: int
     flags: int
@@ -41,7 +41,7 @@ class Fields(NamedTuple):
 
 
 def with_zip64(extra: bytes, *values: int) -> list[int]:
-    """Returns numbers with those of the extra field where 32 bits do not hold them (4.5.3)."""
+    """Returns the numbers; those that do not fit into 32 bits come from the extra field (4.5.3)."""
     if _FULL32 not in values:
         return list(values)
     wide = find_extra(extra, _ZIP64)
@@ -50,7 +50,7 @@ def with_zip64(extra: bytes, *values: int) -> list[int]:
 
 
 def find_extra(extra: bytes, wanted: int) -> bytes:
-    """Returns the data of one of the extra fields; empty if it is not there."""
+    """Returns the data of one of the extra fields; empty if it is missing."""
     position = 0
     while position + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, position)
@@ -61,7 +61,7 @@ def find_extra(extra: bytes, wanted: int) -> bytes:
 
 
 def member_name(fields: Fields) -> str:
-    """Returns a member's name as text: its flag, Info-ZIP's own field, UTF-8 or code page 437 say how."""
+    """Returns a member's name as text, decoded by its flag, Info-ZIP's field, UTF-8 or code page 437."""
     raw = fields.raw_name
     if not raw.isascii() and not fields.flags & _UTF8:
         unicode_path = find_extra(fields.extra, _UNICODE_PATH)
@@ -79,7 +79,7 @@ def member_name(fields: Fields) -> str:
 
 
 def make_member(fields: Fields) -> Member:
-    """Returns the member that headers describe, with what speaks against it."""
+    """Returns the member that headers describe, with its fault if it has one."""
     name = member_name(fields)
     mode = fields.attributes >> 16
     member = Member(
@@ -107,16 +107,16 @@ def make_member(fields: Fields) -> Member:
         said = _METHOD_NAMES.get(fields.method, "unknown")
         return member.at_fault(
             QuarantineReason.UNSUPPORTED_FORMAT,
-            f"it is compressed with method {fields.method} ({said}); pack it anew with Deflate",
+            f"it is compressed with method {fields.method} ({said}); pack it again with Deflate",
         )
     if fields.length >= 0 and fields.size > _most_bytes(fields.length, member.method):
         return member.at_fault(
             QuarantineReason.CORRUPT,
-            f"its header says {fields.size} bytes, which {fields.length} packed ones cannot become",
+            f"its header says {fields.size} bytes, but {fields.length} packed bytes cannot become so many",
         )
     return member
 
 
 def _most_bytes(length: int, method: str) -> int:
-    """Returns the most bytes that packed ones can become, or are let."""
+    """Returns the most bytes that packed bytes can, or are allowed to, unpack to."""
     return length if method == STORED else 64 + length * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)

@@ -1,4 +1,4 @@
-"""Lists the members of a zip: from its central directory, or from what is left where that is damaged.
+"""Lists the members of a zip from its central directory, or from local headers if that is damaged.
 
 The layouts are those of PKWARE's APPNOTE.TXT 6.3.10; its sections are named.
 """
@@ -27,13 +27,13 @@ _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
 
 
 class _Directory(NamedTuple):
-    """Where the central directory is.
+    """Position of the central directory.
 
     Attributes:
-      begin: its first byte in the file.
-      end: behind its last byte.
-      shift: what has to be added to all offsets, as in archives behind a program.
-      entries: how many it says it has.
+      begin: Position of its first byte in the file.
+      end: Position after its last byte.
+      shift: Number to add to all offsets; not zero if a program precedes the archive.
+      entries: Number of entries that the end record states.
     """
 
     begin: int
@@ -62,7 +62,7 @@ def list_zip(reader: RangeReader) -> Iterator[Member | ArchiveDamage]:
         if not 0 <= fields.offset < directory.begin:
             member = member.at_fault(
                 QuarantineReason.CORRUPT,
-                f"the directory has it at byte {fields.offset}, where no member can be",
+                f"the directory says that it is at byte {fields.offset}, where no member can be",
             )._replace(offset=0)
         elif fields.offset + fields.length > directory.begin:
             member = member.at_fault(
@@ -80,7 +80,7 @@ def list_zip(reader: RangeReader) -> Iterator[Member | ArchiveDamage]:
         yield ArchiveDamage(
             QuarantineReason.CORRUPT,
             f"its directory is damaged at byte {position}, after {len(offsets)} of {expected} members; "
-            "others are looked for between them",
+            "other members are searched between them",
         )
         yield from recover_members(reader, offsets)
 
@@ -98,18 +98,18 @@ def _find_directory(reader: RangeReader) -> _Directory | ArchiveDamage:
         place = tail.rfind(_END_SIGN, 0, place)
     return ArchiveDamage(
         QuarantineReason.TRUNCATED,
-        "its directory is missing, as when a download was cut off; members are looked for one by one",
+        "its directory is missing, as when a download was cut off; members are searched one by one",
     )
 
 
 def _directory_at(reader: RangeReader, record: bytes, position: int) -> _Directory | ArchiveDamage | None:
-    """Returns the directory that an end record names, or None if there is none at that place."""
+    """Returns the directory that an end record describes, or None if it is not there."""
     _, disk, first_disk, _, entries, length, offset, _ = _END.unpack(record)
     end = position
     locator = reader.read_at(position - _LOCATOR.size, _LOCATOR.size) if position >= _LOCATOR.size else b""
     if locator.startswith(b"PK\6\7") and len(locator) == _LOCATOR.size:
         _, _, end64, _ = _LOCATOR.unpack(locator)
-        # Behind a program it stands later than it says: right before the locator.
+        # After a program, the record is not where the locator says, but right before the locator.
         for place in (end64, position - _LOCATOR.size - _END64.size):
             found = reader.read_at(place, _END64.size)
             if found.startswith(b"PK\6\6") and len(found) == _END64.size:
@@ -132,7 +132,7 @@ def _directory_at(reader: RangeReader, record: bytes, position: int) -> _Directo
 
 
 def _read_central(reader: RangeReader, position: int, directory: _Directory) -> tuple[Fields, int] | None:
-    """Returns what an entry says and where it ends; None if no sound entry ends there."""
+    """Returns the fields of an entry and the position after it; None if the entry is not valid."""
     fixed = reader.read_at(position, _CENTRAL.size)
     if len(fixed) < _CENTRAL.size or not fixed.startswith(_CENTRAL_SIGN):
         return None

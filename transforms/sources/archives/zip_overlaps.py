@@ -1,4 +1,4 @@
-"""Finds members of a zip that share bytes, as those of zip bombs do."""
+"""Finds members of a zip that share bytes, as in zip bombs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ _LOCAL = struct.Struct("<4s5H3L2H")  # APPNOTE.TXT 4.3.7
 _LOCAL_SIGN = b"PK\3\4"
 _SIZES_FOLLOW = 1 << 3
 _FULL32 = 0xFFFFFFFF
-#: Members whose own headers are asked about; where more overlap, all are unsafe.
+#: Most members whose local headers are read; if more overlap, all of them are unsafe.
 _MOST_LOOKS = 1000
 
 Fault = tuple[QuarantineReason, str]
 
 
 def find_overlaps(reader: RangeReader, found: Iterable[Member | ArchiveDamage]) -> Mapping[int, Fault]:
-    """Returns the faults of members that share bytes with others, by their place in the sequence.
+    """Finds members that share bytes with others.
 
-    One whose own header contradicts the directory is damaged, and whom it seems to cover is not.
+    A member whose own header contradicts the directory is damaged. It does not count as an overlap.
 
     Args:
-      reader: of the file.
-      found: all members, in one and the same order at every loop.
+      reader: Reader of the file.
+      found: All members, in the same order in each loop.
+
+    Returns:
+      The faults, by the member's index in the sequence.
     """
     begins, ends = array("Q"), array("Q")
     for item in found:
@@ -59,12 +62,12 @@ def find_overlaps(reader: RangeReader, found: Iterable[Member | ArchiveDamage]) 
 
 
 def _least_bytes(member: Member) -> int:
-    """Returns how many bytes header, name and data take at least."""
+    """Returns the least number of bytes that header, name and data take."""
     return _LOCAL.size + len((member.local_name or "").encode("utf-8", "surrogateescape")) + member.length
 
 
 def _overlapping(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Returns the indices of stretches that share bytes with another one; empty ones share none."""
+    """Returns the indices of ranges that share bytes with another one; empty ranges share none."""
     real = np.flatnonzero(stops > starts)
     order = real[np.argsort(starts[real], kind="stable")]
     first, last = starts[order], stops[order]

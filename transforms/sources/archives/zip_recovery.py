@@ -1,4 +1,4 @@
-"""Finds the members of a zip without its directory, header by header."""
+"""Finds the members of a zip without its directory, from one local header to the next."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _LOCAL = struct.Struct("<4s5H3L2H")  # APPNOTE.TXT 4.3.7
 _LOCAL_SIGN, _CENTRAL_SIGN, _DESCRIPTOR_SIGN = b"PK\3\4", b"PK\1\2", b"PK\7\x08"
 _SIZES_FOLLOW = 1 << 3
 _FULL32 = 0xFFFFFFFF
-#: Versions "needed to extract" that programs write; more is rubbish that looks like a header.
+#: Highest "version needed to extract"; bytes with a higher one only look like a header.
 _MAX_VERSION = 63
 _KNOWN_METHODS = frozenset((0, 1, 6, 8, 9, 12, 14, 93, 95, 96, 98, 99))
 _SEARCH_STEP = 1 << 20
 
 
 def recover_members(reader: RangeReader, known: array[int]) -> Iterator[Member | ArchiveDamage]:
-    """Yields the members whose headers are found, but for those that are known.
+    """Yields the members whose headers are found, except the known members.
 
     Args:
-      reader: of the file.
-      known: offsets of members that the directory still names.
+      reader: Reader of the file.
+      known: Offsets of members that the directory still lists.
     """
     seen = set(known)
     position, count = _find(reader, 0, (_LOCAL_SIGN,)), len(seen)
@@ -51,7 +51,7 @@ def recover_members(reader: RangeReader, known: array[int]) -> Iterator[Member |
 
 
 def _read_local(reader: RangeReader, position: int) -> tuple[Fields | None, int]:
-    """Returns what a local header says and where its data begin; None if it is no header."""
+    """Returns the fields of a local header and where its data begins; None if it is not a header."""
     fixed = reader.read_at(position, _LOCAL.size)
     if len(fixed) < _LOCAL.size:
         return None, position
@@ -69,7 +69,7 @@ def _read_local(reader: RangeReader, position: int) -> tuple[Fields | None, int]
 
 
 def _with_sizes(reader: RangeReader, fields: Fields, begin: int) -> tuple[Fields, int]:
-    """Returns the fields with the sizes that stand behind the data, where they do, and what follows."""
+    """Returns the fields, with the sizes after the data if they are there, and the next position."""
     if not fields.flags & _SIZES_FOLLOW or fields.length:
         end = begin + fields.length
         return fields, _behind_descriptor(reader, fields, end)
@@ -103,7 +103,8 @@ def _recovered(reader: RangeReader, fields: Fields, begin: int) -> Member:
     member = make_member(fields)
     if fields.length < 0:
         return member._replace(length=0, size=-1, crc32=-1).at_fault(
-            QuarantineReason.CORRUPT, "the archive's directory is gone and nothing else says where it ends"
+            QuarantineReason.CORRUPT,
+            "the archive's directory is missing, and nothing else says where the member ends",
         )
     if begin + fields.length > reader.size:
         return member.at_fault(
@@ -114,7 +115,7 @@ def _recovered(reader: RangeReader, fields: Fields, begin: int) -> Member:
 
 
 def _find(reader: RangeReader, position: int, signs: tuple[bytes, ...]) -> int:
-    """Returns where one of some signatures stands next; -1 if none does."""
+    """Returns the next position of any of the signatures; -1 if there is none."""
     while position + 4 <= reader.size:
         data = reader.read_at(position, min(_SEARCH_STEP, reader.size - position))
         found = min((place for place in map(data.find, signs) if place >= 0), default=-1)
