@@ -142,7 +142,7 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = 
 
 
 def has_bytes_of(read: ReadImage, entry: Entry) -> bool:
-    """Whether an image's bytes, and those of its mask, are those that a ledger tells of."""
+    """Returns whether an image's bytes, and those of its mask, are those that a ledger tells of."""
     return (read.sha256, read.mask_sha256) == (entry.sha256, entry.mask_sha256)
 
 

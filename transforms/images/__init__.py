@@ -1,1 +1,1 @@
-"""One image: what it is, its pixels, its geometry, its bytes as they are stored."""
+"""One image: its format, its pixels, its geometry and its stored bytes."""

@@ -1,4 +1,4 @@
-"""Brings boxes and masks from the source's picture to the stored one."""
+"""Maps boxes and masks from the source image to the stored image."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PANOPTIC = (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 
 @dataclass(frozen=True)
 class Annotated:
-    """What an image's annotations come to in its record.
+    """The annotations of one image, as its record stores them.
 
     Attributes:
-      values: of the features that they fill; those that the source says nothing of are absent.
-      counts: of boxes (or segments) that were written, clipped by a crop, vanished in it, or dropped as
-        bad, and of segments that the mask has and the source does not list.
-      message: what is wrong with the first that was dropped; empty if none was.
-      label: the class names of the objects that were written (as `ImageRef.label`); None without objects.
+      values: feature name -> its values; features for which the source has no data are absent.
+      counts: numbers of boxes (or segments) that were written, clipped by a crop, removed by a crop, or
+        dropped as bad, and of segments that are in the mask but not listed by the source.
+      message: what is wrong with the first dropped box or segment; empty if none was dropped.
+      label: class names of the written objects (as `ImageRef.label`); None without objects.
     """
 
     values: Mapping[FeatureRole, Sequence[Any]] = field(default_factory=dict)
@@ -43,21 +43,21 @@ class Annotated:
 
 #: The largest segment id that three channels of 8 bits can hold.
 _MAX_SEGMENT = 0xFFFFFF
-#: Bytes a pixel takes while a mask is decoded, turned and brought to ids.
+#: Bytes per pixel while a mask is decoded, rotated and converted to ids.
 _WORKING_BYTES = 12
-#: What is counted of boxes and of segments.
+#: Names of the counts of boxes and of segments.
 _OF_BOXES_TOO = ("written", "vanished")
 _NOTHING = Annotated()
-#: Class id and number of the instance of a segment of which nothing is known.
+#: Class id and instance number of an unknown segment.
 _NOT_KNOWN = (0, 0)
 
 
 def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
-    """Reads the mask that the layout wants of an image; None where it wants none or the source names none.
+    """Reads the mask of an image; returns None if the layout needs no mask or the source names none.
 
     Raises:
-      ImageFault: if it is absent, forbidden or too large.
-      EngineError: if it changed since it was listed, or the storage failed.
+      ImageFault: if the mask is missing, forbidden or too large.
+      EngineError: if the mask changed since it was listed, or the storage failed.
     """
     layout = settings.record_layout
     if not ref.annotations or layout.by_role().keys().isdisjoint((FeatureRole.SEMANTIC_MASK, *_PANOPTIC)):
@@ -74,7 +74,7 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
 
 
 def _semantic_mask_of(said: Annotations, ref: ImageRef) -> tuple[str, str]:
-    """Returns the file of a mask of classes, empty without one, and which part of the file it is."""
+    """Returns the file of a class mask (empty without one), and the part of that file that holds it."""
     return said.semantic_mask or (ref.uri if said.semantic_place else ""), said.semantic_place
 
 
@@ -86,18 +86,18 @@ def annotate(
     mask: bytes | None = None,
     reserve: Reserve | None = None,
 ) -> Annotated:
-    """Returns what the annotations of an image come to, after all that was done to its picture.
+    """Returns the annotations of an image, mapped to its stored picture.
 
     Args:
-      ref: with the annotations.
-      image: the stored picture, and how it came out of the source's.
+      ref: reference that holds the annotations.
+      image: the stored picture, with the steps that made it from the source.
       settings: checked settings.
       ids: class name -> id.
       mask: what `read_mask` returned.
-      reserve: called with the working memory that masks need, in bytes.
+      reserve: function that reserves working memory for masks; takes a number of bytes.
 
     Raises:
-      ImageFault: if they are bad and `bad_boxes` says that the image fails then, or a mask cannot be used.
+      ImageFault: if an annotation is bad and `bad_boxes` says that its image fails, or a mask cannot be used.
       EngineError: if the storage failed while a mask was read.
     """
     layout = settings.record_layout
@@ -149,7 +149,7 @@ def _annotate(
 
 
 def _named_apart(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns counts of segments under names that those of boxes do not have."""
+    """Returns counts of segments, under names that differ from those of boxes."""
     return {f"segments_{name}" if name in _OF_BOXES_TOO else name: count for name, count in counts.items()}
 
 
@@ -157,7 +157,7 @@ def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, 
     """Returns the values of an image without a mask.
 
     Raises:
-      ImageFault: if such images are not to be kept.
+      ImageFault: if the settings do not keep images without a mask.
     """
     if settings.unlabelled == "keep" or settings.record_layout.by_role()[role].optional:
         return {}
@@ -213,7 +213,7 @@ def _panoptic_values(
 
 
 def _placed_part(place: str, ref: ImageRef, frame: Frame, settings: ConvertSettings) -> bytes:
-    """Returns a mask that is a part of a file, brought to the stored picture."""
+    """Reads a mask that is part of a file, and maps it to the stored picture."""
     try:
         data = masks.mask_bytes(ref.uri, place, settings)
     except ImageFault as fault:
@@ -227,10 +227,12 @@ def _known_segments(
     ids: Mapping[str, int],
     tally: ObjectCounts,
 ) -> dict[int, tuple[int, int]]:
-    """Returns segment id -> (class id, number of the instance: the segment's place, from 1, or 0 for stuff).
+    """Returns segment id -> (class id, instance number).
+
+    The instance number is the segment's position, from 1, or 0 for stuff.
 
     Raises:
-      ImageFault: if one has no category and such images are to fail.
+      ImageFault: if a segment has no category, and the settings say that its image fails.
     """
     known: dict[int, tuple[int, int]] = {}
     for number, segment in enumerate(segments, 1):
@@ -252,7 +254,7 @@ def _known_segments(
 def _paint(
     found: np.ndarray, known: Mapping[int, tuple[int, int]], tally: ObjectCounts
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the class id and the number of the instance of every pixel."""
+    """Returns the class id and the instance number of every pixel."""
     listed = np.array(sorted({0, *known}), np.int64)
     table = np.array([known.get(int(segment), _NOT_KNOWN) for segment in listed], np.int32)
     places = np.searchsorted(listed, found).clip(max=len(listed) - 1)

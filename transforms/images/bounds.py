@@ -1,4 +1,4 @@
-"""Bounds what an image file may consist of, before a decoder sees it.
+"""Limits the structure of an image file before a decoder sees it.
 
 A small file can keep a decoder busy for hours or make it ask for gigabytes: a JPEG with thousands of scans, a
 GIF with millions of blocks, a TIFF with millions of strips. The functions below count such parts and compare
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 from shardwright.schemas.bounds import Bounds
 
-#: Pixels of all scans of a JPEG for each scan that is allowed: half a second of decoding for a hundred.
+#: Pixels in all scans of a JPEG, for each scan that is allowed. A hundred scans take half a second to decode.
 _PIXELS_OF_SCANS, _SCANS = 1 << 32, 100
 
 _SOI_BYTES = 2
 _START_OF_SCAN, _END_OF_IMAGE, _EXIF_MARKER = 0xDA, 0xD9, 0xE1
 #: Markers of frames (ITU-T T.81, table B.1): SOF0 to SOF15 without DHT, JPG and DAC.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-#: Those of frames that may have all components in one scan, and then have no other.
+#: Markers of sequential frames. If one scan has all components, it is the only one.
 _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9, 0xCB))
 #: Markers without a segment: TEM, RST0 to RST7, SOI.
 _ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
@@ -42,7 +42,7 @@ _GIF_WORDS = {
     "extension_blocks": "blocks of extensions that are not comments",
 }
 _GIF_BLOCK = re.compile(rb"[!,;]")
-#: Type of a TIFF tag -> (bytes of a value, weight of a value in memory). Text and bytes stay as they are.
+#: Type of a TIFF tag -> (bytes of a value, weight of a value in memory). Text and bytes are not converted.
 _TAG_TYPES = {
     1: (1, 0), 2: (1, 0), 7: (1, 0), 6: (1, 1), 3: (2, 1), 8: (2, 1), 4: (4, 1), 9: (4, 1), 11: (4, 1),
     13: (4, 1), 5: (8, 8), 10: (8, 8), 12: (8, 1), 16: (8, 1), 17: (8, 1), 18: (8, 1),
@@ -53,7 +53,7 @@ _MAX_DIRECTORIES = 8
 _STRIP_TAGS = frozenset((273, 279, 324, 325))
 _BIG_TIFF = 43
 _BLANK = rb"(?:\s|#[^\r\n]*[\r\n])"
-#: Width and height, and where samples are no bits the highest value.
+#: Kind of PNM -> fields in its header: width and height, and the highest value unless samples are bits.
 _PNM_BITS = re.compile(rb"P." + 2 * (_BLANK + rb"++\d++"))
 _PNM_LEVELS = re.compile(rb"P." + 2 * (_BLANK + rb"++\d++") + _BLANK + rb"++\d++")
 _BMP_INFO_BYTES = 40
@@ -61,15 +61,15 @@ _RLE8, _RLE4 = 1, 2
 
 
 def check_structure(data: bytes, kind: str, bounds: Bounds) -> None:
-    """Checks that a file has no more parts than a decoder can go through in seconds.
+    """Checks that a file has no more parts than a decoder can process in seconds.
 
     Args:
       data: the whole file.
-      kind: its format, of `SUPPORTED_KINDS`.
-      bounds: the most parts that it may have.
+      kind: its format, one of `SUPPORTED_KINDS`.
+      bounds: limits on the parts of the file.
 
     Raises:
-      ImageFault: if it has more; the reason names the bound. Damage is left to the decoder.
+      ImageFault: if it has more parts; the reason names the bound. Decoders report damage.
     """
     check = _CHECKS.get(kind)
     if check is not None:
@@ -77,16 +77,16 @@ def check_structure(data: bytes, kind: str, bounds: Bounds) -> None:
 
 
 def check_work(data: bytes, kind: str, size: tuple[int, int], bounds: Bounds) -> None:
-    """Checks that a decoder does not go through the pixels too often or too slowly.
+    """Checks that a decoder does not process the pixels too often or too slowly.
 
     Args:
       data: the whole file, which `check_structure` accepted.
-      kind: its format, of `SUPPORTED_KINDS`.
-      size: width and height in pixels, which are not too many.
-      bounds: the most parts that it may have.
+      kind: its format, one of `SUPPORTED_KINDS`.
+      size: width and height in pixels, within `max_pixels`.
+      bounds: limits on the parts of the file.
 
     Raises:
-      ImageFault: if it does; the reason names the bound.
+      ImageFault: if decoding takes too much work; the reason names the bound.
     """
     check = _WORK_CHECKS.get(kind)
     if check is not None:
@@ -94,7 +94,7 @@ def check_work(data: bytes, kind: str, size: tuple[int, int], bounds: Bounds) ->
 
 
 def _check_scans(data: bytes, width: int, height: int, bounds: Bounds) -> None:
-    """Checks the scans of a JPEG that has several; each may go through the whole picture."""
+    """Checks the scans of a JPEG that has several; each may cover the whole picture."""
     pixels = width * height
     most_pixels = bounds.scans * _PIXELS_OF_SCANS // _SCANS
     scans = components = 0
@@ -105,7 +105,7 @@ def _check_scans(data: bytes, width: int, height: int, bounds: Bounds) -> None:
         elif marker == _START_OF_SCAN:
             scans += 1
             if components and start + 4 < len(data) and data[start + 4] == components:
-                return  # all components in one scan: nothing after it is decoded
+                return  # one scan has all components: decoders ignore what follows
             if scans * pixels > most_pixels:
                 bounds.check("scans", scans, f"jpeg: it has at least {scans} scans of {pixels} pixels")
 
@@ -115,7 +115,7 @@ def check_exif(info: Mapping[Any, Any], bounds: Bounds) -> None:
 
     Args:
       info: Pillow's `Image.info`.
-      bounds: the most tags and values that it may have.
+      bounds: limits on tags and values.
 
     Raises:
       ImageFault: if there are too many values.
@@ -131,12 +131,12 @@ def check_exif(info: Mapping[Any, Any], bounds: Bounds) -> None:
 
 
 def check_tags(data: bytes, what: str, bounds: Bounds) -> None:
-    """Checks the tags of a TIFF's first two directories, and of those that they name.
+    """Checks the tags in a TIFF's first two directories and in their sub-directories.
 
     Args:
       data: a TIFF file, or Exif data without its prefix.
       what: the format, for messages.
-      bounds: the most tags, values and strips that it may have.
+      bounds: limits on tags, values and strips.
 
     Raises:
       ImageFault: if there are too many tags, values or strips.
@@ -168,7 +168,7 @@ def check_tags(data: bytes, what: str, bounds: Bounds) -> None:
             tag, kind = number(position, 2), number(position + 2, 2)
             count = number(position + 4, wide)
             size, weight = _TAG_TYPES.get(kind, (0, 0))
-            fits = size * count <= len(data)  # what is not in the file is never read
+            fits = size * count <= len(data)  # decoders do not read values beyond the end of the file
             if fits:
                 if tag in _STRIP_TAGS:
                     bounds.check("strips", count, f"{what}: it has {count} strips or tiles")
@@ -189,11 +189,11 @@ def check_tags(data: bytes, what: str, bounds: Bounds) -> None:
 
 
 class JpegFrame(NamedTuple):
-    """What a JPEG's frame header says.
+    """The frame header of a JPEG.
 
     Attributes:
-      width: pixels.
-      height: pixels.
+      width: width in pixels.
+      height: height in pixels.
       sampling: horizontal and vertical sampling factor of each component, at least 1.
       several_scans: whether libjpeg has to keep all coefficients until the last scan.
     """
@@ -205,7 +205,7 @@ class JpegFrame(NamedTuple):
 
 
 def jpeg_frame(data: bytes) -> JpegFrame | None:
-    """Returns what a JPEG's frame header says; None if there is none before the first scan."""
+    """Returns the frame header of a JPEG; None if there is none before the first scan."""
     frame: JpegFrame | None = None
     for marker, start, _ in _jpeg_segments(data):
         if marker in _FRAMES and len(data) > start + 9:
@@ -221,7 +221,7 @@ def jpeg_frame(data: bytes) -> JpegFrame | None:
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yields (marker, start, bytes before it that belong to nothing) of each segment of a JPEG."""
+    """Yields (marker, start, number of stray bytes before it) for each segment of a JPEG."""
     position, stray_from = _SOI_BYTES, _SOI_BYTES
     while found := _MARKER.search(data, position):
         start = found.start()
@@ -241,7 +241,7 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _check_jpeg(data: bytes, bounds: Bounds) -> None:
-    """Checks what stands before the first scan."""
+    """Checks the segments before the first scan."""
     stray = exif = 0
     for number, (marker, start, gap) in enumerate(_jpeg_segments(data), 1):
         stray += gap
@@ -290,7 +290,7 @@ def _count_chunks(
 
 
 def _check_gif(data: bytes, bounds: Bounds) -> None:
-    """Counts the blocks up to the second frame, which is looked for and not decoded."""
+    """Counts the blocks up to the second frame, which is found but not decoded."""
     if len(data) < _SCREEN_BYTES:
         return
     position = _SCREEN_BYTES + _color_table_bytes(data[10])
@@ -317,17 +317,17 @@ def _color_table_bytes(flags: int) -> int:
 
 
 def _after_blocks(data: bytes, position: int, bounds: Bounds, name: str, before: int) -> tuple[int, int]:
-    """Goes through a chain of sub-blocks.
+    """Skips a chain of sub-blocks and counts them.
 
     Args:
       data: the whole file.
-      position: of the first sub-block.
-      bounds: the most blocks that the file may have.
-      name: the bound that counts these.
-      before: how many blocks of this kind stand before them.
+      position: position of the first sub-block.
+      bounds: limits on the blocks of the file.
+      name: name of the bound for blocks of this kind.
+      before: number of earlier blocks of this kind.
 
     Returns:
-      The position behind the chain, and how many blocks of the kind there are by then, terminators included.
+      The position after the chain, and the number of blocks of this kind so far, including terminators.
     """
     blocks, most = before, getattr(bounds, name)
     while position < len(data):
@@ -342,7 +342,7 @@ def _after_blocks(data: bytes, position: int, bounds: Bounds, name: str, before:
 
 
 def _check_bmp(data: bytes, width: int, height: int, bounds: Bounds) -> None:
-    """Checks a BMP whose pixels are runs, which Pillow decodes in Python."""
+    """Checks a run-length encoded BMP, which Pillow decodes in Python."""
     if int.from_bytes(data[14:18], "little") < _BMP_INFO_BYTES:
         return
     if int.from_bytes(data[30:34], "little") not in (_RLE8, _RLE4):

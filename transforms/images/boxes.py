@@ -1,4 +1,4 @@
-"""Where a box of the source's picture lies in the stored one. Pure arithmetic."""
+"""Maps boxes from the source image to the stored image. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwright.transforms.images.geometry import Geometry
 
 #: xmin, ymin, xmax, ymax.
 Box = tuple[float, float, float, float]
-#: By how many pixels a box may leave its picture: tools round.
+#: Number of pixels by which a box may exceed its picture, because tools round.
 TOLERANCE = 0.5
 
 
@@ -21,8 +21,8 @@ class BoxFault(NamedTuple):
     """What is wrong with a box.
 
     Attributes:
-      message: in a few words.
-      clipped: what is left of it inside of the picture; None if nothing or not known.
+      message: the problem, in a few words.
+      clipped: the part of the box inside the picture; None if there is none or it is not known.
     """
 
     message: str
@@ -30,11 +30,11 @@ class BoxFault(NamedTuple):
 
 
 class PlacedBox(NamedTuple):
-    """A box of the stored picture.
+    """A box in the stored picture.
 
     Attributes:
-      box: in pixels of the stored picture.
-      share: of the box's area that the crop has left, 0 to 1.
+      box: coordinates in pixels of the stored picture.
+      share: share of the box's area that remains after the crop, 0 to 1.
     """
 
     box: Box
@@ -47,21 +47,21 @@ def bad_annotation(message: str) -> ImageFault:
 
 
 def upright_size(frame: Frame) -> tuple[int, int]:
-    """Returns the size of the source's picture after its EXIF orientation is applied."""
+    """Returns the size of the source image after its EXIF orientation is applied."""
     width, height = frame.size
     return (height, width) if frame.orientation >= 5 else (width, height)
 
 
 def is_upright(size: tuple[int, int], frame: Frame, what: str) -> bool:
-    """Whether something of a size is drawn for the upright picture instead of the one that is stored.
+    """Returns whether an annotation is for the upright picture, not for the pixels as the file stores them.
 
     Args:
-      size: width and height of what is drawn.
-      frame: of the picture.
-      what: it is, for the message.
+      size: width and height that the annotation is for.
+      frame: sizes and orientation of the picture.
+      what: words for the annotation in the message.
 
     Raises:
-      ImageFault: if it fits neither.
+      ImageFault: if the size fits neither.
     """
     if size == frame.size:
         return False
@@ -73,11 +73,11 @@ def is_upright(size: tuple[int, int], frame: Frame, what: str) -> bool:
 
 
 def check_box(box: Box, size: tuple[int, int]) -> Box | BoxFault:
-    """Returns a box inside of its picture, or what is wrong with it.
+    """Returns a box inside its picture, or what is wrong with it.
 
     Args:
-      box: in pixels.
-      size: width and height of the picture that it is drawn for.
+      box: coordinates in pixels.
+      size: width and height of the picture that the box is for.
     """
     xmin, ymin, xmax, ymax = box
     width, height = size
@@ -98,11 +98,11 @@ def check_box(box: Box, size: tuple[int, int]) -> Box | BoxFault:
 
 
 def turn(box: Box, size: tuple[int, int], orientation: int) -> Box:
-    """Returns a box of the picture as it is stored as one of the upright picture.
+    """Maps a box from the pixels as the file stores them to the upright picture.
 
     Args:
-      box: in pixels.
-      size: width and height of the picture as it is stored.
+      box: coordinates in pixels.
+      size: width and height of the picture in the file.
       orientation: EXIF orientation, 1 to 8.
     """
     xmin, ymin, xmax, ymax = box
@@ -114,10 +114,10 @@ def turn(box: Box, size: tuple[int, int], orientation: int) -> Box:
 
 
 def place_box(box: Box, geometry: Geometry) -> PlacedBox | None:
-    """Returns where a box of the upright picture lies in the stored one.
+    """Maps a box from the upright picture to the stored picture.
 
-    None where the crop leaves nothing of it, or less than half a stored pixel of a side that it cuts:
-    that is rounding and shows nothing.
+    Returns None if the crop removes the box, or leaves less than half a stored pixel of a side that it cuts:
+    that is a rounding error and shows nothing.
     """
     xs = _place_side(box[0], box[2], geometry, 0)
     ys = _place_side(box[1], box[3], geometry, 1)
@@ -127,7 +127,7 @@ def place_box(box: Box, geometry: Geometry) -> PlacedBox | None:
 
 
 def _place_side(low: float, high: float, geometry: Geometry, axis: int) -> tuple[float, float, float] | None:
-    """Returns begin, end and the share that is left of a box's side."""
+    """Returns begin, end and remaining share of a box's side."""
     begin, end = geometry.box[axis], geometry.box[axis + 2]
     left, right = max(low, begin), min(high, end)
     if right <= left:
@@ -141,9 +141,9 @@ def _place_side(low: float, high: float, geometry: Geometry, axis: int) -> tuple
 
 
 def normalised(box: Box, canvas: tuple[int, int]) -> Box:
-    """Returns a box as shares of the stored picture, as the floats of 32 bits that a record stores.
+    """Returns a box as shares of the stored picture, in the 32-bit floats that a record stores.
 
-    They lie in [0, 1], and a box that has an area keeps one.
+    The values are in [0, 1]. A box with an area keeps an area.
     """
     xmin, xmax = _shares(box[0], box[2], canvas[0])
     ymin, ymax = _shares(box[1], box[3], canvas[1])
@@ -166,7 +166,7 @@ def _bits(value: float) -> int:
 
 
 def _after(value: float) -> float:
-    """Returns the next larger float of 32 bits; of zero, one that no reader takes for zero."""
+    """Returns the next larger 32-bit float; after zero, one that no reader rounds to zero."""
     return float(struct.unpack("<f", struct.pack("<I", max(_bits(value) + 1, _bits(2.0**-126))))[0])
 
 

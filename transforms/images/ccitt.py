@@ -1,7 +1,7 @@
 """Decodes CCITT fax data (ITU-T T.4 and T.6) strictly: every row must be there and complete.
 
-The decoders of libtiff and imagecodecs go on after a bad code word and after the end of the data. libtiff
-then leaves rows as `malloc` returned them, so an incomplete image has to be told from a whole one here.
+The decoders of libtiff and imagecodecs continue after a bad code word and after the end of the data. libtiff
+then leaves rows as `malloc` returned them, so this module has to detect incomplete images.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _Table = Sequence[tuple[int, int] | None]
 
 
 class BadFaxData(ValueError):
-    """The data is not a complete image."""
+    """The data does not contain a complete image."""
 
 
 @cache
@@ -70,7 +70,7 @@ def _mode_table() -> _Table:
 
 
 def _lookup(words: dict[str, int], bits: int) -> _Table:
-    """Returns, for every value of the next `bits` bits, the meaning and the length of the code word."""
+    """Returns a table: value of the next `bits` bits -> meaning and length of the code word."""
     table: list[tuple[int, int] | None] = [None] * (1 << bits)
     for word, meaning in words.items():
         first = int(word, 2) << bits - len(word)
@@ -91,7 +91,7 @@ class _Bits:
         self.position = 0
 
     def peek(self, count: int) -> int:
-        """Returns the next `count` bits, at most 24; zeros behind the end."""
+        """Returns the next `count` bits, at most 24; zeros after the end."""
         position = min(self.position, self._end)
         return self._windows[position >> 3] >> 32 - (position & 7) - count & (1 << count) - 1
 
@@ -106,7 +106,7 @@ class _Bits:
         return found[0]
 
     def run(self, black: bool) -> int:
-        """Reads the length of a run: make-up codes and a terminating one."""
+        """Reads the length of a run: make-up codes and a terminating code."""
         table = _run_table(black)
         total = length = self.word(table, _RUN_BITS)
         while length >= 64:
@@ -115,7 +115,7 @@ class _Bits:
         return total
 
     def skip_end_of_line(self) -> bool:
-        """Skips fill bits and one EOL if they come next; returns whether they did."""
+        """Skips fill bits and one EOL; returns whether there was an EOL."""
         position = self.position
         while self.peek(_END_OF_LINE_BITS) == 0 and self.position < self._end:
             self.position += 1
@@ -126,12 +126,12 @@ class _Bits:
         return False
 
     def align(self) -> None:
-        """Goes on to the next whole byte."""
+        """Moves to the next whole byte."""
         self.position = -(-self.position // 8) * 8
 
 
 def _row_1d(bits: _Bits, width: int) -> list[int]:
-    """Returns the changing elements of a row coded by itself, the first of them black."""
+    """Returns the changing elements of a row coded in one dimension; the first begins black."""
     changes, position, black = [], 0, False
     while position < width:
         position += bits.run(black)
@@ -143,7 +143,7 @@ def _row_1d(bits: _Bits, width: int) -> list[int]:
 
 
 def _row_2d(bits: _Bits, width: int, above: Sequence[int]) -> list[int]:
-    """Returns the changing elements of a row coded by what differs from the row above (T.4, 4.2.1)."""
+    """Returns the changing elements of a row coded by its differences from the row above (T.4, 4.2.1)."""
     changes: list[int] = []
     position, index = -1, 0
     above = [*above, width, width, width]
@@ -196,8 +196,8 @@ def decode_group4(data: bytes, rows: int, width: int) -> bytes:
 
     Args:
       data: the strip, most significant bit first.
-      rows: of the strip.
-      width: pixels of a row.
+      rows: number of rows in the strip.
+      width: number of pixels in a row.
 
     Returns:
       A bit per pixel, 0 for white, each row padded to whole bytes.
@@ -210,13 +210,13 @@ def decode_group4(data: bytes, rows: int, width: int) -> bytes:
 
 
 def decode_group3(data: bytes, rows: int, width: int, options: int) -> bytes:
-    """Decodes T.4 data (TIFF compression 3); as `decode_group4`.
+    """Decodes T.4 data (TIFF compression 3), like `decode_group4`.
 
     Args:
       data: the strip.
-      rows: of the strip.
-      width: pixels of a row.
-      options: TIFF's T4Options.
+      rows: number of rows in the strip.
+      width: number of pixels in a row.
+      options: the T4Options tag of the TIFF.
     """
     bits = _Bits(data)
 
@@ -234,7 +234,7 @@ def decode_group3(data: bytes, rows: int, width: int, options: int) -> bytes:
 
 
 def decode_rle(data: bytes, rows: int, width: int) -> bytes:
-    """Decodes modified Huffman rows that begin at whole bytes (TIFF compression 2); as `decode_group4`."""
+    """Decodes modified Huffman rows that begin at whole bytes (TIFF compression 2), like `decode_group4`."""
     bits = _Bits(data)
 
     def read_row(_: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Brings any picture that Pillow opens to 8-bit sRGB or grey, without clipping or hidden colours."""
+"""Converts any picture that Pillow opens to 8-bit sRGB or grey, without clipping or hidden colours."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
 
 _SRGB = ImageCms.createProfile("sRGB")
-#: Largest difference (of 255) at which a profile counts as sRGB itself.
+#: Largest difference (of 255) from sRGB of a profile that is treated as sRGB.
 _SRGB_TOLERANCE = 2
-#: Pixels that are brought to their color at once.
+#: Number of pixels that are converted at once.
 _STRIP_PIXELS = 1 << 22
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
 _WHITE_IS_ZERO, _SIGNED = 0, (2,)
@@ -24,17 +24,17 @@ _ALPHA_MODES = {"RGBA": "RGB", "LA": "L", "PA": "RGB", "RGBa": "RGB", "La": "L"}
 
 
 def is_grey(image: Image.Image) -> bool:
-    """Whether a picture has one colour channel."""
+    """Returns whether a picture is grey: one colour channel."""
     return image.mode in _GREY_MODES or image.mode.startswith("I;")
 
 
 def is_translucent(image: Image.Image) -> bool:
-    """Whether a picture has an alpha channel or names transparent colours."""
+    """Returns whether a picture has an alpha channel or names transparent colours."""
     return image.mode in _ALPHA_MODES or "transparency" in image.info
 
 
 def is_see_through(image: Image.Image) -> bool:
-    """Whether a loaded picture has a pixel through which a background shows."""
+    """Returns whether a loaded picture has a pixel that is not opaque."""
     if not is_translucent(image):
         return False
     opaque = (255, 255)
@@ -42,18 +42,18 @@ def is_see_through(image: Image.Image) -> bool:
 
 
 def _profile(image: Image.Image) -> bytes | None:
-    """Returns the embedded ICC profile, None without one."""
+    """Returns the embedded ICC profile; None if there is none."""
     profile = image.info.get("icc_profile")
     return profile if isinstance(profile, bytes) else None
 
 
 def is_plain(image: Image.Image) -> bool:
-    """Whether the pixels can be taken as they are: 8 bits, sRGB or grey or opaque palette."""
+    """Returns whether the pixels need no conversion: 8 bits, and sRGB, grey or an opaque palette."""
     return image.mode in ("RGB", "L", "P", "1") and not is_translucent(image) and not has_profile(image)
 
 
 def has_profile(image: Image.Image) -> bool:
-    """Whether a picture is tagged with an ICC profile that is not sRGB's own."""
+    """Returns whether a picture has an ICC profile other than sRGB."""
     profile = _profile(image)
     if not profile or image.mode in ("I", "F") or image.mode.startswith("I;"):
         return False
@@ -63,9 +63,9 @@ def has_profile(image: Image.Image) -> bool:
 
 @lru_cache(maxsize=64)
 def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Returns the transform of a profile to sRGB; None if it changes nothing or is unusable.
+    """Returns the transform from a profile to sRGB; None if it changes nothing or cannot be used.
 
-    A profile that does not fit the picture's mode or cannot be parsed is ignored, as browsers do.
+    Profiles that do not fit the picture's mode or cannot be parsed are ignored, as in browsers.
     """
     try:
         transform = ImageCms.buildTransform(ImageCms.ImageCmsProfile(io.BytesIO(profile)), _SRGB, mode, "RGB")
@@ -73,7 +73,7 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
         return None
     if mode not in ("RGB", "L"):
         return transform
-    # The steps of each channel alone and of all together show any other primaries or curve.
+    # Ramps of each channel and of grey show whether primaries or curves differ.
     ramp = np.arange(0, 256, 5, dtype=np.uint8)
     if mode == "L":
         probe = Image.fromarray(ramp[None])
@@ -89,7 +89,7 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scales a picture of more than 8 bits a channel to 8 bits: L, or LA where it is keyed."""
+    """Scales a picture with more than 8 bits per channel to 8 bits: L, or LA if a value is transparent."""
     values = np.asarray(image)
     if image.mode == "F":
         if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
@@ -106,7 +106,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
                 Stage.DECODE,
                 "32-bit pixels have no defined brightness; convert to 8 or 16 bits",
             )
-        # Pillow leaves these properties of a TIFF to its readers (TIFF 6.0, sections 8 and 19).
+        # Pillow ignores these properties of a TIFF (TIFF 6.0, sections 8 and 19).
         tags = getattr(image, "tag_v2", {})
         full = 65535
         if tags.get(_BITS_PER_SAMPLE) == (12,):
@@ -124,7 +124,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _expanded(image: Image.Image) -> Image.Image:
-    """Returns the picture in a mode with a value per channel: L, LA, RGB, RGBA, CMYK, LAB, YCbCr."""
+    """Converts a picture to a mode with one value per channel: L, LA, RGB, RGBA, CMYK, LAB, YCbCr."""
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         return _eight_bits(image)
     if image.mode == "1":
@@ -143,14 +143,14 @@ def _expanded(image: Image.Image) -> Image.Image:
 
 
 def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -> Image.Image:
-    """Returns a picture as 8-bit sRGB ("RGB") or grey ("L").
+    """Converts a picture to 8-bit sRGB ("RGB") or grey ("L").
 
     Palettes are expanded, 16 bits scaled, ICC profiles applied and alpha flattened.
 
     Args:
-      image: a loaded picture in any mode of the formats that are read.
+      image: a loaded picture in any mode of the supported formats.
       color: `rgb`, `gray`, or `keep` (grey stays grey, everything else becomes RGB).
-      background: what shows under transparent pixels, 0 to 255 per channel.
+      background: colour under transparent pixels, 0 to 255 per channel.
 
     Raises:
       ImageFault: if the pixel values have no defined brightness.
@@ -161,7 +161,7 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     if _is_done(image, color):
         return image
     whole: Image.Image | None = None
-    for top in range(0, image.height, rows):  # in strips: the steps between take a multiple of the picture
+    for top in range(0, image.height, rows):  # strips: the steps need several times their size
         with pillow_settings(NO_LIMIT):
             strip = image.crop((0, top, image.width, min(image.height, top + rows)))
         if hasattr(image, "tag_v2"):
@@ -180,7 +180,7 @@ def _wanted(image: Image.Image, color: str) -> str:
 
 
 def _is_done(image: Image.Image, color: str) -> bool:
-    """Whether a picture is as it is wanted."""
+    """Returns whether a picture already has the mode that is wanted."""
     return image.mode == _wanted(image, color) and not _profile(image) and "transparency" not in image.info
 
 

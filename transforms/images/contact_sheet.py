@@ -22,11 +22,11 @@ _GAP = 8
 _FONT_SIZE = 13
 _CAPTION_HEIGHT = 20
 _WHITE, _INK, _FAINT = (255, 255, 255), (32, 32, 32), (214, 214, 214)
-#: A larger picture is not worth the memory; this is Pillow's own limit.
+#: Larger pictures are not drawn, to save memory; this is Pillow's own limit.
 _MAX_PIXELS = 89_478_485
-#: Multiples of it lie evenly on a circle, as leaves do on a stem.
+#: Golden ratio: its multiples are spread evenly on a circle of hues.
 _GOLDEN = 0.618033988749895
-#: Tells instances of a class apart, by colours that no class nearby has.
+#: Distance in hue between instances of a class; differs from the hues of nearby classes.
 _INSTANCE = 257
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
@@ -34,12 +34,12 @@ _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 class Tile(NamedTuple):
-    """A picture and its caption; `name` alone is drawn where the picture cannot be.
+    """A picture and its caption; if there is no picture, only `name` is drawn.
 
     Attributes:
       image: RGB, at most `SIDE` on each side; None if it could not be decoded.
-      name: what stands under it.
-      number: stands before a name that has letters which the font lacks.
+      name: text under the picture.
+      number: number drawn before a name that has letters missing in the font.
     """
 
     image: Image.Image | None
@@ -52,7 +52,7 @@ def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Image.Image:
 
     Args:
       encoded: the picture.
-      bounds: the most parts that it may have.
+      bounds: limits on the parts of the file.
 
     Raises:
       ImageFault: if it cannot be decoded.
@@ -72,9 +72,9 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
     """Returns a thumbnail with boxes drawn on it.
 
     Args:
-      image: of `thumbnail`.
+      image: result of `thumbnail`.
       boxes: xmin, ymin, xmax, ymax, as shares of width and height.
-      ids: the class of each, which decides its colour.
+      ids: class of each box, which decides its colour.
     """
     marked = image.copy()
     draw = ImageDraw.Draw(marked)
@@ -89,12 +89,12 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
 
 
 def with_masks(image: Image.Image, masks: Sequence[bytes], bounds: Bounds = DEFAULT_BOUNDS) -> Image.Image:
-    """Returns a thumbnail through which its classes or segments shine.
+    """Returns a thumbnail tinted with the colours of its classes or segments.
 
     Args:
-      image: of `thumbnail`.
-      masks: the class of every pixel, and the instance if there is such a mask too.
-      bounds: the most parts that a mask may have.
+      image: result of `thumbnail`.
+      masks: mask of classes, and mask of instances if there is one.
+      bounds: limits on the parts of a mask.
 
     Raises:
       ImageFault: if a mask cannot be decoded.
@@ -116,7 +116,7 @@ def _shrunk_ids(mask: bytes, size: tuple[int, int], bounds: Bounds) -> np.ndarra
 
 
 def _color_of(number: int) -> tuple[int, int, int]:
-    """Returns a colour that is far from those of the numbers nearby; black for nothing."""
+    """Returns a colour that differs clearly from those of nearby numbers; black for nothing."""
     if number == 0:
         return (0, 0, 0)
     red, green, blue = colorsys.hsv_to_rgb(number * _GOLDEN % 1, 1, 0.9 if number % 2 else 0.7)
@@ -124,10 +124,10 @@ def _color_of(number: int) -> tuple[int, int, int]:
 
 
 def raw_thumbnail(data: bytes, height: int, width: int, channels: int) -> Image.Image:
-    """The same for bare pixels, rows of uint8 HxWxC.
+    """Returns the thumbnail of raw pixels, uint8 in rows HxWxC.
 
     Raises:
-      ImageFault: if the sizes do not fit the bytes.
+      ImageFault: if the number of bytes does not fit the sizes.
     """
     if channels not in _MODES or min(height, width) < 1 or height * width * channels != len(data):
         raise ImageFault(
@@ -139,7 +139,7 @@ def raw_thumbnail(data: bytes, height: int, width: int, channels: int) -> Image.
 
 
 def _fitted(image: Image.Image) -> Image.Image:
-    # Small pictures are enlarged in whole pixels, so that one sees what is stored.
+    # Small pictures are enlarged by whole factors, so that their pixels stay visible.
     resample = Image.Resampling.NEAREST if 2 * max(image.size) <= SIDE else Image.Resampling.BICUBIC
     colored = to_color(image, "rgb", _WHITE)
     width, height = colored.size
@@ -151,7 +151,7 @@ def _fitted(image: Image.Image) -> Image.Image:
 def draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
     """Draws the tiles in a grid, row by row.
 
-    A letter that the font lacks is drawn as the letter it is composed with, or as `?`.
+    A letter that is missing in the font is drawn as its base letter, or as `?`.
     """
     columns = max(1, math.ceil(math.sqrt(len(tiles))))
     rows = math.ceil(len(tiles) / columns)
@@ -182,14 +182,14 @@ def _font() -> _Font:
 
 
 def _caption(font: _Font, tile: Tile) -> str:
-    """Returns what the font can draw of a caption in the width of a tile."""
+    """Returns a caption with letters that the font has, cut to the width of a tile."""
     caption = "".join(_drawable(font, char) for char in tile.name)
     if tile.number and "?" in caption and "?" not in tile.name:
         caption = f"{tile.number} {caption}"
     if font.getlength(caption) <= SIDE:
         return caption
     low, high = 0, len(caption)
-    while low < high:  # the longest beginning that fits
+    while low < high:  # find the longest prefix that fits
         middle = (low + high + 1) // 2
         low, high = (middle, high) if font.getlength(caption[:middle] + "...") <= SIDE else (low, middle - 1)
     return caption[:low] + "..."
@@ -208,7 +208,7 @@ def _has(font: _Font, char: str) -> bool:
     if char.isascii():
         return True
     if not isinstance(font, ImageFont.FreeTypeFont):
-        return False  # the bitmap font knows Latin-1 at most
-    # U+FFFF is no character in any font: what is drawn for it is drawn for all that are lacking.
+        return False  # the bitmap font has only Latin-1
+    # No font has U+FFFF, so its picture is that of all missing letters.
     mask, lacking = font.getmask(char), font.getmask("\uffff")
     return mask.size != lacking.size or bytes(mask) != bytes(lacking)

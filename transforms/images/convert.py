@@ -1,4 +1,4 @@
-"""From an image file's bytes to the bytes that a record stores."""
+"""Converts the bytes of an image file to the bytes that a record stores."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from shardwright.transforms.images.geometry import Geometry, plan_geometry
 from shardwright.transforms.images.metadata import strip_metadata
 from shardwright.transforms.images.resize import resize, resize_steps
 
-#: Reserves working memory, in bytes, while a picture is being decoded.
+#: A function that reserves working memory, in bytes, while a picture is decoded.
 Reserve = Callable[[int], AbstractContextManager[None]]
 
 _KEEPABLE = frozenset(("jpeg", "png", "webp"))
-#: Bytes a pixel takes while a picture is decoded, brought upright and to its colour.
+#: Bytes per pixel while a picture is decoded, rotated and converted to its colour.
 BYTES_PER_PIXEL = 8
-#: The same where it is flattened over a background or scaled from 16 bits, with the steps between.
+#: The same for a picture that is flattened onto a background or scaled from 16 bits, with all steps.
 _FLATTENED_BYTES = 12
-#: Bytes of a pixel of the resized picture: itself, and the rows of the resampling between two passes. Bytes
-#: of a pixel of the stored one: a padded copy or what becomes of it when it is encoded.
+#: Bytes per pixel of the resized picture: the pixel, and the rows between the two passes of resampling. Then
+#: #: bytes per pixel of the stored picture: a padded copy, or the encoded result.
 _RESIZED_BYTES, _STORED_BYTES = 8, 4
-#: Stands for a picture that is not needed any more.
+#: Replaces a picture that is no longer needed.
 _NO_PICTURE = Image.new("L", (1, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How the stored picture came out of the source's: what boxes and masks have to follow.
+    """The steps from the source image to the stored image, which boxes and masks follow too.
 
     Attributes:
-      size: width and height of the source's picture as it is stored, before its EXIF orientation.
+      size: width and height of the source image in its file, before its EXIF orientation is applied.
       orientation: EXIF orientation, 1 to 8.
-      geometry: from the upright picture to the result.
+      geometry: mapping of the upright picture to the result.
     """
 
     size: tuple[int, int]
@@ -56,15 +56,15 @@ class ConvertedImage:
     Attributes:
       encoded: the stored bytes.
       format: jpg, png, webp or raw.
-      height: pixels.
-      width: pixels.
-      channels: 1 or 3 (what a decoder yields of kept bytes: up to 4).
-      kept: whether the bytes are the source's own.
-      animated: whether only the first of several frames was taken.
-      frame: how the picture came out of the source's.
-      decode_seconds: what decoding the pixels took.
-      warning: what the decoder said about the file, empty for nothing.
-      damaged: whether a part of the pixels is made up; only with `--damaged keep`.
+      height: height in pixels.
+      width: width in pixels.
+      channels: 1 or 3 (for kept bytes, what a decoder returns: up to 4).
+      kept: whether the bytes are unchanged from the source.
+      animated: whether the source has more frames than the one that is stored.
+      frame: the steps from the source image to the stored image.
+      decode_seconds: seconds that decoding the pixels took.
+      warning: the decoder's warning about the file; empty without one.
+      damaged: whether a part of the pixels is missing in the file; only with `--damaged keep`.
       on_background: whether a part of the picture shows the background colour.
     """
 
@@ -85,17 +85,17 @@ class ConvertedImage:
 def convert_image(
     data: bytes, name: str, settings: ConvertSettings, reserve: Reserve | None = None
 ) -> ConvertedImage:
-    """Decodes, turns upright, colours, resizes and encodes one image, or keeps its bytes.
+    """Decodes, rotates, converts, resizes and encodes one image, or keeps its bytes.
 
     Args:
       data: the source file's bytes.
-      name: its key, for what its extension claims.
+      name: its key, of which the extension is used.
       settings: checked settings.
-      reserve: called with the working memory that decoding needs, in bytes.
+      reserve: function that reserves working memory for decoding; takes a number of bytes.
 
     Raises:
-      ImageFault: if the image is at fault.
-      NotACandidate: if it is no image and does not claim to be one.
+      ImageFault: if the image is faulty.
+      NotACandidate: if the file is not an image by content or by name.
     """
     opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds)
     try:
@@ -113,7 +113,7 @@ def _convert(
     geometry = plan_geometry(*upright_size, settings.target, settings.fit)
     frame = Frame(opened.image.size, opened.orientation, geometry)
     keep = settings.stored_format == "keep" and _bytes_can_stay(opened, geometry, settings)
-    # Kept bytes are decoded only to prove that they can be: at 1/8 the whole file is still read.
+    # Kept bytes are decoded only to check them; at a scale of 1/8 the decoder still reads the whole file.
     factor = decode.reduce_jpeg(opened, 8 if keep else geometry.reduction())
     width, height = opened.image.size
     working = max(width * height * BYTES_PER_PIXEL, decode.decoder_bytes(opened))
@@ -129,7 +129,7 @@ def _convert(
             return _keep(data, opened, loaded, frame, settings, decode_seconds)
         damage, note = loaded.damage, loaded.note
         image = decode.upright(loaded.image, opened.orientation)
-        # Whoever resamples a large picture lets go of the source as soon as that is possible.
+        # The source of a large picture is released as early as possible.
         del loaded
         opened.image = _NO_PICTURE
         on_background = color.is_see_through(image) or geometry.canvas != geometry.size
@@ -145,7 +145,7 @@ def _convert(
         encoded = encode_image(image, stored, settings.quality)
         width, height = image.size
         channels = 3 if stored == "webp" else len(image.getbands())  # WebP has no grey
-        del image  # before others take what was reserved for it
+        del image  # free the source before other threads use its reservation
     return ConvertedImage(
         encoded=encoded,
         format=FORMAT_NAMES[stored],
@@ -163,12 +163,12 @@ def _convert(
 
 
 def reserve_nothing(_: int) -> AbstractContextManager[None]:
-    """Stands for a budget where there is none."""
+    """Does nothing; used where there is no budget."""
     return nullcontext()
 
 
 def _bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: ConvertSettings) -> bool:
-    """Whether nothing about an image has to change, told from its header."""
+    """Returns whether an image needs no change, judging by its header."""
     image = opened.image
     if opened.kind not in _KEEPABLE or opened.orientation != 1 or opened.animated:
         return False
@@ -177,7 +177,7 @@ def _bytes_can_stay(opened: decode.OpenedImage, geometry: Geometry, settings: Co
     if opened.depth == 16:
         return False
     if not color.is_plain(image):
-        # With --color keep, alpha may stay where the stored format can hold it.
+        # With --color keep, alpha stays if the stored format can hold it.
         alpha = image.mode in ("RGBA", "LA") and not color.has_profile(image)
         return alpha and settings.color == "keep"
     if settings.color == "keep":
@@ -210,7 +210,7 @@ def _keep(
 
 
 def channels_of(image: Image.Image) -> int:
-    """Returns the channels that a reader sees: a palette counts as the colours it names."""
+    """Returns the number of channels that a reader gets; a palette counts as its colours."""
     if image.mode in ("P", "PA"):
         return 4 if color.is_translucent(image) else 3
     return len(image.getbands())
@@ -223,7 +223,7 @@ def _pad(
     background: tuple[int, int, int],
 ) -> Image.Image:
     red, green, blue = background
-    # ITU-R 601-2 luma, as Pillow's convert("L") weighs it
+    # ITU-R 601-2 luma, as in Pillow's convert("L")
     fill = background if image.mode == "RGB" else (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
     padded = Image.new(image.mode, canvas, fill)
     padded.paste(image, offset)

@@ -29,7 +29,7 @@ from shardwright.transforms.images.signatures import (
     unsupported_kind_by_name,
 )
 
-#: EXIF orientation (TIFF 6.0, tag 274) -> what brings the stored pixels upright.
+#: EXIF orientation (TIFF 6.0, tag 274) -> operation that makes the stored pixels upright.
 _UPRIGHT = {
     2: Transpose.FLIP_LEFT_RIGHT,
     3: Transpose.ROTATE_180,
@@ -44,31 +44,31 @@ _SWAPS_SIDES = frozenset((5, 6, 7, 8))
 _MIRRORS_X = frozenset((2, 3, 6, 7))
 _MIRRORS_Y = frozenset((3, 4, 7, 8))
 _ORIENTATION_TAG = 274
-#: Where a PNG says how many bits a channel has (PNG specification, 11.2.1).
+#: Position of the bits per channel in a PNG (PNG specification, 11.2.1).
 _PNG_BIT_DEPTH = 24
 #: Bytes of a PNG up to the end of its header's fields.
 _PNG_HEADER_BYTES = 29
-#: Below this many pixels a side, two scales of libjpeg can give a picture of the same size.
+#: For sides below this number of pixels, two scales of libjpeg can give pictures of the same size.
 _SMALLEST_SCALED_SIDE = 8
-#: How Pillow says how large a picture is that it refuses.
+#: The number of pixels in Pillow's message about a picture that is too large.
 _PIXELS_IN_MESSAGE = re.compile(r"\((\d+) pixels\)")
 _SIGNS_OF_TRUNCATION = ("truncated", "unexpected end", "buffer is not large enough")
 
 
 @dataclass
 class OpenedImage:
-    """An image whose header was read; its pixels are not decoded yet.
+    """An image whose header was read, and whose pixels are not decoded yet.
 
     Attributes:
       image: Pillow's lazy image.
-      kind: the format told from the bytes.
+      kind: format of the image, detected from its bytes.
       orientation: EXIF orientation, 1 to 8.
-      animated: whether there are more frames than the first.
+      animated: whether the file has more than one frame.
       data: the whole file.
-      depth: bits of a channel in the file, as far as it is known (PNG), else 8.
+      depth: bits per channel in the file if known (PNG), else 8.
       png_pixels: the compressed pixels of a PNG.
-      factor: by which `reduce_jpeg` will reduce each side.
-      bounds: the most parts that the file may have.
+      factor: factor by which `reduce_jpeg` will reduce each side.
+      bounds: limits on the parts of the file.
     """
 
     image: Image.Image
@@ -90,7 +90,7 @@ class OpenedImage:
 
 @contextlib.contextmanager
 def _faults_of(kind: str, max_pixels: int) -> Iterator[None]:
-    """Has Pillow take pictures up to a limit, and turns whatever a decoder raises into an `ImageFault`."""
+    """Sets Pillow's size limit, and turns any exception of a decoder into an `ImageFault`."""
     try:
         with pillow_settings(max_pixels):
             yield
@@ -116,20 +116,20 @@ def _too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:
 
 
 def check_kind(head: bytes, name: str) -> str:
-    """Returns the kind of image that a file is by content.
+    """Returns the format of an image file, detected from its content.
 
     Args:
-      head: the file's first bytes, `HEAD_BYTES` of them or all there are.
-      name: its name, for what it claims to be.
+      head: the first `HEAD_BYTES` bytes of the file, or all if it is shorter.
+      name: its name, of which the extension is used.
 
     Raises:
-      ImageFault: if it is an image by content or by name, and cannot be decoded.
-      NotACandidate: if it is neither.
+      ImageFault: if it is an image by content or by name, but cannot be decoded.
+      NotACandidate: if it is not an image by content or by name.
     """
     kind = kind_of(head)
     named = unsupported_kind_by_name(name)
     if kind == "tiff" and named == "camera_raw":
-        kind = named  # what a TIFF decoder finds there is a small preview
+        kind = named  # a TIFF decoder would find only a small preview
     if kind in SUPPORTED_KINDS:
         return kind
     if kind:
@@ -151,12 +151,12 @@ def check_kind(head: bytes, name: str) -> str:
 
 
 def _shown(kind: str) -> str:
-    """Returns a kind of image as people call it."""
+    """Returns the usual name of an image format."""
     return "HEIC (HEIF)" if kind == "heif" else kind.replace("_", " ")
 
 
 def no_image(data: bytes) -> ImageFault:
-    """Returns the fault of bytes that are called an image and are not one."""
+    """Returns the fault of a file that is named like an image and is not one."""
     if not data:
         return ImageFault(QuarantineReason.EMPTY_FILE, Stage.READ, "the file has no bytes")
     message = "its bytes are those of no known image format"
@@ -169,12 +169,12 @@ def open_image(data: bytes, name: str, max_pixels: int, bounds: Bounds = DEFAULT
     Args:
       data: the whole file.
       name: its name or key.
-      max_pixels: width x height above which it is refused.
-      bounds: the most parts that it may have.
+      max_pixels: largest width x height that is accepted.
+      bounds: limits on the parts of the file.
 
     Raises:
-      ImageFault: if it cannot be opened, is too large or has too many parts.
-      NotACandidate: if it is no image and does not claim to be one.
+      ImageFault: if the image cannot be opened, is too large or has too many parts.
+      NotACandidate: if the file is not an image by content or by name.
     """
     kind = check_kind(data[:HEAD_BYTES], name)
     with _faults_of(kind, max_pixels):
@@ -198,24 +198,24 @@ def open_image(data: bytes, name: str, max_pixels: int, bounds: Bounds = DEFAULT
 
 
 def _orientation(image: Image.Image, kind: str, bounds: Bounds) -> int:
-    """Returns the EXIF orientation, 1 where there is none or it cannot be read."""
+    """Returns the EXIF orientation; 1 if there is none or it cannot be read."""
     if kind == "tiff" or (kind == "jpeg" and "exif" not in image.info and "xmp" not in image.info):
-        return 1  # Pillow turns TIFF upright itself
+        return 1  # Pillow rotates TIFFs itself
     check_exif(image.info, bounds)
     try:
-        # Not the PNG plugin's own method, which would decode the picture to look behind it.
+        # The PNG plugin's own method would decode the picture to read the chunks after it.
         value = Image.Image.getexif(image).get(_ORIENTATION_TAG, 1)
     except MemoryError:
         raise
-    except Exception:  # broken metadata says nothing about the pixels
+    except Exception:  # the pixels may be sound despite broken metadata
         return 1
     return value if value in _UPRIGHT else 1
 
 
 def _is_animated(image: Image.Image, kind: str) -> bool:
-    """Whether there is a second frame; it is not decoded."""
+    """Returns whether there is a second frame, without decoding it."""
     if kind == "jpeg":
-        return False  # a multi-picture JPEG is one photograph and its previews
+        return False  # a multi-picture JPEG holds one photograph and its previews
     try:
         if kind == "tiff":
             try:
@@ -228,12 +228,12 @@ def _is_animated(image: Image.Image, kind: str) -> bool:
         return bool(getattr(image, "is_animated", False))
     except MemoryError:
         raise
-    except Exception:  # what follows the first frame is not used
+    except Exception:  # only the first frame is used
         return False
 
 
 def reduce_jpeg(opened: OpenedImage, factor: int) -> int:
-    """Asks for DCT-scaled decoding by 1/`factor`; returns the factor that will be used."""
+    """Requests DCT-scaled decoding by 1/`factor`; returns the factor that will be used."""
     width, height = opened.image.size
     if factor == 1 or opened.kind != "jpeg" or min(width, height) < factor:
         return 1
@@ -248,12 +248,12 @@ def reduce_jpeg(opened: OpenedImage, factor: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LoadedImage:
-    """Decoded pixels and what the decoder said about them.
+    """Decoded pixels and the decoder's warnings about them.
 
     Attributes:
       image: the pixels of the first frame, as stored.
-      note: a harmless irregularity of the file, empty for none.
-      damage: why a part of the pixels is made up; empty unless damaged images are kept.
+      note: a harmless irregularity of the file; empty for none.
+      damage: why a part of the pixels is missing; empty unless damaged images are kept.
     """
 
     image: Image.Image
@@ -262,7 +262,7 @@ class LoadedImage:
 
 
 def decoder_bytes(opened: OpenedImage) -> int:
-    """Returns how many bytes decoding an image will take at most, after `reduce_jpeg`."""
+    """Returns the largest number of bytes that decoding an image can take, after `reduce_jpeg`."""
     return memory.decoder_bytes(opened.image, opened.kind, opened.data, opened.animated)
 
 
@@ -270,7 +270,7 @@ def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
     """Decodes the pixels of the first frame, as stored.
 
     Raises:
-      ImageFault: if they cannot be decoded or some are missing.
+      ImageFault: if the pixels cannot be decoded or some are missing.
     """
     return load_checked(opened, max_pixels).image
 
@@ -279,8 +279,8 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
     """Decodes the pixels of the first frame with decoders that report damage.
 
     Args:
-      opened: an image that was not decoded yet.
-      max_pixels: for the message of a picture that is too large after all.
+      opened: an image that is not decoded yet.
+      max_pixels: the limit, for the message about a picture that is too large after all.
       keep_damaged: whether to return a damaged picture, as lenient decoders do, instead of refusing it.
 
     Raises:
@@ -329,7 +329,7 @@ def _decode_jpeg(opened: OpenedImage, keep_damaged: bool) -> LoadedImage:
 
 
 def _check_completeness(opened: OpenedImage) -> None:
-    """Refuses a picture of which its decoder would make up a part."""
+    """Rejects an image if its decoder would fill in missing pixels."""
     if opened.kind == "png":
         png.check_pixels(opened.png_pixels, png.pixel_bytes(opened.data[:_PNG_HEADER_BYTES]))
     elif opened.kind == "gif":
@@ -339,7 +339,7 @@ def _check_completeness(opened: OpenedImage) -> None:
 
 
 def _check_webp(data: bytes) -> None:
-    """Compares a WebP's length with what its header says (RFC 9649, 2.4)."""
+    """Compares the length of a WebP with the length in its header (RFC 9649, 2.4)."""
     wanted = 8 + int.from_bytes(data[4:8], "little")
     if len(data) < wanted:
         message = f"webp: it ends after {len(data)} of {wanted} bytes"
@@ -347,13 +347,13 @@ def _check_webp(data: bytes) -> None:
 
 
 def _scale_transparency(image: Image.Image, depth: int) -> None:
-    """Brings the transparent colour that a PNG names to the scale of its decoded pixels.
+    """Scales the transparent colour of a PNG to the depth of its decoded pixels.
 
-    Pillow leaves it in the file's own depth. Of 16-bit RGB only the upper bytes are decoded, so
-    neighbours of the colour within one level of 8 bits go with it.
+    Pillow leaves it in the depth of the file. Pillow decodes only the upper bytes of 16-bit RGB, so all
+    colours with the same upper bytes become transparent too.
     """
     key = image.info.get("transparency")
-    if isinstance(key, str):  # a text chunk of that name
+    if isinstance(key, str):  # a text chunk of the same name
         del image.info["transparency"]
     elif isinstance(key, int) and image.mode == "L" and depth < 8:
         image.info["transparency"] = (key & (1 << depth) - 1) * (255 // ((1 << depth) - 1))
@@ -374,10 +374,10 @@ def reduced_box(
     factor: int,
     orientation: int,
 ) -> tuple[float, float, float, float]:
-    """Maps a box of the upright picture into its DCT-scaled version.
+    """Maps a box in the upright picture to its DCT-scaled version.
 
-    A scaled JPEG has ceil(side / factor) pixels, of which the last may be covered in part; after
-    a mirroring orientation that part lies on the left or upper side.
+    A scaled JPEG has ceil(side / factor) pixels per side, and the last may be covered in part. After a
+    mirroring orientation, that pixel is on the left or upper side.
     """
     if factor == 1:
         return box

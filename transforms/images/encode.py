@@ -1,4 +1,4 @@
-"""Encodes pixels in the format in which they are stored."""
+"""Encodes pixels in the stored format."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from PIL import Image, features
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 
-#: What `image/format` says for each stored format.
+#: Stored format -> value of `image/format`.
 FORMAT_NAMES = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
-#: Sides above which a format cannot store a picture, in pixels.
+#: Longest side that a format can store, in pixels.
 _MAX_SIDE = {"jpeg": 65_500, "webp": 16_383}
 
 CODEC = "pillow"
@@ -25,7 +25,7 @@ _THREAD = threading.local()
 
 
 def codec_versions() -> dict[str, str]:
-    """Returns the versions of the libraries that decide the stored bytes."""
+    """Returns the versions of the libraries that determine the stored bytes."""
     names = {
         "libjpeg": "jpg",
         "libjpeg_turbo": "libjpeg_turbo",
@@ -53,9 +53,9 @@ def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
     """Encodes an RGB or grey picture without any metadata.
 
     Args:
-      image: mode RGB or L.
+      image: picture in mode RGB or L.
       stored_format: jpeg (baseline, 4:2:0), png, webp (lossy) or raw (rows of uint8 HxWxC).
-      quality: of JPEG and WebP, 1 to 100.
+      quality: quality of JPEG and WebP, 1 to 100.
 
     Raises:
       ImageFault: if the format cannot hold a picture of that size.
@@ -80,10 +80,10 @@ def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
 
 
 def _encode_jpeg(image: Image.Image, quality: int) -> bytes:
-    """Encodes through a file descriptor in memory where the system has that.
+    """Encodes into a file descriptor in memory if the system supports that.
 
-    Pillow lets go of the interpreter lock while it encodes only if it writes to a real file;
-    the bytes are the same.
+    Pillow releases the interpreter lock during encoding only if it writes to a real file. The bytes are the
+    same.
     """
     file = _memory_file()
     file.seek(0)
@@ -94,7 +94,7 @@ def _encode_jpeg(image: Image.Image, quality: int) -> bytes:
 
 
 def _memory_file() -> IO[bytes]:
-    """Returns this thread's file for encoding into; what it held before is overwritten."""
+    """Returns this thread's file in memory, which each image overwrites."""
     if not hasattr(os, "memfd_create"):
         return io.BytesIO()
     if not hasattr(_THREAD, "file"):

@@ -1,4 +1,4 @@
-"""Where a picture's pixels go: source box, target size, canvas. Pure arithmetic."""
+"""Plans the geometry of an image: source box, target size, canvas. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Geometry:
-    """How an upright picture of a given size meets a target box.
+    """The mapping of an upright picture to a target box.
 
     Attributes:
-      box: the part of the source that is used: left, upper, right, lower, in source pixels.
+      box: part of the source that is used: left, upper, right, lower, in source pixels.
       size: width and height to which that part is resampled.
       canvas: width and height of the result.
-      offset: left and upper of the resampled part on the canvas.
+      offset: left and upper position of the resampled part on the canvas.
     """
 
     box: tuple[float, float, float, float]
@@ -22,10 +22,10 @@ class Geometry:
     offset: tuple[int, int] = (0, 0)
 
     def reduction(self) -> int:
-        """Returns the largest of 1, 2, 4, 8 by which the source may be shrunk beforehand.
+        """Returns the largest factor (1, 2, 4 or 8) by which the decoder may shrink the source.
 
-        The shrunk box is still at least twice the target on both sides, so that the final
-        resampling decides the quality.
+        The shrunk box is still at least twice as large as the target on both sides, so that the final
+        resampling determines the quality.
         """
         left, upper, right, lower = self.box
         for factor in (8, 4, 2):
@@ -35,11 +35,11 @@ class Geometry:
 
 
 def plan_geometry(width: int, height: int, target: tuple[int, int] | None, fit: str) -> Geometry:
-    """Plans how a picture meets the target box; the terms and the rounding are those of Pillow's ImageOps.
+    """Plans how a picture fits the target box, with the terms and the rounding of Pillow's ImageOps.
 
     Args:
-      width: of the upright source, pixels.
-      height: of the upright source, pixels.
+      width: width of the upright source in pixels.
+      height: height of the upright source in pixels.
       target: (width, height) of the box, or None to keep the size.
       fit: `stretch` (to the box), `contain` (inside it, aspect kept), `cover` (over it, aspect
         kept), `fit` (cover, then crop the middle), `pad` (contain, then pad).
@@ -86,7 +86,7 @@ def _cover(width: int, height: int, target: tuple[int, int]) -> tuple[int, int]:
 
 
 def _middle(width: int, height: int, target: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Returns the largest box of the target's aspect in the middle of the source."""
+    """Returns the largest centred box in the source with the target's aspect ratio."""
     ratio, target_ratio = width / height, target[0] / target[1]
     if ratio == target_ratio:
         crop_width, crop_height = float(width), float(height)

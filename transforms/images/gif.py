@@ -1,4 +1,4 @@
-"""Checks that the first frame of a GIF is whole, which Pillow does not.
+"""Checks that the first frame of a GIF is complete. Pillow does not check this.
 
 Source: GIF89a specification.
 """
@@ -10,18 +10,18 @@ from shardwright.schemas.errors import ImageFault
 
 _SCREEN_BYTES, _DESCRIPTOR_BYTES = 13, 10
 _EXTENSION, _IMAGE, _TRAILER = 0x21, 0x2C, 0x3B
-#: Bits with which the codes of a picture may begin: an index into 256 colors has 8.
+#: Largest initial code size of a picture, in bits: an index into 256 colors has 8.
 _MAX_CODE_BITS = 8
 
 
 def check_first_frame(data: bytes) -> None:
-    """Decodes the first frame with a decoder that says whether all of its pixels were there.
+    """Decodes the first frame with a decoder that reports missing pixels.
 
     Args:
       data: the whole file.
 
     Raises:
-      ImageFault: if the file ends inside of the frame or its pixels do.
+      ImageFault: if the file or the pixel data ends inside the frame.
     """
     import imagecodecs
 
@@ -42,10 +42,10 @@ def check_first_frame(data: bytes) -> None:
 
 
 def _first_frame(data: bytes) -> tuple[bytes, int]:
-    """Returns a file with the first frame alone, and the number of bits with which its codes begin.
+    """Returns a file with only the first frame, and its initial code size in bits.
 
-    Comments and other extensions are left out: they say nothing about the pixels, and the decoder that
-    checks them refuses some that Pillow reads.
+    Comments and other extensions are left out. They do not affect the pixels, and the checking decoder
+    rejects some that Pillow reads.
     """
     position = _SCREEN_BYTES + _color_table_bytes(data[10])
     head = data[:position]
@@ -61,7 +61,7 @@ def _first_frame(data: bytes) -> tuple[bytes, int]:
         elif kind == _TRAILER:
             break
         else:
-            position += 1  # decoders skip what is no block
+            position += 1  # decoders skip bytes that are not a block
     raise ImageFault(QuarantineReason.TRUNCATED, Stage.DECODE, "gif: it ends before its first frame")
 
 
@@ -70,7 +70,7 @@ def _color_table_bytes(flags: int) -> int:
 
 
 def _after_blocks(data: bytes, position: int) -> int:
-    """Returns the position behind a chain of sub-blocks and their terminator."""
+    """Returns the position after a chain of sub-blocks and its terminator."""
     while position < len(data):
         size = data[position]
         position += 1 + size

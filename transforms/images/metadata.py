@@ -59,7 +59,7 @@ def _strip_jpeg(data: bytes) -> bytes:
 
 
 def _decodes(marker: int, content: bytes) -> bool:
-    """Whether a decoder needs a segment."""
+    """Returns whether a decoder needs a segment."""
     if 0xE0 <= marker <= 0xEF:
         return content.startswith(_JPEG_DECODING.get(marker, b"\0none"))
     return marker != _JPEG_COMMENT

@@ -173,7 +173,7 @@ def describe_issue(code: str, scores: tuple[float, ...]) -> str:
 
 
 def _is_grey(counts: Array, pixels: Array) -> bool:
-    """Whether all pixels have equal red, green and blue."""
+    """Returns whether all pixels have equal red, green and blue."""
     red, green, blue = counts.reshape(-1, 256)[:3]
     if not (np.array_equal(red, green) and np.array_equal(green, blue)):
         return False

@@ -154,7 +154,7 @@ def kind_of(head: bytes) -> str | None:
 
 
 def _is_raw_tiff(head: bytes) -> bool:
-    """Whether a TIFF is a camera's raw file, as far as its first bytes tell."""
+    """Returns whether a TIFF is a camera's raw file, as far as its first bytes tell."""
     if head[8:10] == b"CR":  # Canon's CR2
         return True
     order: Literal["little", "big"] = "little" if head[:2] == b"II" else "big"
@@ -202,7 +202,7 @@ def _kind_further_on(head: bytes) -> str | None:
 
 
 def claims_to_be_image(name: str) -> bool:
-    """Whether a file's extension is that of a supported kind of image."""
+    """Returns whether a file's extension is that of a supported kind of image."""
     return _extension(name) in _EXTENSIONS
 
 
@@ -216,7 +216,7 @@ def unsupported_kind_by_name(name: str) -> str | None:
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file's extension is that of an image of any kind, decoded or not."""
+    """Returns whether a file's extension is that of an image of any kind, decoded or not."""
     extension = _extension(name)
     return extension in _EXTENSIONS or extension in _KIND_OF_EXTENSION
 

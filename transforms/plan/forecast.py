@@ -57,7 +57,7 @@ class Placement:
         return split_of(self._seed, ref.key if group is None else group, self._bounds)
 
     def misses_group(self, ref: ImageRef) -> bool:
-        """Whether `--split_by` was given and says nothing about this key."""
+        """Returns whether `--split_by` was given and says nothing about this key."""
         return bool(self._pattern) and not ref.group and group_of(ref.key, self._pattern) is None
 
 

@@ -283,7 +283,7 @@ class _SortInHand(beam.DoFn):
 
 
 def _is_beyond(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> bool:
-    """Whether a limit leaves an image out, be it a bad one."""
+    """Returns whether a limit leaves an image out, be it a bad one."""
     if forecast.limit_cut is None or not is_image(ref):
         return False
     return limit_order(settings.seed, ref.key) > forecast.limit_cut

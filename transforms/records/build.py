@@ -136,7 +136,7 @@ def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
 
 
 def _fits(count: int, shape: Sequence[int | None]) -> bool:
-    """Whether values are as many as a shape says; one side may be any."""
+    """Returns whether values are as many as a shape says; one side may be any."""
     known = prod(side for side in shape if side is not None)
     return count % known == 0 if None in shape and known else count == known
 

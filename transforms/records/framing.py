@@ -202,7 +202,7 @@ class _Frames:
         return FindingCode.DATA_CRC, f"the checksum of the record's {length} bytes is wrong"
 
     def _may_be_sound(self, offset: int, length: int) -> bool:
-        """Whether it is worth while to read a frame's data, which may cost more than the frame is worth."""
+        """Returns whether it is worth reading a frame's data, given its cost."""
         if length <= 2 * STRIDE or (length <= _LARGE_BYTES and self._spent <= _MOST_SPENT * self.size):
             return True
         if self._checksums is None:

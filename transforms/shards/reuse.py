@@ -146,7 +146,7 @@ def _put_index(
 
 
 def is_sound(path: str, header: ShardHeader) -> bool:
-    """Whether a shard has the bytes that its ledger says.
+    """Returns whether a shard has the bytes that its ledger says.
 
     Raises:
       OSError: if it cannot be read.
@@ -175,7 +175,7 @@ class _OldShard:
         self._open.close()
 
     def has_digest(self, sha256: str) -> bool:
-        """Whether the file has a sha256; not if it cannot be read."""
+        """Returns whether the file has a sha256; not if it cannot be read."""
         try:
             with self._lock:
                 file = self._opened()
@@ -327,7 +327,7 @@ def near(place: ShardPlace, shards: int) -> list[int]:
 
 
 def can_stay(entry: Entry) -> bool:
-    """Whether an outcome can be copied to an image that is to be converted.
+    """Returns whether an outcome can be copied to an image that is to be converted.
 
     What could not be read may be readable now. What earlier versions filtered when they read it, such as
     images of kinds that are not decoded, is looked at again.

@@ -86,7 +86,7 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path has a scheme such as `gs://`."""
+    """Returns whether a path has a scheme such as `gs://`."""
     return "://" in path
 
 
@@ -200,7 +200,7 @@ def read_head(path: str, size: int) -> bytes:
 
 
 def exists(path: str) -> bool:
-    """Whether a file (or a local directory) is there."""
+    """Returns whether a file (or a local directory) is there."""
     return bool(_store(path).exists(path))
 
 
@@ -272,7 +272,7 @@ def alone_with(path: str) -> AbstractContextManager[None]:
 
 
 def knows_conditions(path: str) -> bool:
-    """Whether a path's storage is of a kind that knows conditional requests."""
+    """Returns whether a path's storage is of a kind that knows conditional requests."""
     return not is_remote(path) or has_folders(path)
 
 
@@ -344,7 +344,7 @@ def temporary_path(directory: str, name: str, existing: bool = False) -> str:
 
 
 def is_temporary(path: str) -> bool:
-    """Whether a path is one that `temporary_path` or `write_bytes` made up."""
+    """Returns whether a path is one that `temporary_path` or `write_bytes` made up."""
     return bool(_TEMPORARY.search(path))
 
 
@@ -394,7 +394,7 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
 
 
 def has_folders(directory: str) -> bool:
-    """Whether the folders of a remote directory can be listed without all that is in them."""
+    """Returns whether the folders of a remote directory can be listed without all that is in them."""
     return _store(directory) in _OBJECT_STORES.values()
 
 

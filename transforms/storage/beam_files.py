@@ -58,7 +58,7 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
 
 
 def exists(path: str) -> bool:
-    """Whether a file is there."""
+    """Returns whether a file is there."""
     with _translated_errors("look for", path):
         return bool(_filesystems().exists(path))
 

@@ -87,7 +87,7 @@ class Contact:
         return self._patience(self.has_answered)
 
     def is_dead(self) -> bool:
-        """Whether everything has failed for as long as a fault is retried."""
+        """Returns whether everything has failed for as long as a fault is retried."""
         return self.seconds_to_live() <= 0
 
     def last_try_seconds(self) -> float:

@@ -39,7 +39,7 @@ def changed(path: str) -> EngineError:
 
 
 def is_too_slow(error: BaseException) -> bool:
-    """Whether an error, or one that led to it, says that bytes came or went too slowly."""
+    """Returns whether an error, or one that led to it, says that bytes came or went too slowly."""
     left: list[object] = [error]
     seen: set[int] = set()
     while left:

@@ -351,7 +351,7 @@ def _stored(bucket: str, blob: Any) -> StoredObject:
 
 
 def exists(path: str) -> bool:
-    """Whether an object is there."""
+    """Returns whether an object is there."""
     return stat(path) is not None
 
 

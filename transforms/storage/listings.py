@@ -46,7 +46,7 @@ class _Seen:
         self._known: set[bytes] | None = None
 
     def is_new(self, path: str) -> bool:
-        """Whether a path is seen for the first time."""
+        """Returns whether a path is seen for the first time."""
         name = path.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(name, digest_size=_DIGEST_BYTES).digest()
         if name > self._last:

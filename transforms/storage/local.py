@@ -48,7 +48,7 @@ def _check_regular(file: int | str, path: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether a file or directory is there."""
+    """Returns whether a file or directory is there."""
     return os.path.lexists(path)
 
 
@@ -215,7 +215,7 @@ def link(source: str, target: str, inside: str = "") -> None:
 
 
 def _is_copy(source: str, target: str) -> bool:
-    """Whether a copy has been made before; it has the time of its original."""
+    """Returns whether a copy has been made before; it has the time of its original."""
     try:
         one, other = os.stat(source), os.stat(target)
     except FileNotFoundError:

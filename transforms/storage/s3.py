@@ -174,7 +174,7 @@ def _failed(shown: str, error: Exception) -> EngineError:
 
 
 def _is_transient(error: Exception) -> bool:
-    """Whether the same request may succeed a little later."""
+    """Returns whether the same request may succeed a little later."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import (
         ClientError,
@@ -278,7 +278,7 @@ def modified_at(path: str) -> float | None:
 
 
 def exists(path: str) -> bool:
-    """Whether an object is there."""
+    """Returns whether an object is there."""
     return stat(path) is not None
 
 

@@ -24,7 +24,7 @@ _ATTEMPTS = 3
 
 
 def can_hold_versions(path: str) -> bool:
-    """Whether a path's storage knows the conditional writes that versions need."""
+    """Returns whether a path's storage knows the conditional writes that versions need."""
     return storage.knows_conditions(path)
 
 
@@ -123,7 +123,7 @@ def located(path: str) -> str:
 
 
 def _may_hold_versions(path: str) -> bool:
-    """Whether it is worth looking for versions."""
+    """Returns whether it is worth looking for versions."""
     if storage.is_remote(path):
         return can_hold_versions(path) and not glob.has_magic(path)
     return os.path.isdir(path)
