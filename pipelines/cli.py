@@ -13,7 +13,8 @@ from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import lacks_memory, nearest
 
-#: Subcommand -> (module with a `main(argv)`, what it does). Modules are imported on use.
+#: Subcommand -> (module that holds its `COMMAND`, what it does). Only the module of the command that runs is
+#: imported.
 COMMANDS = {
     "convert": ("convert", "convert images to a verified dataset"),
     "rebuild": ("rebuild", "create a new version of a dataset; rebuild only changes"),
@@ -86,7 +87,7 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         print(f"shardwright: {_not_started(error)}", file=sys.stderr)
         return int(ExitCode.ENGINE)
-    return int(module.main(arguments[1:]))
+    return int(module.COMMAND.main(arguments[1:]))
 
 
 def _allowed_memory() -> float:

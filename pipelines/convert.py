@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import Command, OtherOptions
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import (
     check_output,
@@ -31,10 +33,8 @@ from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.run import (
     description_of,
-    exit_code_of,
     metrics_of,
     run_pipeline,
-    suppress_beam_logs,
 )
 from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_convert_summary, print_inputs
@@ -42,7 +42,6 @@ from shardwright.pipelines.workers import choose_workers
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
-from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import remove_work_leftovers
 from shardwright.transforms.sources.effects import without_effect
@@ -250,31 +249,27 @@ def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
         )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright convert`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    cli_options.add_input_and_output(parser)
+    cli_options.add_settings(parser)
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright convert",
-            "Turns images into a verified, sharded TFRecord dataset.",
-            EXAMPLE,
-        )
-        cli_options.add_input_and_output(parser)
-        cli_options.add_settings(parser)
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        with suppress_beam_logs(verbose):
-            given = cli_options.given_settings(namespace)
-            known = [*setting_fields(), "job", "verbose"]
-            cli_options.beam_options(rest, known)  # refuses unknown ones with the nearest of all
-            result = convert(beam_options=rest, progress=True, **given)
-        print_convert_summary(result)
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose, resumable=True)
+def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    settings = cli_options.given_settings(options)
+    others.for_beam()  # refuses unknown options
+    print_convert_summary(convert(beam_options=others.tokens, progress=True, **settings))
+    return ExitCode.DONE
+
+
+COMMAND = Command(
+    name="convert",
+    help="Turns images into a verified, sharded TFRecord dataset.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+    resumable=True,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

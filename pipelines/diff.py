@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import Command, OtherOptions
 from shardwright.pipelines.drift_tables import print_drift
 from shardwright.pipelines.gates import read_gate_file, tell
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.pipelines.run import exit_code_of, run_pipeline, suppress_beam_logs
+from shardwright.pipelines.run import run_pipeline
 from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
@@ -300,42 +302,41 @@ def _compare(old: Described, new: Described, report: str, beam_options: Any, pro
         return Changes.from_json(json.loads(fetch_result(path, "--report")))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright diff`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("datasets", nargs="*", metavar="OLD NEW", help="two dataset directories")
+    parser.add_argument(
+        "--thresholds", default="", metavar="FILE",
+        help="a gate file: exit code 1 if the new dataset does not pass it",
+    )  # fmt: skip
+    parser.add_argument("--report", default="", metavar="FILE", help="write a JSON report to this file")
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright diff", "Compares two datasets, image by image.", EXAMPLE
+
+def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    if len(options.datasets) != 2:
+        raise UsageError(
+            f"diff compares two datasets, not {len(options.datasets)}; write shardwright diff OLD NEW."
         )
-        parser.add_argument("datasets", nargs="*", metavar="OLD NEW", help="two dataset directories")
-        parser.add_argument(
-            "--thresholds", default="", metavar="FILE",
-            help="a gate file: exit code 1 if the new dataset does not pass it",
-        )  # fmt: skip
-        parser.add_argument("--report", default="", metavar="FILE", help="write a JSON report to this file")
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        if len(namespace.datasets) != 2:
-            raise UsageError(
-                f"diff compares two datasets, not {len(namespace.datasets)}; write shardwright diff OLD NEW."
-            )
-        with suppress_beam_logs(verbose):
-            old, new = namespace.datasets
-            result = diff(
-                old,
-                new,
-                thresholds=namespace.thresholds or None,
-                report=namespace.report or None,
-                beam_options=cli_options.beam_options(rest, cli_options.names_of(namespace)),
-                progress=True,
-            )
-        print_drift(result.drift, None if result.thresholds is None else result.refusals)
-        return int(ExitCode.DONE if result.passed else ExitCode.REFUSED)
+    old, new = options.datasets
+    result = diff(
+        old,
+        new,
+        thresholds=options.thresholds or None,
+        report=options.report or None,
+        beam_options=others.for_beam(),
+        progress=True,
+    )
+    print_drift(result.drift, None if result.thresholds is None else result.refusals)
+    return ExitCode.DONE if result.passed else ExitCode.REFUSED
 
-    return exit_code_of(command, lambda: verbose)
+
+COMMAND = Command(
+    name="diff",
+    help="Compares two datasets, image by image.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import Command, OtherOptions
 from shardwright.pipelines.job_sections import SCALARS
 from shardwright.pipelines.job_template import job_text
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -163,50 +164,35 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
     return answers
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright init`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    cli_options.add_input_and_output(parser)
+    cli_options.add_settings(parser, leave_out=("job", *not_for_rebuilds()))
+    parser.add_argument(
+        "--file", default="job.yaml", metavar="FILE",
+        help="the file to write, - to print it (default: job.yaml)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep", default=SCALARS["keep"][0], metavar="N",
+        help="number of versions to keep, 0 for all (default: 5)",
+    )  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing job file")
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright init",
-            "Writes a commented job file for rebuild; on a terminal it asks for missing settings.",
-            EXAMPLE,
-        )
-        cli_options.add_input_and_output(parser)
-        cli_options.add_settings(parser, leave_out=("job", *not_for_rebuilds()))
-        parser.add_argument(
-            "--file",
-            default="job.yaml",
-            metavar="FILE",
-            help="the file to write, - to print it (default: job.yaml)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--keep", default=SCALARS["keep"][0], metavar="N",
-            help="number of versions to keep, 0 for all (default: 5)",
-        )  # fmt: skip
-        parser.add_argument("--overwrite", action="store_true", help="replace an existing job file")
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        file = "" if namespace.file == "-" else namespace.file
-        with suppress_beam_logs(verbose):
-            given = cli_options.own_settings(namespace)
-            given = {name: value for name, value in given.items() if name in _settings()}
-            _check_place(file, namespace.overwrite)  # before anybody answers questions
-            storage.use_options(cli_options.beam_options(rest, cli_options.names_of(namespace)))
-            if sys.stdin is not None and sys.stdin.isatty():
-                given = _asked(given)
-            made = init(
-                file=file, keep=namespace.keep, overwrite=namespace.overwrite, beam_options=rest, **given
-            )
-        if made.unseen:
-            print(f"shardwright: nobody looked at the input: {made.unseen}", file=sys.stderr)
-        _show(made)
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    file = "" if options.file == "-" else options.file
+    given = cli_options.own_settings(options)
+    given = {name: value for name, value in given.items() if name in _settings()}
+    _check_place(file, options.overwrite)  # before anybody answers questions
+    storage.use_options(others.for_beam())
+    if sys.stdin is not None and sys.stdin.isatty():
+        given = _asked(given)
+    made = init(
+        file=file, keep=options.keep, overwrite=options.overwrite, beam_options=others.tokens, **given
+    )
+    if made.unseen:
+        print(f"shardwright: nobody looked at the input: {made.unseen}", file=sys.stderr)
+    _show(made)
+    return ExitCode.DONE
 
 
 def _settings() -> list[str]:
@@ -224,6 +210,16 @@ def _show(made: InitResult) -> None:
         print(f"  the input was taken for {printable(text)}")
     print(f"  {printable(made.path)} is written; look it over, then run:")
     print(f"  shardwright rebuild --job {shell_word(made.path)}")
+
+
+COMMAND = Command(
+    name="init",
+    help="Writes a commented job file for rebuild; on a terminal it asks for missing settings.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

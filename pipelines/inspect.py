@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
 from shardwright.pipelines.datasets import (
     Target,
     contract_of,
@@ -16,7 +18,6 @@ from shardwright.pipelines.datasets import (
     resolve_target,
 )
 from shardwright.pipelines.record_values import shown, values_of
-from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.summary import ledger_rows, print_ledger
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode
@@ -300,55 +301,48 @@ def _number(option: str, text: str, low: int, high: int) -> int:
         raise UsageError(f"--{option} {text}: {error}.") from None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright inspect`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
+    parser.add_argument("--records", default="3", metavar="N", help="number of records to show (default: 3)")
+    parser.add_argument(
+        "--split", default="", metavar="NAME", help="split to show (default: the first with records)"
+    )
+    parser.add_argument(
+        "--contact_sheet", default="", metavar="FILE", help="draw the split's images: .png, .jpg, .webp"
+    )
+    parser.add_argument(
+        "--thumbnails", default=None, metavar="N",
+        help="number of images on the sheet, spread over the classes (default: 64)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser("shardwright inspect", "Shows what is inside a dataset.", EXAMPLE)
-        parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
-        cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
-        parser.add_argument(
-            "--records", default="3", metavar="N", help="number of records to show (default: 3)"
-        )
-        parser.add_argument(
-            "--split", default="", metavar="NAME", help="split to show (default: the first with records)"
-        )
-        parser.add_argument(
-            "--contact_sheet", default="", metavar="FILE", help="draw the split's images: .png, .jpg, .webp"
-        )
-        parser.add_argument(
-            "--thumbnails",
-            default=None,
-            metavar="N",
-            help="number of images on the sheet, spread over the classes (default: 64)",
-        )
-        parser.add_argument("--json", action="store_true", help="print JSON")
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        if rest:
-            cli_options.use_storage_options(rest, cli_options.names_of(namespace))
-        place = cli_options.dataset_of(namespace)
-        with suppress_beam_logs(verbose):
-            found = inspect(
-                place,
-                records=_number("records", namespace.records, 0, _MAX_RECORDS),
-                split=namespace.split,
-                contact_sheet=namespace.contact_sheet,
-                thumbnails=_number("thumbnails", namespace.thumbnails or _THUMBNAILS, 1, _MAX_THUMBNAILS),
-            )
-        if namespace.thumbnails is not None and not namespace.contact_sheet:
-            print("shardwright: note: --thumbnails has no effect without --contact_sheet.", file=sys.stderr)
-        if namespace.json:
-            print(pretty_json(found), end="")
-        else:
-            print_inspection(found)
-        sys.stdout.flush()
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+    found = inspect(
+        cli_options.dataset_of(options),
+        records=_number("records", options.records, 0, _MAX_RECORDS),
+        split=options.split,
+        contact_sheet=options.contact_sheet,
+        thumbnails=_number("thumbnails", options.thumbnails or _THUMBNAILS, 1, _MAX_THUMBNAILS),
+    )
+    if options.thumbnails is not None and not options.contact_sheet:
+        print("shardwright: note: --thumbnails has no effect without --contact_sheet.", file=sys.stderr)
+    if options.json:
+        print(pretty_json(found), end="")
+    else:
+        print_inspection(found)
+    return ExitCode.DONE
+
+
+COMMAND = Command(
+    name="inspect",
+    help="Shows what is inside a dataset.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+    beam=BeamOptions.STORAGE,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

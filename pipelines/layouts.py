@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
 from shardwright.pipelines.record_values import shown
-from shardwright.pipelines.run import exit_code_of
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import pretty_json
@@ -182,42 +182,35 @@ def _tensor_of(item: Mapping[str, Any]) -> str:
     return f"{dtype}, {' x '.join(sides)}" if sides else str(dtype)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright layouts`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "layout", nargs="*", metavar="LAYOUT", help="name of a layout, or your own file LAYOUT.yaml"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright layouts", "Lists the record layouts, or explains one of them.", EXAMPLE
-        )
-        parser.epilog = f"example:\n  {EXAMPLE}"
-        parser.add_argument(
-            "layout",
-            nargs="*",
-            metavar="LAYOUT",
-            help="name of a layout, or your own file LAYOUT.yaml",
-        )
-        parser.add_argument("--json", action="store_true", help="print JSON")
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        if rest:
-            hint = nearest(rest[0], ["--json", "--verbose"]) or "; see --help."
-            raise UsageError(f"Unknown option {shown(rest[0])}{hint}")
-        if len(namespace.layout) > 1:
-            raise UsageError(f"Name one layout, not {len(namespace.layout)}.")
-        found = layouts(namespace.layout[0] if namespace.layout else "")
-        if namespace.json:
-            print(pretty_json(found), end="")
-        elif "layouts" in found:
-            print_list(found)
-        else:
-            print_explanation(found)
-        sys.stdout.flush()
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+    if len(options.layout) > 1:
+        raise UsageError(f"Name one layout, not {len(options.layout)}.")
+    found = layouts(options.layout[0] if options.layout else "")
+    if options.json:
+        print(pretty_json(found), end="")
+    elif "layouts" in found:
+        print_list(found)
+    else:
+        print_explanation(found)
+    return ExitCode.DONE
+
+
+COMMAND = Command(
+    name="layouts",
+    help="Lists the record layouts, or explains one of them.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+    beam=BeamOptions.NONE,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

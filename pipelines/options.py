@@ -38,21 +38,14 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message[0].upper()}{message[1:]}; see {self.prog} --help.")
 
 
-def make_parser(prog: str, description: str, example: str) -> argparse.ArgumentParser:
-    """Returns a parser without abbreviations whose help ends with an example."""
+def make_parser(prog: str, description: str, example: str, note: str = "") -> argparse.ArgumentParser:
+    """Returns a parser without abbreviations whose help ends with an example, and a note below it."""
     return _Parser(
         prog=prog,
         description=description,
-        epilog=f"example:\n  {example}\n\nOptions that are not listed go to Beam (--runner, ...).",
+        epilog="\n\n".join(filter(None, (f"example:\n  {example}", note))),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-    )
-
-
-def epilog_without_beam(example: str) -> str:
-    """Returns the end of the help of a command that runs no job."""
-    return (
-        f"example:\n  {example}\n\nBeam does not run, but you can give its storage options (--no_auth, ...)."
     )
 
 
@@ -164,9 +157,9 @@ def dataset_of(namespace: argparse.Namespace) -> str:
     return str(places[0]) if places else ""
 
 
-def names_of(namespace: argparse.Namespace) -> list[str]:
-    """Returns the names of our options, without what is given by its place."""
-    return [name for name in vars(namespace) if name not in ("place", "places", "datasets")]
+def names_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Returns the names of a command's own options, without their hyphens."""
+    return [name[2:] for name in parser._option_string_actions if name.startswith("--")]
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import pickle
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import Command, OtherOptions
 from shardwright.pipelines.prepare import (
     ConversionRequest,
     as_beam_options,
@@ -21,14 +23,13 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.run import exit_code_of, run_pipeline, suppress_beam_logs
+from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.summary import print_inputs
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
-from shardwright.schemas.settings_values import setting_fields
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
 from shardwright.transforms import storage
@@ -154,35 +155,30 @@ def print_forecast(forecast: Forecast) -> None:
         warn(out, warning)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright plan`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    cli_options.add_input_and_output(parser)
+    cli_options.add_settings(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright plan",
-            "Shows what convert would write with the same settings; writes nothing.",
-            EXAMPLE,
-        )
-        cli_options.add_input_and_output(parser)
-        cli_options.add_settings(parser)
-        parser.add_argument("--json", action="store_true", help="print JSON")
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        with suppress_beam_logs(verbose):
-            given = cli_options.given_settings(namespace)
-            known = [*setting_fields(), "job", "verbose", "json"]
-            beam_options = cli_options.beam_options(rest, known)
-            forecast = plan(beam_options=beam_options, progress=True, **given)
-        if namespace.json:
-            print(pretty_json(forecast.as_json()), end="")
-        else:
-            print_forecast(forecast)
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    settings = cli_options.given_settings(options)
+    forecast = plan(beam_options=others.for_beam(), progress=True, **settings)
+    if options.json:
+        print(pretty_json(forecast.as_json()), end="")
+    else:
+        print_forecast(forecast)
+    return ExitCode.DONE
+
+
+COMMAND = Command(
+    name="plan",
+    help="Shows what convert would write with the same settings; writes nothing.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import getpass
 import os
 import platform
@@ -11,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published
-from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.codes import ExitCode, Severity
@@ -184,43 +184,40 @@ def _check_unseen(output: str, record: VersionRecord, current: str) -> None:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright publish`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("version", metavar="OUT@V", help="the version to publish")
+    parser.add_argument(
+        "--accept", action="append", default=[], metavar="X,Y",
+        help="refusals to accept: their names, or gates (findings, drift, bad_images, rolled_back), "
+        "or all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reason", default="", metavar="TEXT",
+        help="why they are accepted; stored in the version's record with the time and your account",
+    )  # fmt: skip
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright publish", "Publishes a version that a gate refused.", EXAMPLE
-        )
-        parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
-        parser.add_argument("version", metavar="OUT@V", help="the version to publish")
-        parser.add_argument(
-            "--accept", action="append", default=[], metavar="X,Y",
-            help="refusals to accept: their names, or gates (findings, drift, bad_images, rolled_back), "
-            "or all",
-        )  # fmt: skip
-        parser.add_argument(
-            "--reason", default="", metavar="TEXT",
-            help="why they are accepted; stored in the version's record with the time and your account",
-        )  # fmt: skip
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        if rest:
-            cli_options.use_storage_options(rest, cli_options.names_of(namespace))
-        with suppress_beam_logs(verbose):
-            result = publish(namespace.version, accept=namespace.accept, reason=namespace.reason)
-        out, shown = console(), printable(result.output)
-        after = f"; before it was {result.left}" if result.left else ""
-        out.print(f"  {shown}: {result.version} is the latest{after}", soft_wrap=True)
-        if result.acceptance:
-            out.print(f"  {one_line(str(result.acceptance))}", soft_wrap=True)
-        if result.warning:
-            out.print(f"  {result.warning}", soft_wrap=True)
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+    result = publish(options.version, accept=options.accept, reason=options.reason)
+    out, shown = console(), printable(result.output)
+    after = f"; before it was {result.left}" if result.left else ""
+    out.print(f"  {shown}: {result.version} is the latest{after}", soft_wrap=True)
+    if result.acceptance:
+        out.print(f"  {one_line(str(result.acceptance))}", soft_wrap=True)
+    if result.warning:
+        out.print(f"  {result.warning}", soft_wrap=True)
+    return ExitCode.DONE
+
+
+COMMAND = Command(
+    name="publish",
+    help="Publishes a version that a gate refused.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+    beam=BeamOptions.STORAGE,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import Command, OtherOptions
 from shardwright.pipelines.job_file import naming_lines, read_job
 from shardwright.pipelines.job_sections import read_fraction
 from shardwright.pipelines.one_writer import launcher_of
@@ -32,9 +33,7 @@ from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.run import (
     description_of,
-    exit_code_of,
     run_pipeline,
-    suppress_beam_logs,
     without_resume,
 )
 from shardwright.pipelines.run_facts import run_facts, software_versions
@@ -312,68 +311,58 @@ def _clean_up(
     fail(task, error, reachable=records is not None)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright rebuild`; returns the exit code."""
-    verbose, log_format = False, "text"
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("places", nargs="*", metavar="JOB", help="the same as --job JOB")
+    cli_options.add_settings(parser)
+    group = parser.add_argument_group("rebuild")
+    group.add_argument(
+        "--verify_sources", nargs="?", const="true", default=None, metavar="true|false",
+        help="read and hash every source instead of trusting its size and time",
+    )  # fmt: skip
+    group.add_argument(
+        "--scrub", default=None, metavar="FRACTION",
+        help="share of the latest version's shards to read again, such as 0.1, or 1 for all; damaged "
+        "shards are rebuilt from the source (default: 1/30, which reads all within 30 nights)",
+    )  # fmt: skip
+    group.add_argument(
+        "--wait", default="0", metavar="MINUTES", help="minutes to wait for another rebuild to finish"
+    )
+    group.add_argument(
+        "--log_format",
+        default="text",
+        metavar="{text,json}",
+        help="format of the log: one line for each stage",
+    )
 
-    def command() -> int:
-        nonlocal verbose, log_format
-        parser = cli_options.make_parser(
-            "shardwright rebuild",
-            "Creates a new version of a dataset and rebuilds only changes.",
-            EXAMPLE,
-        )
-        parser.add_argument("places", nargs="*", metavar="JOB", help="the same as --job JOB")
-        cli_options.add_settings(parser)
-        group = parser.add_argument_group("rebuild")
-        group.add_argument(
-            "--verify_sources", nargs="?", const="true", default=None, metavar="true|false",
-            help="read and hash every source instead of trusting its size and time",
-        )  # fmt: skip
-        group.add_argument(
-            "--scrub", default=None, metavar="FRACTION",
-            help="share of the latest version's shards to read again, such as 0.1, or 1 for all; damaged "
-            "shards are rebuilt from the source (default: 1/30, which reads all within 30 nights)",
-        )  # fmt: skip
-        group.add_argument(
-            "--wait", default="0", metavar="MINUTES", help="minutes to wait for another rebuild to finish"
-        )
-        group.add_argument(
-            "--log_format",
-            default="text",
-            metavar="{text,json}",
-            help="format of the log: one line for each stage",
-        )
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose, log_format = namespace.verbose, namespace.log_format
-        if log_format not in events.LOG_FORMATS:
-            raise UsageError(f"--log_format {log_format}: choose one of {', '.join(events.LOG_FORMATS)}.")
-        known = setting_fields()
-        own = ["job", "verbose", "verify_sources", "scrub", "wait", "log_format"]
-        with suppress_beam_logs(verbose):
-            cli_options.beam_options(rest, [*known, *own])  # refuses unknown ones with the nearest of all
-            result = rebuild(
-                _job_of(namespace),
-                verify_sources=_flag("--verify_sources", namespace.verify_sources),
-                scrub=namespace.scrub,
-                wait_minutes=_minutes(namespace.wait),
-                log_format=log_format,
-                beam_options=rest,
-                progress=log_format == "text",
-                **{name: value for name, value in vars(namespace).items() if name in known},
-            )
-        if log_format == "text":
-            print_rebuild_summary(result)
-        return int(ExitCode.DONE)
 
-    def complain(message: str, code: int) -> bool:
-        if log_format == "json":
-            events.configure()
-            events.failed(message, code)
-        return log_format == "json"
+def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    log_format = options.log_format
+    if log_format not in events.LOG_FORMATS:
+        raise UsageError(f"--log_format {log_format}: choose one of {', '.join(events.LOG_FORMATS)}.")
+    others.for_beam()  # refuses unknown options
+    known = setting_fields()
+    result = rebuild(
+        _job_of(options),
+        verify_sources=_flag("--verify_sources", options.verify_sources),
+        scrub=options.scrub,
+        wait_minutes=_minutes(options.wait),
+        log_format=log_format,
+        beam_options=others.tokens,
+        progress=log_format == "text",
+        **{name: value for name, value in vars(options).items() if name in known},
+    )
+    if log_format == "text":
+        print_rebuild_summary(result)
+    return ExitCode.DONE
 
-    return exit_code_of(command, lambda: verbose, complain=complain)
+
+def _log_failure(options: argparse.Namespace, message: str, code: int) -> bool:
+    """Reports a failure as a line of the JSON log, if that is wanted."""
+    if getattr(options, "log_format", "text") != "json":
+        return False
+    events.configure()
+    events.failed(message, code)
+    return True
 
 
 def _job_of(namespace: argparse.Namespace) -> str:
@@ -416,6 +405,17 @@ def _minutes(value: str) -> float:
     if not 0 <= minutes < 1e6:
         raise UsageError(f"--wait {value}: write a number of minutes, such as 30.")
     return minutes
+
+
+COMMAND = Command(
+    name="rebuild",
+    help="Creates a new version of a dataset and rebuilds only changes.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+    complain=_log_failure,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

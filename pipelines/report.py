@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import Command, OtherOptions
 from shardwright.pipelines.datasets import foreign_files, resolve_target
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.tables import console
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import REPORT_HTML
@@ -94,48 +94,43 @@ def report(
     return ReportResult(path, len(page), data)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright report`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
+    parser.add_argument(
+        "--previous", default="", metavar="DIR", help="the dataset before it, to show the differences"
+    )
+    parser.add_argument(
+        "--output", default="", metavar="FILE",
+        help="the page to write (default: report.html in the dataset directory)",
+    )  # fmt: skip
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright report", "Writes report.html again from stored results; validates nothing.", EXAMPLE
-        )
-        cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
-        parser.add_argument(
-            "--previous", default="", metavar="DIR", help="the dataset before it, to show the differences"
-        )
-        parser.add_argument(
-            "--output", default="", metavar="FILE",
-            help="the page to write (default: report.html in the dataset directory)",
-        )  # fmt: skip
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        place = cli_options.dataset_of(namespace)
-        with suppress_beam_logs(verbose):
-            beam_options = None
-            if rest or namespace.previous:
-                beam_options = cli_options.beam_options(rest, cli_options.names_of(namespace))
-                storage.use_options(beam_options)
-            made = report(
-                place,
-                previous=namespace.previous,
-                output=namespace.output,
-                beam_options=beam_options,
-                progress=True,
-            )
-        out = console()
-        for sentence in made.data.left_out:
-            out.print(f"  {sentence}")
-        if made.data.checked is None and made.data.fingerprint:
-            out.print("  not validated yet; shardwright validate --quality adds findings and measurements")
-        out.print(f"  {printable(made.path)}: {format_size(made.bytes)}, to be opened in a browser")
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    place = cli_options.dataset_of(options)
+    beam_options = None
+    if others.tokens or options.previous:  # a page alone needs no Beam
+        beam_options = others.for_beam()
+        storage.use_options(beam_options)
+    made = report(
+        place, previous=options.previous, output=options.output, beam_options=beam_options, progress=True
+    )
+    out = console()
+    for sentence in made.data.left_out:
+        out.print(f"  {sentence}")
+    if made.data.checked is None and made.data.fingerprint:
+        out.print("  not validated yet; shardwright validate --quality adds findings and measurements")
+    out.print(f"  {printable(made.path)}: {format_size(made.bytes)}, to be opened in a browser")
+    return ExitCode.DONE
+
+
+COMMAND = Command(
+    name="report",
+    help="Writes report.html again from stored results; validates nothing.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

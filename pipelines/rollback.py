@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
 from shardwright.pipelines.prepare import as_beam_options
-from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.tables import console
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.codes import ExitCode
@@ -211,53 +211,49 @@ def _checked(output: str, record: VersionRecord) -> str:
     return read_dataset(version_path(output, record.version)).fingerprint
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright rollback`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", metavar="OUT", help="the directory of the versions")
+    parser.add_argument(
+        "version", nargs="?", default="", metavar="V",
+        help="the version to return to (default: the version before)",
+    )  # fmt: skip
+    parser.add_argument("--to", default="", metavar="VERSION", help="the same as V")
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright rollback",
-            "Returns to the version before the latest, or to another one.",
-            EXAMPLE,
-        )
-        parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
-        parser.add_argument("output", metavar="OUT", help="the directory of the versions")
-        parser.add_argument(
-            "version",
-            nargs="?",
-            default="",
-            metavar="V",
-            help="the version to return to (default: the version before)",
-        )
-        parser.add_argument("--to", default="", metavar="VERSION", help="the same as V")
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        if rest:
-            cli_options.use_storage_options(rest, cli_options.names_of(namespace))
-        if namespace.to and namespace.version not in ("", namespace.to):
-            raise UsageError(f"V is {namespace.version} and --to is {namespace.to}; name one version.")
-        with suppress_beam_logs(verbose):
-            result = rollback(namespace.output, namespace.to or namespace.version)
-        out, shown = console(), printable(result.output)
-        if not result.left:
-            out.print(f"  {shown}: {result.version} is the latest", soft_wrap=True)
-        else:
-            what = "is withdrawn" if result.withdrawn else "stays published"
-            out.print(
-                f"  {shown}: from {result.left} to {result.version}: "
-                f"{result.version} is the latest from now on; {result.left} {what}",
-                soft_wrap=True,
-            )
-            back = f"shardwright rollback {shell_word(result.output)} {result.left}"
-            out.print(f"  running readers keep the version they opened; to undo this: {back}", soft_wrap=True)
-        if result.warning:
-            out.print(f"  {result.warning}", soft_wrap=True)
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+    if options.to and options.version not in ("", options.to):
+        raise UsageError(f"V is {options.version} and --to is {options.to}; name one version.")
+    print_rollback(rollback(options.output, options.to or options.version))
+    return ExitCode.DONE
+
+
+def print_rollback(result: RollbackResult) -> None:
+    """Prints which version readers get now, and how to undo the rollback."""
+    out, shown = console(), printable(result.output)
+    if not result.left:
+        out.print(f"  {shown}: {result.version} is the latest", soft_wrap=True)
+    else:
+        what = "is withdrawn" if result.withdrawn else "stays published"
+        out.print(
+            f"  {shown}: from {result.left} to {result.version}: "
+            f"{result.version} is the latest from now on; {result.left} {what}",
+            soft_wrap=True,
+        )
+        back = f"shardwright rollback {shell_word(result.output)} {result.left}"
+        out.print(f"  running readers keep the version they opened; to undo this: {back}", soft_wrap=True)
+    if result.warning:
+        out.print(f"  {result.warning}", soft_wrap=True)
+
+
+COMMAND = Command(
+    name="rollback",
+    help="Returns to the version before the latest, or to another one.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+    beam=BeamOptions.STORAGE,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -11,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import Command, OtherOptions
 from shardwright.pipelines.datasets import Target, contract_of, foreign_files, resolve_target
 from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import check_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.run import description_of, exit_code_of, run_pipeline, suppress_beam_logs
+from shardwright.pipelines.run import description_of, run_pipeline
 from shardwright.pipelines.tables import console, warn
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import (
@@ -319,38 +321,36 @@ def print_salvage_summary(result: SalvageResult) -> None:
         out.print(f"next: shardwright validate --dataset {shell_word(result.path)}")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright salvage`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    cli_options.add_dataset(parser, "a damaged dataset directory, or 'dir/*.tfrecord'")
+    parser.add_argument(
+        "--output", default="", metavar="DIR", help="an empty directory for the saved dataset"
+    )
+    parser.add_argument(
+        "--fast", action="store_true", help="decode no images: keep every record that is a sound Example"
+    )
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright salvage", "Saves the sound records of a damaged dataset.", EXAMPLE
-        )
-        cli_options.add_dataset(parser, "a damaged dataset directory, or 'dir/*.tfrecord'")
-        parser.add_argument(
-            "--output", default="", metavar="DIR", help="an empty directory for the saved dataset"
-        )
-        parser.add_argument(
-            "--fast", action="store_true", help="decode no images: keep every record that is a sound Example"
-        )
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        place = cli_options.dataset_of(namespace)
-        with suppress_beam_logs(verbose):
-            result = salvage(
-                place,
-                namespace.output,
-                fast=namespace.fast,
-                beam_options=cli_options.beam_options(rest, cli_options.names_of(namespace)),
-                progress=True,
-            )
-        print_salvage_summary(result)
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    result = salvage(
+        cli_options.dataset_of(options),
+        options.output,
+        fast=options.fast,
+        beam_options=others.for_beam(),
+        progress=True,
+    )
+    print_salvage_summary(result)
+    return ExitCode.DONE
+
+
+COMMAND = Command(
+    name="salvage",
+    help="Saves the sound records of a damaged dataset.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

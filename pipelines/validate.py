@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 from shardwright.pipelines import against as source
 from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import Command, OtherOptions
 from shardwright.pipelines.datasets import (
     Target,
     contract_of,
@@ -32,7 +34,7 @@ from shardwright.pipelines.gates import (
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.result_places import check_result_place
-from shardwright.pipelines.run import exit_code_of, run_pipeline, suppress_beam_logs
+from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode
@@ -331,72 +333,69 @@ def print_files(files: ResultFiles) -> None:
         console().print(f"  see {', '.join(map(one_line, written))}", soft_wrap=True)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright validate`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = f"{code_list()}\n\n{parser.epilog}"
+    cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
+    parser.add_argument("--fast", action="store_true", help="check frames and Examples, but decode no images")
+    parser.add_argument(
+        "--quality", action="store_true",
+        help="also image statistics: duplicates, dark and blurred images, ...",
+    )  # fmt: skip
+    parser.add_argument("--fail_on", default="", metavar="CODE,...", help="make these findings errors")
+    parser.add_argument("--warn_on", default="", metavar="CODE,...", help="make these findings warnings")
+    parser.add_argument(
+        "--expect", default="", metavar="FILE", help="a gate file: what the dataset must be like"
+    )
+    parser.add_argument(
+        "--junit", default="", metavar="FILE", help="write the findings as JUnit XML, for CI systems"
+    )
+    parser.add_argument(
+        "--report", default=None, metavar="FILE",
+        help="the JSON file to write (default: findings.json in the dataset directory)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--html", default=None, metavar="FILE",
+        help="the page to write (default: report.html in the dataset directory)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--previous", default="", metavar="DIR",
+        help="the dataset before this one, to show the differences in the page",
+    )  # fmt: skip
+    source.add_options(parser)
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright validate", "Reads a dataset back and checks that it is sound.", EXAMPLE
-        )
-        parser.epilog = f"{code_list()}\n\n{parser.epilog}"
-        cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
-        parser.add_argument(
-            "--fast", action="store_true", help="check frames and Examples, but decode no images"
-        )
-        parser.add_argument(
-            "--quality", action="store_true",
-            help="also image statistics: duplicates, dark and blurred images, ...",
-        )  # fmt: skip
-        parser.add_argument("--fail_on", default="", metavar="CODE,...", help="make these findings errors")
-        parser.add_argument("--warn_on", default="", metavar="CODE,...", help="make these findings warnings")
-        parser.add_argument(
-            "--expect", default="", metavar="FILE", help="a gate file: what the dataset must be like"
-        )
-        parser.add_argument(
-            "--junit", default="", metavar="FILE", help="write the findings as JUnit XML, for CI systems"
-        )
-        parser.add_argument(
-            "--report", default=None, metavar="FILE",
-            help="the JSON file to write (default: findings.json in the dataset directory)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--html", default=None, metavar="FILE",
-            help="the page to write (default: report.html in the dataset directory)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--previous", default="", metavar="DIR",
-            help="the dataset before this one, to show the differences in the page",
-        )  # fmt: skip
-        source.add_options(parser)
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        place = cli_options.dataset_of(namespace)
-        with suppress_beam_logs(verbose):
-            if namespace.fast and namespace.quality:
-                raise UsageError("--fast decodes no image and --quality looks at every one; choose one.")
-            report, files = _validate(
-                place,
-                mode="fast" if namespace.fast else "quality" if namespace.quality else "full",
-                fail_on=namespace.fail_on,
-                warn_on=namespace.warn_on,
-                expect=namespace.expect,
-                report=namespace.report,
-                html=namespace.html,
-                junit=namespace.junit,
-                against=namespace.against,
-                previous=namespace.previous,
-                listing=source.given_listing(namespace),
-                beam_options=cli_options.beam_options(rest, cli_options.names_of(namespace)),
-                progress=True,
-            )
-        print_findings(report, stored=bool(files.report))
-        print_files(files)
-        return int(ExitCode.DONE if report.passed else ExitCode.REFUSED)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
+    place = cli_options.dataset_of(options)
+    if options.fast and options.quality:
+        raise UsageError("--fast decodes no image and --quality looks at every one; choose one.")
+    report, files = _validate(
+        place,
+        mode="fast" if options.fast else "quality" if options.quality else "full",
+        fail_on=options.fail_on,
+        warn_on=options.warn_on,
+        expect=options.expect,
+        report=options.report,
+        html=options.html,
+        junit=options.junit,
+        against=options.against,
+        previous=options.previous,
+        listing=source.given_listing(options),
+        beam_options=others.for_beam(),
+        progress=True,
+    )
+    print_findings(report, stored=bool(files.report))
+    print_files(files)
+    return ExitCode.DONE if report.passed else ExitCode.REFUSED
+
+
+COMMAND = Command(
+    name="validate",
+    help="Reads a dataset back and checks that it is sound.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -9,9 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardwright.pipelines import options as cli_options
+from shardwright.pipelines.command import BeamOptions, Command, OtherOptions
 from shardwright.pipelines.prepare import as_beam_options
-from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.pipelines.summary import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.codes import ExitCode, Severity
@@ -253,36 +253,31 @@ def what_changed(record: VersionRecord) -> str:
     return "no image" if record.previous else "the first version"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `shardwright versions`; returns the exit code."""
-    verbose = False
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", metavar="OUT", help="the directory of the versions")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--pin", default="", metavar="V", help="keep this version until --unpin")
+    parser.add_argument("--unpin", default="", metavar="V", help="let retention remove this version again")
 
-    def command() -> int:
-        nonlocal verbose
-        parser = cli_options.make_parser(
-            "shardwright versions", "Lists the versions of a dataset, the newest first.", EXAMPLE
-        )
-        parser.epilog = cli_options.epilog_without_beam(EXAMPLE)
-        parser.add_argument("output", metavar="OUT", help="the directory of the versions")
-        parser.add_argument("--json", action="store_true", help="print JSON")
-        parser.add_argument("--pin", default="", metavar="V", help="keep this version until --unpin")
-        parser.add_argument(
-            "--unpin", default="", metavar="V", help="let retention remove this version again"
-        )
-        cli_options.add_common(parser)
-        namespace, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-        verbose = namespace.verbose
-        if rest:
-            cli_options.use_storage_options(rest, cli_options.names_of(namespace))
-        with suppress_beam_logs(verbose):
-            result = versions(namespace.output, pin=namespace.pin, unpin=namespace.unpin)
-        if namespace.json:
-            print(pretty_json(result.as_json()), end="")
-        else:
-            print_versions(result)
-        return int(ExitCode.DONE)
 
-    return exit_code_of(command, lambda: verbose)
+def _execute(options: argparse.Namespace, _: OtherOptions) -> ExitCode:
+    result = versions(options.output, pin=options.pin, unpin=options.unpin)
+    if options.json:
+        print(pretty_json(result.as_json()), end="")
+    else:
+        print_versions(result)
+    return ExitCode.DONE
+
+
+COMMAND = Command(
+    name="versions",
+    help="Lists the versions of a dataset, the newest first.",
+    example=EXAMPLE,
+    add_arguments=_add_arguments,
+    run=_execute,
+    beam=BeamOptions.STORAGE,
+)
+main = COMMAND.main
 
 
 if __name__ == "__main__":
