@@ -29,7 +29,7 @@ from typing import Any
 from weakref import WeakSet
 
 #: Seconds for which the end of a command waits for workers that are late.
-LATE_WORKER_SECONDS = 1.0
+LATE_WORKER_SECONDS = 3.0
 #: What Beam calls the threads of its workers.
 _WORKER_THREAD = "run_worker"
 _PAUSE_SECONDS = 0.01
@@ -282,7 +282,7 @@ def patching() -> Iterator[None]:
         _commands.append(stack)
         try:
             yield
-            _wait_for_late_workers()
+            wait_for_late_workers()
         finally:
             _commands.remove(stack)
 
@@ -298,7 +298,7 @@ def apply_patches() -> None:
             _commands[-1].callback(_applied_names.discard, patch.name)
 
 
-def _wait_for_late_workers() -> None:
+def wait_for_late_workers() -> None:
     """Gives workers in threads of this process, which learn late that their job has ended, time to end."""
     deadline = time.monotonic() + LATE_WORKER_SECONDS
     while time.monotonic() < deadline and any(

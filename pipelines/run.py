@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from shardwright.pipelines.beam_patches import apply_patches, is_beam_silent, patching
+from shardwright.pipelines.beam_patches import apply_patches, is_beam_silent, patching, wait_for_late_workers
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.pipelines.signals import Ending, graceful_shutdown
 from shardwright.pipelines.streams import forgiving_streams
@@ -258,9 +258,15 @@ def suppress_beam_logs(verbose: bool) -> Iterator[None]:
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.INFO if verbose else logging.CRITICAL)
+    quiet = not verbose
     try:
         yield
+    except KeyboardInterrupt:
+        quiet = False  # whoever interrupts does not want to wait
+        raise
     finally:
+        if quiet:
+            wait_for_late_workers()  # they print what the command has said in one sentence
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
         _set_enabled(engines, enabled)
