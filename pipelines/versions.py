@@ -184,7 +184,7 @@ def redraw_index(output: str) -> str:
     try:
         write_index(output)
     except ShardwrightError as error:
-        return f"index.html is not drawn anew: {error.message}"
+        return f"index.html could not be updated: {error.message}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The Beam transforms, and under them the plain functions that do the work.
+"""Beam transforms, and the plain functions below them that do the work.
 
 The transforms are imported on first use, so that the plain functions need no Beam.
 """

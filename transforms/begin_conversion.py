@@ -1,4 +1,4 @@
-"""The first steps of a conversion: it takes the lease, and removes an old commit before the first write."""
+"""The first steps of a conversion: take the lease, and remove an old commit before the first write."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
 
 
 def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease | None:
-    """Takes the lease, which the launcher may have already, and makes the directory that is written to.
+    """Takes the lease, unless the launcher already has it, and creates the directory to write to.
 
-    An engine may run it again, also when the run has ended and given the lease back.
+    An engine may run this step again, even after the run has ended and given the lease back.
 
     Raises:
-      EngineError: if another run has the lease, or the storage failed.
+      EngineError: If another run has the lease, or the storage failed.
     """
     if outcome_of(replace(job, hold=hold)) is None:
         if hold is not None:
@@ -38,10 +38,10 @@ def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease |
 
 
 def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) -> HeldLease | None:
-    """Removes the `dataset.json` of what is about to be written over, once and for all shards.
+    """Removes the old `dataset.json` before any shard is overwritten.
 
     Raises:
-      EngineError: if the lease was lost, or the storage failed.
+      EngineError: If the lease was lost, or the storage failed.
     """
     if changed and outcome_of(replace(job, hold=hold)) is None:
         held = hold.held() if hold is not None else contextlib.nullcontext()
@@ -52,10 +52,12 @@ def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) ->
 
 
 class BeginConversion(beam.PTransform):
-    """Takes the lease. `Pipeline -> PCollection[HeldLease or None]`, of one element that the rest waits for.
+    """Takes the lease. `Pipeline -> PCollection[HeldLease or None]`.
+
+    The result has one element. The other steps wait for it.
 
     Args:
-      job: what to make, and where.
+      job: What to create, and where.
     """
 
     def __init__(self, job: ConversionSpec) -> None:
@@ -77,7 +79,7 @@ class BeginConversion(beam.PTransform):
 
 
 class _FindChanged(beam.DoFn):
-    """Yields whether a shard is planned otherwise than its ledger says."""
+    """Yields whether a shard's plan differs from the plan in its ledger."""
 
     def __init__(self, job: ConversionSpec) -> None:
         self._job = job
@@ -96,12 +98,12 @@ class _FindChanged(beam.DoFn):
 class RemoveCommit(beam.PTransform):
     """Removes an old `dataset.json` if any shard changes. `PCollection[HeldLease or None] -> the same`.
 
-    A shard that is made again as it was, because its file is damaged, has the bytes that `dataset.json` says.
+    A shard that is rebuilt only because its file is damaged gets the bytes that `dataset.json` states.
 
     Args:
-      job: what to make, and where.
-      planned: all planned shards, of PlannedShard.
-      forecast: side input.
+      job: What to create, and where.
+      planned: PCollection of all PlannedShards.
+      forecast: Side input of the one Forecast.
     """
 
     def __init__(

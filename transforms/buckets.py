@@ -1,4 +1,4 @@
-"""Rows on their way to where equals meet: which bucket they go to, and how they are packed."""
+"""Rows that meet by name: the bucket that each row goes to, and how rows are packed on the way."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MAX_BUCKETS = 4096
 
 
 def bucket_count(parts: int) -> int:
-    """Returns the number of buckets for rows that fill `parts` of them: neither few nor very many."""
+    """Returns the number of buckets for rows that fill `parts` buckets, within fixed limits."""
     return min(max(_MIN_BUCKETS, parts), _MAX_BUCKETS)
 
 
 def bucket_of(name: str, buckets: int) -> int:
-    """Returns the bucket in which all that is called alike meets."""
+    """Returns the bucket for a name; rows with equal names meet in one bucket."""
     return shard_of(hash64(0, "bucket", name), buckets)
 
 
 def pack_rows(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Packs rows of what JSON can hold column by column, for equals are next to each other then."""
+    """Packs rows of JSON values by column, which puts similar values side by side and compresses well."""
     return zlib.compress(json.dumps(list(zip(*rows))).encode(), 1)
 
 

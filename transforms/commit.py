@@ -1,4 +1,4 @@
-"""The last step of a conversion: the books, the gate, the side files, and `dataset.json`."""
+"""The last step of a conversion: the ledger totals, the gate, the side files, and `dataset.json`."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class ConversionSpec:
-    """What a conversion is told besides its settings.
+    """A conversion: its settings, its places, and how it runs.
 
     Attributes:
-      output: the dataset directory that the user named.
-      directory: where it is built; another one when an old dataset is to be replaced.
-      settings: checked settings.
-      versions: the software versions that decide bytes.
-      run: what `run.json` says of the run (command, runner, machine).
-      started: seconds since the epoch.
-      called: the dataset's name; empty for that of its directory.
-      hold: the lease that has to be held for each write; None where there is none.
-      described: whether the job is described now and runs later, maybe more than once.
+      output: Dataset directory that the user named.
+      directory: Directory in which the dataset is built. Differs from `output` under `--overwrite`.
+      settings: Checked settings.
+      versions: Software versions that affect bytes.
+      run: Values for `run.json` (command, runner, machine).
+      started: Start of the run, in seconds since the epoch.
+      called: Name of the dataset. Empty to use the name of its directory.
+      hold: Lease that the run must hold for each write. None if it needs no lease.
+      described: Whether the job is described now and runs later, maybe several times.
     """
 
     output: str
@@ -92,7 +92,7 @@ class ConversionSpec:
 
 
 def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
-    """Returns the dataset that the shards make."""
+    """Returns the dataset that consists of the shards."""
     layout = job.settings.record_layout
     books = LedgerTotals()
     classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
@@ -126,10 +126,10 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
 
 
 def check_books(forecast: Forecast, results: Sequence[ShardResult], checks: Sequence[ShardCheck]) -> None:
-    """Proves that every listed file is accounted for and every written record is there.
+    """Checks that every listed file is accounted for and that every written record was read back.
 
     Raises:
-      EngineError: if the books do not balance.
+      EngineError: If the totals do not balance.
     """
     headers = [result.header for result in results]
     shards = Counter(header.split for header in headers if header.split != NO_SPLIT)
@@ -164,15 +164,15 @@ def commit(
     findings: FindingSummary | None = None,
     statistics: Statistics | None = None,
 ) -> dict[str, Any]:
-    """Publishes a dataset, or refuses to.
+    """Publishes a dataset, or refuses it.
 
     Returns:
       The outcome, as `_work/outcome.json` stores it.
 
     Raises:
-      DataRefused: if too many images are bad or what was written does not verify; the outcome
-        file and the quarantine say so, nothing is published.
-      EngineError: if the books do not balance, the lease was lost, or the storage failed.
+      DataRefused: If too many images are bad or the written data does not verify. The outcome file and the
+        quarantine list name the problems, and nothing is published.
+      EngineError: If the totals do not balance, the lease was lost, or the storage failed.
     """
     with storage.translated_errors("write to", job.directory):
         if job.hold is not None:
@@ -182,7 +182,7 @@ def commit(
                 finished = outcome_of(job)
                 if finished is None:
                     raise
-                return finished  # an engine tries this step again
+                return finished  # the engine ran this step again
         check_books(forecast, results, checks)
         result = describe(job, forecast, results)
         books = LedgerTotals()
@@ -221,7 +221,7 @@ def commit(
         result = replace(result, files={**result.files, dataset.QUARANTINE_JSONL: sha256})
         stale = _remove_stale(job, result, results, listed)
         left = [file for file in listed if file not in stale]
-        # The files that killed workers did not finish are removed with the publication.
+        # Publication removes the unfinished files of killed workers.
         whole_files = [file for file in left if not storage.is_temporary(file)]
         whole = FindingSummary().add(check_directory(result, whole_files))
         report = make_report(
@@ -267,9 +267,9 @@ def commit(
 
 
 def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:
-    """Returns the outcome of a run that has published its dataset already, None if it has not.
+    """Returns the outcome of a run that has already published its dataset, otherwise None.
 
-    Engines may run any step again, also after the lease was given back.
+    An engine may run any step again, even after the run gave its lease back.
     """
     if job.hold is None:
         return None
@@ -284,7 +284,7 @@ def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:
 
 
 def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> Iterator[str]:
-    """Yields what is to be said of annotations that could not be used."""
+    """Yields a warning for each kind of annotation that could not be used."""
     if boxes.get("dropped"):
         shards = sorted(results, key=lambda result: result.header.file)
         shown = [text for result in shards for text in result.header.bad_boxes][:_SHOWN]
@@ -298,9 +298,9 @@ def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> I
 
 
 def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> bool:
-    """Whether an earlier attempt of this step, which engines may run again, has replaced the old dataset.
+    """Returns whether an earlier attempt of this step has already replaced the old dataset.
 
-    Its successor's files are removed last, so where they are all there the swap is begun anew.
+    The staged files are removed last. While all of them exist, the swap starts again.
     """
     if job.directory == job.output or not missing_shards(job.directory, result, listed=listed):
         return False
@@ -312,7 +312,7 @@ def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) ->
 
 
 def _refusal(job: ConversionSpec, books: LedgerTotals, report: ValidationReport) -> str | None:
-    """Returns why nothing is published, in one sentence, or None."""
+    """Returns the reason why nothing is published, as one sentence, or None."""
     bad, written = books.total(Outcome.QUARANTINED), books.total(Outcome.WRITTEN)
     if report.errors:
         counts = ", ".join(
@@ -367,7 +367,7 @@ def _run(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]
 
 
 def _source_sizes(results: Iterable[ShardResult]) -> SourceSizes:
-    """Adds up how large the sources of all written images were; ledgers that do not say it add nothing."""
+    """Adds up the source sizes of all written images. Ledgers without sizes add nothing."""
     sizes = SourceSizes()
     for result in results:
         try:
@@ -380,10 +380,10 @@ def _source_sizes(results: Iterable[ShardResult]) -> SourceSizes:
 def _remove_stale(
     job: ConversionSpec, result: Dataset, results: Iterable[ShardResult], files: Sequence[str]
 ) -> set[str]:
-    """Removes what an earlier run left that this one, whose settings may be others, does not write over.
+    """Removes files of an earlier run that this run, maybe with other settings, does not overwrite.
 
     Returns:
-      What was removed of the files that were listed.
+      The listed files that were removed.
     """
     ledgers = {ledger_file(*result.header.place) for result in results}
     stale = [
@@ -402,15 +402,15 @@ def _remove_stale(
 
 
 class CommitDataset(beam.PTransform):
-    """Commits. `PCollection[ShardResult] -> PCollection[outcome]`.
+    """Commits a dataset. `PCollection[ShardResult] -> PCollection[outcome]`.
 
     Args:
-      job: what to commit.
-      forecast: of one Forecast.
-      checks: what reading back showed, of ShardCheck; None when nothing was verified.
-      findings: what is wrong, of FindingSummary; None where nothing was looked for.
-      statistics: of the shards, of Statistics; None where no picture was looked at.
-      hold: side input of the lease; None for the job's own.
+      job: The conversion.
+      forecast: PCollection of the one Forecast.
+      checks: PCollection of ShardCheck. None if the shards were not verified.
+      findings: PCollection of FindingSummary. None if the shards were not verified.
+      statistics: PCollection of Statistics of the shards. None if no image was decoded.
+      hold: Side input of the lease. None to use the job's own lease.
     """
 
     def __init__(
@@ -476,7 +476,7 @@ def _commit(
 
 
 def _refused_before(job: ConversionSpec) -> str:
-    """Returns why an earlier attempt of this step published nothing and gave the lease back, if one did."""
+    """Returns the reason if an earlier attempt of this step refused the data and gave the lease back."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
         outcome = json.loads(storage.read_bytes(storage.join(job.directory, dataset.OUTCOME_JSON)))
         if job.hold is not None and outcome["holder"] == job.hold.holder:

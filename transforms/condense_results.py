@@ -1,4 +1,4 @@
-"""Results of shards on their way to the commit, without what repeats in each of them."""
+"""Combines the results of shards for the commit, without the numbers that repeat in each result."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shardwright.schemas.source_sizes import SourceSizes
 
 @dataclass
 class _Sums:
-    """What the results of a split add up to."""
+    """Sums over the results of a split."""
 
     class_counts: Counter[str] = field(default_factory=Counter)
     formats: Counter[str] = field(default_factory=Counter)
     sources: SourceSizes = field(default_factory=SourceSizes)
 
     def merge(self, other: _Sums) -> None:
-        """Adds what another has."""
+        """Adds the sums of another object."""
         self.class_counts.update(other.class_counts)
         self.formats.update(other.formats)
         self.sources.merge(other.sources)
@@ -31,7 +31,7 @@ class _Sums:
 
 @dataclass
 class CondensedResults:
-    """Results of some shards, and what those of each split add up to."""
+    """Results of some shards, and the sums of each split."""
 
     results: list[ShardResult] = field(default_factory=list)
     sums: dict[str, _Sums] = field(default_factory=dict)
@@ -48,13 +48,13 @@ class CondensedResults:
         self.results.append(replace(result, header=header))
 
     def merge(self, other: CondensedResults) -> None:
-        """Adds what another has."""
+        """Adds the results and sums of another object."""
         self.results += other.results
         for split, sums in other.sums.items():
             self.sums.setdefault(split, _Sums()).merge(sums)
 
     def as_results(self) -> list[ShardResult]:
-        """Returns results that add up to the same: the first one of each split has the sums of all."""
+        """Returns results with the same totals: the first result of each split has the sums of the split."""
         results, left = [], dict(self.sums)
         for result in self.results:
             sums = left.pop(result.header.split, None)
@@ -75,12 +75,13 @@ class CondensedResults:
 class CondenseResults(beam.CombineFn):
     """Gathers results for a step that needs all of them.
 
-    `ShardResult -> [ShardResult]`. An element of a pipeline may have 2 GB. With 1,000 classes a result has
-    21 kB, nearly all of it numbers for each class, which are only needed as sums; without them it has 1 kB.
+    `ShardResult -> [ShardResult]`. A pipeline element may have up to 2 GB. With 1,000 classes a result has
+    21 kB, and nearly all of it is counts for each class. Only the sums of these counts are needed. Without
+    them a result has 1 kB.
     """
 
     def create_accumulator(self) -> CondensedResults:
-        """Returns nothing yet."""
+        """Returns an empty accumulator."""
         return CondensedResults()
 
     def add_input(self, mutable_accumulator: CondensedResults, element: ShardResult) -> CondensedResults:
@@ -89,7 +90,7 @@ class CondenseResults(beam.CombineFn):
         return mutable_accumulator
 
     def merge_accumulators(self, accumulators: Iterable[CondensedResults]) -> CondensedResults:
-        """Adds up what several workers have."""
+        """Merges the accumulators of several workers."""
         whole = CondensedResults()
         for part in accumulators:
             whole.merge(part)

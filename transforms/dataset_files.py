@@ -1,4 +1,4 @@
-"""Writes the files of a dataset that stand beside its shards; `dataset.json` last, for it is the commit."""
+"""Writes the files of a dataset beside its shards. `dataset.json` is the commit, so it is written last."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from shardwright.transforms.sources.spool import Spool
 
 
 def dataset_name(output: str) -> str:
-    """Returns the name of the dataset in a directory: that of the directory."""
+    """Returns the name of the dataset in a directory: the name of the directory."""
     path = output if storage.is_remote(output) else os.path.abspath(output)
     return printable(path.rstrip("/").rpartition("/")[2]) or "dataset"
 
 
 def machine_facts() -> dict[str, Any]:
-    """Returns what `run.json` says of this machine."""
+    """Returns the facts about this machine for `run.json`."""
     return {
         "host": platform.node(),
         "system": platform.platform(),
@@ -42,7 +42,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def utc(seconds: float) -> str:
-    """Returns a time as `run.json` writes it."""
+    """Returns a time in the format of `run.json`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
@@ -50,14 +50,14 @@ def read_dataset(directory: str) -> Dataset:
     """Reads a dataset's `dataset.json`.
 
     Raises:
-      UsageError: if it is no readable document.
-      EngineError: if it is there no more, or the storage failed.
+      UsageError: If it is not a readable document.
+      EngineError: If it does not exist any more, or the storage failed.
     """
     path = storage.join(directory, dataset.DATASET_JSON)
     with storage.translated_errors("read", path):
         try:
             return Dataset.from_bytes(storage.read_bytes(path), path)
-        except FileNotFoundError:  # it was there when the command began
+        except FileNotFoundError:  # it existed when the command began
             raise storage.changed(path) from None
 
 
@@ -67,9 +67,9 @@ def stored_names(file: str) -> tuple[str, ...]:
 
 
 def remove_old_findings(directory: str) -> None:
-    """Removes the findings that version 0.1 stored as `validation.json`, which `validation*` matches.
+    """Removes the `validation.json` of version 0.1, which the pattern `validation*` matches.
 
-    Call this after the new file was written. Somebody else's file of that name stays.
+    Call this after the new file is written. A user's own file of that name stays.
     """
     path = storage.join(directory, dataset.OLD_FINDINGS_JSON)
     with contextlib.suppress(OSError, EngineError, ValueError, RecursionError):
@@ -82,16 +82,16 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
     """Reads the `findings.json` or `statistics.json` of a dataset.
 
     Args:
-      directory: of the dataset.
-      file: which of them. Findings are also read from the file that version 0.1 wrote.
-      fingerprint: of the dataset.
+      directory: The dataset directory.
+      file: Name of the file. Findings are also read from the file that version 0.1 wrote.
+      fingerprint: Fingerprint of the dataset.
 
     Returns:
-      The document; None if there is none, or it is about another build.
+      The document. None if there is no document, or if it describes another build.
 
     Raises:
-      ValueError: if it is damaged.
-      EngineError: if the storage failed.
+      ValueError: If the document is damaged.
+      EngineError: If the storage failed.
     """
     for name in stored_names(file):
         path = storage.join(directory, name)
@@ -109,21 +109,21 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
 
 
 def write_text(directory: str, name: str, text: str, hold: HeldLease | None = None) -> str:
-    """Writes a file of a dataset; returns its sha256. `hold` is the lease that has to be held for that."""
+    """Writes a file of a dataset while holding the lease `hold`, if given; returns the file's sha256."""
     data = text.encode()
     write_held(directory, name, data, hold)
     return hashlib.sha256(data).hexdigest()
 
 
 def json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
-    """Returns the text of a file with a JSON document on each line."""
+    """Returns the text of a file with one JSON document on each line."""
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def write_lines(
     directory: str, name: str, lines: Iterable[Mapping[str, Any]], hold: HeldLease | None = None
 ) -> str:
-    """Writes a file of a dataset with a JSON document on each line; `hold` and result as of `write_text`."""
+    """Writes a file of a dataset with one JSON document on each line, as `write_text` does."""
     return write_text(directory, name, json_lines(lines), hold)
 
 
@@ -133,10 +133,10 @@ def missing_shards(
     """Returns the shards of a dataset that are not in a directory.
 
     Args:
-      directory: where they should be.
-      made: the dataset.
-      with_indexes: whether missing indexes are returned, too.
-      listed: the files in the directory; None if they are not listed yet.
+      directory: Directory in which the shards should be.
+      made: The dataset.
+      with_indexes: Whether to return missing indexes too.
+      listed: Files in the directory. None to list them here.
     """
     present = set(storage.list_files(directory) if listed is None else listed)
     files = [shard.file for shards in made.splits.values() for shard in shards]
@@ -151,15 +151,15 @@ def missing_shards(
 
 
 def check_shards(directory: str, made: Dataset, listed: Iterable[str]) -> None:
-    """Checks that every shard to be published is where it was written.
+    """Checks that every shard to publish is in its directory.
 
     Args:
-      directory: where the shards should be.
-      made: the dataset.
-      listed: the files in the directory.
+      directory: Directory in which the shards should be.
+      made: The dataset.
+      listed: Files in the directory.
 
     Raises:
-      EngineError: if one is not there.
+      EngineError: If a shard is missing.
     """
     missing = missing_shards(directory, made, listed=listed)
     if missing:
@@ -179,21 +179,21 @@ def publish_files(
     listed: Iterable[str],
     hold: HeldLease | None,
 ) -> None:
-    """Writes all that was not written with the shards, and makes them a dataset.
+    """Writes the files that were not written with the shards, and commits the dataset.
 
-    Work files that cannot be removed are no reason to publish nothing: they become warnings of the outcome.
+    If work files cannot be removed, the dataset is still published, and its outcome gets warnings.
 
     Args:
-      directory: where the shards are.
-      made: what they make, with its sidecars and the digests of what was written before.
-      sidecars: file name -> content.
-      run: what `run.json` says.
-      outcome: what `_work/outcome.json` says; gets the warnings.
-      listed: the files that were in the directory before.
-      hold: the lease that has to be held for each of them; None where there is none.
+      directory: Directory that contains the shards.
+      made: The dataset, with its sidecars and the digests of the files written before.
+      sidecars: Mapping of file name to content.
+      run: Contents of `run.json`.
+      outcome: Contents of `_work/outcome.json`. Warnings are added to it.
+      listed: Files that were in the directory before.
+      hold: Lease that the run must hold for each write. None if it needs no lease.
 
     Raises:
-      EngineError: if the lease was lost.
+      EngineError: If the lease was lost.
     """
     for name, content in sidecars.items():
         write_held(directory, name, content, hold)
@@ -208,7 +208,7 @@ def publish_files(
 
 
 def remove_temporary(directory: str, listed: Iterable[str]) -> None:
-    """Removes the unfinished files that killed workers left, from those that were listed."""
+    """Removes the unfinished files of killed workers from the listed files."""
     for file in listed:
         if storage.is_temporary(file):
             storage.remove(storage.join(directory, file))
@@ -217,7 +217,7 @@ def remove_temporary(directory: str, listed: Iterable[str]) -> None:
 def remove_work_leftovers(directory: str) -> list[str]:
     """Removes the unfinished files of killed workers before a run begins; returns a warning if that fails.
 
-    Hold the lease for it. An object appears whole or not at all, so buckets have no such files.
+    Hold the lease when you call this. In a bucket an object appears whole or not at all, so it does nothing.
     """
     if storage.is_remote(directory):
         return []
@@ -225,11 +225,11 @@ def remove_work_leftovers(directory: str) -> list[str]:
 
 
 def left_behind(place: str, clean_up: Callable[[], None]) -> list[str]:
-    """Cleans up after work that is done; returns a warning if that fails, else nothing.
+    """Cleans up after finished work; returns a warning if that fails, else nothing.
 
     Args:
-      place: what is cleaned up.
-      clean_up: does it.
+      place: Path that is cleaned up.
+      clean_up: Function that cleans up.
     """
     try:
         with storage.translated_errors("clean up", place):

@@ -1,4 +1,4 @@
-"""`DedupeExact`: of images with equal source bytes only the one with the smallest key stays."""
+"""`DedupeExact`: keeps one of several images with equal source bytes, the one with the smallest key."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _UNHASHED = "unhashed"
 
 
 def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
-    """Returns the reference with the sha256 of its source; without, if that cannot be read.
+    """Returns the reference with the sha256 of its source, or without it if the source cannot be read.
 
-    One whose source says another checksum is quarantined.
+    The reference is quarantined if its source states another checksum.
     """
     try:
         sha256 = hashlib.sha256(read_image(ref, max_bytes)).hexdigest()
@@ -64,13 +64,13 @@ class _HashSources(beam.DoFn):
                 yield beam.pvalue.TaggedOutput(_UNHASHED, ref)
 
     def _hash(self, ref: ImageRef) -> ImageRef:
-        # A file of an unknown class is quarantined; it does not stand for its copies.
+        # An image of an unknown class is quarantined, so no copy may be removed in its favor.
         known = not self._class_names or self._class_names.issuperset(ref.labels)
         return hash_ref(ref, self._max_bytes) if ref.is_candidate and known else ref._replace(sha256="")
 
 
 def choose_smallest_key(group: tuple[bytes, Iterable[EncodedRefs]]) -> Iterator[ImageRef]:
-    """Yields the reference with the smallest key as it is, the others as its copies."""
+    """Yields the reference with the smallest key unchanged, and the others marked as its copies."""
     refs = sorted((ref for item in group[1] for ref in decode_refs(item)), key=lambda ref: ref.key)
     yield refs[0]
     for ref in refs[1:]:
@@ -78,11 +78,11 @@ def choose_smallest_key(group: tuple[bytes, Iterable[EncodedRefs]]) -> Iterator[
 
 
 class DedupeExact(beam.PTransform):
-    """Marks copies. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
+    """Marks copies of images. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 
     Args:
-      max_bytes: size above which a file is not read.
-      class_names: the only class names allowed; empty for any.
+      max_bytes: Largest size of a file that is read.
+      class_names: Class names that are allowed. Empty to allow any.
     """
 
     def __init__(self, max_bytes: int, class_names: Sequence[str] = ()) -> None:

@@ -1,9 +1,9 @@
-"""The lease of an output, taken, renewed and given back: of several writers, one is at work.
+"""Takes, renews and releases the lease of an output, so that only one writer works at a time.
 
-A rebuild has it in `lease.json`, a conversion or salvage in `_work/lease.json`. All of it goes by conditional
-writes of that file. A holder whose lease ran out, or whose process ended on this machine, is succeeded. If it
-lives all the same, it finds that out at its next renewal, and at the latest before it commits anything
-(`HeldLease.check`). How old a lease is, the storage's own clock says.
+A rebuild keeps the lease in `lease.json`, a conversion or salvage in `_work/lease.json`. Every change of
+that file is a conditional write. Another run takes over if the lease has expired, or if its holder's process
+has ended on this machine. A holder that still runs notices the loss at its next renewal, or at the latest
+before it commits anything (`HeldLease.check`). The storage's own clock decides how old a lease is.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ from shardwright.schemas.version import LEASE_JSON
 from shardwright.transforms import storage
 
 _LOGGER = logging.getLogger(__name__)
-#: How often somebody who waits looks again.
+#: Seconds between two looks of a run that waits for the lease.
 _POLL_SECONDS = 5.0
-#: A lease is renewed when this part of its time is over.
+#: Fraction of the lease time after which the lease is renewed.
 _RENEW_AFTER = 1 / 4
-#: How often the launcher looks whether its job has taken the lease.
+#: Seconds between two looks of the launcher at whether its job has taken the lease.
 _LOOK_SECONDS = 5.0
-#: When a renewal that failed is tried again, and for how long others leave it to the one that tries.
+#: Seconds until a failed renewal is tried again. Other threads leave it to the one that tries.
 _AGAIN_SECONDS = 15.0
-#: How often the storage is asked for its time.
+#: Number of attempts to read the storage's clock.
 _PROBES = 5
-#: How long somebody pauses who was not the first.
+#: Seconds to pause when another run wrote first.
 _BEATEN_SECONDS = 0.1
-#: How long the end of a block waits for a renewal under way.
+#: Seconds that the end of a block waits for a renewal in progress.
 _END_SECONDS = 5.0
 
 _next_renewal: dict[tuple[str, str], float] = {}
-#: The renewal that this process saw last, and when it saw it first, by a clock that nobody sets.
+#: Last renewal that this process saw, and when it first saw it, by the monotonic clock.
 _seen: dict[tuple[str, str], tuple[float, float]] = {}
-#: Holders that are at work in this process.
+#: Holders that work in this process.
 _at_work: set[str] = set()
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class HeldLease:
-    """The lease that a run works under; it travels with the job's description.
+    """The lease under which a run works. It travels with the job's description.
 
     Attributes:
-      output: the directory that has one writer at a time.
-      lease: what the run writes into the lease's file.
-      file: the lease's file, relative to the output.
+      output: Directory that has one writer at a time.
+      lease: Contents that the run writes to the lease file.
+      file: Path of the lease file, relative to the output.
     """
 
     output: str
@@ -65,25 +65,25 @@ class HeldLease:
 
     @property
     def holder(self) -> str:
-        """What tells the run from any other."""
+        """Identifier of the run."""
         return self.lease.holder
 
     def acquire(self) -> None:
-        """Takes the lease at once, as `acquire` does."""
+        """Takes the lease without waiting, as `acquire` does."""
         acquire(self.output, self.lease, 0.0, file=self.file)
 
     def renew(self) -> None:
-        """Says that the run still works, as `renew` does."""
+        """Reports that the run still works, as `renew` does."""
         renew(self.output, self.holder, self.file)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Checks that the run has the lease, which on a disk nobody takes over while the block runs.
+        """Checks that the run has the lease. On a disk, nobody can take it over while the block runs.
 
         Write each file of a commit in such a block, and nothing else.
 
         Raises:
-          EngineError: if it does not have it, or the storage fails.
+          EngineError: If the run does not have the lease, or the storage fails.
         """
         path = storage.join(self.output, self.file)
         with contextlib.ExitStack() as stack:
@@ -91,30 +91,30 @@ class HeldLease:
                 with storage.translated_errors("lock the lease", path):
                     stack.enter_context(storage.alone_with(path))
             except EngineError:
-                self.check()  # says so if the lease is gone with its folder
+                self.check()  # raises the right error if the lease has gone with its folder
                 raise
             self.check()
             try:
                 yield
-            except FileNotFoundError:  # a folder is gone
+            except FileNotFoundError:  # a folder has gone
                 self.check()
                 raise
 
     def check(self) -> None:
-        """Checks that the run still has the lease, with one request.
+        """Checks with one request that the run still has the lease.
 
         Raises:
-          EngineError: if it does not, or the storage fails.
+          EngineError: If the run has lost the lease, or the storage fails.
         """
         held = _held(self.output, self.file)
         if held is None or held.holder != self.holder:
             raise _lost(self.output, held, self.file)
 
     def keep(self) -> None:
-        """Checks that the run still has the lease, whose time begins anew.
+        """Checks that the run still has the lease, and renews it.
 
         Raises:
-          EngineError: if it does not, or the storage fails.
+          EngineError: If the run has lost the lease, or the storage fails.
         """
         if not still_mine(self.output, self.holder, self.file):
             raise _lost(self.output, _held(self.output, self.file), self.file)
@@ -125,25 +125,25 @@ class HeldLease:
 
 
 def own_holder(hold: HeldLease | None) -> HeldLease | None:
-    """Returns a lease for this launch of a job that may be launched several times."""
+    """Returns a lease with its own holder, for a job that may be launched several times."""
     return hold and replace(hold, lease=replace(hold.lease, holder=uuid.uuid4().hex))
 
 
 def this_process() -> tuple[str, int, str]:
-    """Returns the host, the pid and the beginning of this process, as a lease names its holder.
+    """Returns the host, the pid and the start of this process, which identify it as a holder.
 
-    For a job that dies with the process that launched it. One that goes on without (Dataflow, Flink) is
-    held with pid 0, for the launcher's end says nothing of it.
+    Use it for a job that ends with the process that launched it. Jobs that outlive it (on Dataflow
+    or Flink) use pid 0, because the end of the launcher does not mean the end of the job.
     """
     pid = os.getpid()
     return socket.gethostname(), pid, _beginning_of(pid)
 
 
 def _realm() -> str:
-    """Returns what a pid means something in: the boot of this system, and the namespace of its pids.
+    """Returns the boot id of this system and its pid namespace; a pid is unique only inside them.
 
-    Two containers may have the same host name and each a process 1; a machine that was started again and
-    another one may have the same name too. Empty where there is no /proc.
+    Two containers may have the same host name, and each may have a process 1. The same is true of one machine
+    before and after a restart. The result is empty on a system without /proc.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -153,7 +153,7 @@ def _realm() -> str:
 
 
 def _state_of(pid: int) -> tuple[str, str] | None:
-    """Returns a process's state and when it began, in ticks since the boot; None if /proc has none."""
+    """Returns the state of a process and its start in ticks since the boot; None if /proc lacks it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
         values = status.rpartition(")")[2].split()  # a process may have a `)` in its name
@@ -163,22 +163,22 @@ def _state_of(pid: int) -> tuple[str, str] | None:
 
 
 def _beginning_of(pid: int) -> str:
-    """Returns what tells a process from any other that had or gets its pid; empty if nothing does."""
+    """Returns a text that identifies a process among all that have its pid over time; empty if unknown."""
     realm, state = _realm(), _state_of(pid)
     return f"{realm} {state[1]}" if realm and state else ""
 
 
 def may_live(pid: int, began: str) -> bool:
-    """Whether a process of this host may still run: true unless it has certainly ended.
+    """Returns whether a process of this host may still run; false only if it has certainly ended.
 
-    One of another boot or another pid namespace counts as alive: from here, a machine that was started
-    again looks like another one of the same name. Only the lease's time ends it.
+    A process of another boot or pid namespace counts as alive, because a restarted machine looks like another
+    machine of the same name. Such a lease ends only when it expires.
     """
     realm, _, ticks = began.rpartition(" ")
     if not realm or realm != _realm():
         return True
     try:
-        os.kill(pid, 0)  # /proc alone may hide what belongs to others
+        os.kill(pid, 0)  # /proc may hide the processes of other users
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
@@ -188,19 +188,19 @@ def may_live(pid: int, began: str) -> bool:
 
 
 def write_held(directory: str, name: str, data: bytes, hold: HeldLease | None) -> None:
-    """Writes a file of a dataset that only the holder of a lease may write.
+    """Writes a file of a dataset that only the holder of the lease may write.
 
-    The directory itself is never made: who took the lease over may have removed it.
+    It never creates the directory, because a run that took the lease over may have removed it.
 
     Args:
-      directory: of the dataset.
-      name: of the file, relative to the directory.
-      data: its content.
-      hold: the lease; None where anybody may write.
+      directory: The dataset directory.
+      name: Path of the file, relative to the directory.
+      data: Contents of the file.
+      hold: Lease that the run must hold. None if it needs no lease.
 
     Raises:
-      EngineError: if the lease was lost, or the storage fails.
-      OSError: if the file cannot be written.
+      EngineError: If the lease was lost, or the storage fails.
+      OSError: If the file cannot be written.
     """
     path = storage.join(directory, name)
     if hold is None:
@@ -220,20 +220,20 @@ def acquire(
     waiting: Callable[[str], None] = lambda _: None,
     file: str = LEASE_JSON,
 ) -> None:
-    """Takes the lease of an output; a holder that has it already takes it anew.
+    """Takes the lease of an output. A holder that already has the lease renews it.
 
     Args:
-      output: the directory that is written to.
-      lease: to take; `since` and `renewed` are set here.
-      wait_seconds: how long a live holder's end is waited for.
-      now: the clock for what people read.
-      sleep: what waits.
-      monotonic: a clock that nobody sets.
-      waiting: is told once who is waited for.
-      file: the lease's file, relative to the output.
+      output: Directory to write to.
+      lease: Lease to take. `since` and `renewed` are set here.
+      wait_seconds: Seconds to wait for another holder to finish.
+      now: Wall clock, for times that people read.
+      sleep: Function that waits.
+      monotonic: Monotonic clock.
+      waiting: Function that is called once with a description of the holder.
+      file: Path of the lease file, relative to the output.
 
     Raises:
-      EngineError: if another one still has it then, or the storage fails.
+      EngineError: If another run still has the lease after that time, or the storage fails.
     """
     path = storage.join(output, file)
     deadline = monotonic() + wait_seconds
@@ -246,7 +246,7 @@ def acquire(
             seen, seen_at = (found[0] if found else b""), monotonic()
         held = _read(found[0]) if found else None
         mine = held is not None and held.holder == lease.holder
-        # Somebody silent for as long as its lease lasts is gone, whatever the clocks say.
+        # A holder that was silent for its whole lease time is gone, whatever the clocks say.
         silent = held is not None and monotonic() - seen_at > held.seconds
         if held is None or mine or silent or _is_void(path, held):
             since = held.since if held is not None and mine else now()
@@ -254,7 +254,7 @@ def acquire(
             with storage.translated_errors("take the lease", path):
                 if storage.write_if_match(path, taken, found[1] if found else None):
                     return
-            sleep(_BEATEN_SECONDS)  # somebody was faster; the next look shows who
+            sleep(_BEATEN_SECONDS)  # another run was faster; the next look shows which
             continue
         remaining = deadline - monotonic()
         if remaining <= 0:
@@ -267,10 +267,10 @@ def acquire(
 
 
 def check_free(output: str, holder: str = "", file: str = LEASE_JSON) -> None:
-    """Checks that nobody but a holder has the lease of an output, or only somebody who is gone.
+    """Checks that nobody except `holder` has a valid lease of an output.
 
     Raises:
-      EngineError: if somebody has it, or the storage fails.
+      EngineError: If another run has the lease, or the storage fails.
     """
     held = _held(output, file)
     if held is not None and held.holder != holder and not _is_void(storage.join(output, file), held):
@@ -282,21 +282,21 @@ def _is_void(path: str, held: Lease) -> bool:
         return True
     with storage.translated_errors("read the lease", path):
         age = _age(path)
-    # A lease that is gone meanwhile keeps nobody away, which the next attempt to take it shows.
+    # A lease that has gone meanwhile stops nobody; the next attempt to take it shows that.
     return age is None or is_void(held, age, socket.gethostname(), may_live)
 
 
 def _has_ended_here(held: Lease) -> bool:
-    """Whether a lease is of an earlier run of this process, which could not give it back."""
+    """Returns whether a lease belongs to an earlier run of this process that could not give it back."""
     with _lock:
         ended = held.holder not in _at_work
     return ended and bool(held.began) and (held.host, held.pid, held.began) == this_process()
 
 
 def _age(path: str) -> float | None:
-    """Returns how many seconds ago a file was written, by the clock of its storage; None if it is gone.
+    """Returns the age of a file in seconds, by the clock of its storage; None if it has gone.
 
-    The clocks of two machines may differ by more than a lease lasts, so that a file written now is asked.
+    The clocks of two machines may differ by more than a lease time, so a file written now tells the time.
     """
     for _ in range(_PROBES):
         probe = storage.unfinished(path)
@@ -308,18 +308,18 @@ def _age(path: str) -> float | None:
         written = storage.modified_at(path)
         if written is None:
             return None
-        if now is not None:  # else somebody cleared it away
+        if now is not None:  # otherwise another process removed the probe
             return now - written
     return 0.0
 
 
 def renew(output: str, holder: str, file: str = LEASE_JSON) -> None:
-    """Says that the holder still works; asks the storage seldom, so call it as often as you like.
+    """Reports that the holder still works. It rarely asks the storage, so call it as often as you like.
 
-    A storage that fails is no reason to stop: the next call tries again.
+    If the storage fails, the run continues, and a later call tries again.
 
     Raises:
-      EngineError: if the holder has the lease no more.
+      EngineError: If the holder has lost the lease.
     """
     with _lock:
         if time.monotonic() < _next_renewal.get((output, holder), 0.0):
@@ -339,10 +339,10 @@ def renew(output: str, holder: str, file: str = LEASE_JSON) -> None:
 
 
 def still_mine(output: str, holder: str, file: str = LEASE_JSON) -> bool:
-    """Whether the holder still has the lease; if so, its time begins anew.
+    """Returns whether the holder still has the lease, and renews it if so.
 
     Raises:
-      EngineError: if the storage fails.
+      EngineError: If the storage fails.
     """
     with storage.translated_errors("renew the lease", storage.join(output, file)):
         held = _renewed(output, holder, file, at_once=True)
@@ -350,7 +350,7 @@ def still_mine(output: str, holder: str, file: str = LEASE_JSON) -> bool:
 
 
 def release(output: str, holder: str, file: str = LEASE_JSON) -> None:
-    """Gives the lease back if the holder has it; if the storage fails it runs out by itself."""
+    """Gives the lease back if the holder has it. If the storage fails, the lease expires later."""
     path = storage.join(output, file)
     try:
         while (found := storage.read_with_etag(path)) is not None:
@@ -362,17 +362,17 @@ def release(output: str, holder: str, file: str = LEASE_JSON) -> None:
 
 
 def read_holder(output: str) -> str:
-    """Returns who has the lease, void or not; empty if nobody does.
+    """Returns the holder of the lease, even of an expired one; empty if there is none.
 
     Raises:
-      EngineError: if the storage fails.
+      EngineError: If the storage fails.
     """
     held = _held(output, LEASE_JSON)
     return held.holder if held else ""
 
 
 def _held(output: str, file: str) -> Lease | None:
-    """Returns the lease that is stored, void or not; None if there is none, or a damaged one."""
+    """Returns the stored lease, even an expired one; None if it is missing or damaged."""
     path = storage.join(output, file)
     with storage.translated_errors("read the lease", path):
         try:
@@ -383,9 +383,9 @@ def _held(output: str, file: str) -> Lease | None:
 
 @contextlib.contextmanager
 def heartbeat(output: str, holder: str, file: str = LEASE_JSON) -> Iterator[None]:
-    """Renews the lease for as long as the block runs, once a step of the job has taken it.
+    """Renews the lease while the block runs, once a step of the job has taken it.
 
-    Nothing is raised here: steps of the job find out (`renew`) if the lease is lost.
+    It raises no errors: if the lease is lost, the steps of the job notice it (`renew`).
     """
     ended = threading.Event()
 
@@ -414,7 +414,7 @@ def heartbeat(output: str, holder: str, file: str = LEASE_JSON) -> Iterator[None
 
 
 def _renewed(output: str, holder: str, file: str, at_once: bool) -> Lease | None:
-    """Renews the lease if the holder has it, and it is time or `at_once`; returns whose it is."""
+    """Renews the lease if `holder` has it and it is due or `at_once`; returns the lease as found."""
     path = storage.join(output, file)
     while (found := storage.read_with_etag(path)) is not None:
         held = _read(found[0])
@@ -431,9 +431,9 @@ def _renewed(output: str, holder: str, file: str, at_once: bool) -> Lease | None
 
 
 def _is_fresh(path: str, held: Lease) -> bool:
-    """Whether a lease was renewed lately, by this process or another one of the holder.
+    """Returns whether the holder, in this or another process, has renewed the lease recently.
 
-    Only its first look believes the clocks of others.
+    Only the first look relies on the clocks of other machines.
     """
     quarter = held.seconds * _RENEW_AFTER
     with _lock:
@@ -445,7 +445,7 @@ def _is_fresh(path: str, held: Lease) -> bool:
 
 
 def _read(data: bytes) -> Lease | None:
-    """Returns the lease of a file; none for a damaged one, which keeps nobody away."""
+    """Returns the lease of a file; None if it is damaged, so that it stops nobody."""
     try:
         return Lease.loads(data)
     except ValueError:
@@ -472,11 +472,11 @@ def _held_by(output: str, held: Lease, file: str) -> EngineError:
     if file == LEASE_JSON:
         return EngineError(
             f"Another rebuild of {printable(output)} is at work: {who}; run again when it has "
-            f"ended, wait for it with --wait MINUTES, or remove {path} if it is no more."
+            f"ended, wait for it with --wait MINUTES, or remove {path} if that run has ended."
         )
     return EngineError(
         f"Another run writes to {printable(output)}: {who}; run again when it has ended, choose another "
-        f"place, or remove {path} if it is no more."
+        f"place, or remove {path} if that run has ended."
     )
 
 

@@ -1,4 +1,4 @@
-"""`--overwrite`: build the new dataset beside the old one, then put it in its place."""
+"""`--overwrite`: builds the new dataset beside the old one, then puts it in the old one's place."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
 from shardwright.transforms.lease import HeldLease, check_free
 
-#: Where the successor of a dataset on object storage is built.
+#: Directory in which the new dataset is built on object storage.
 REPLACEMENT_DIR = f"{WORK_DIR}/replacement"
-#: How often a directory is renamed into the place of another one.
+#: Number of attempts to rename a directory to the output.
 _ATTEMPTS = 5
 
 
@@ -23,23 +23,23 @@ def _sibling(output: str, what: str) -> str:
 
 
 def staging_path(output: str) -> str:
-    """Returns where the successor of a dataset directory is built."""
+    """Returns the directory in which the new dataset is built."""
     return storage.join(output, REPLACEMENT_DIR) if storage.is_remote(output) else _sibling(output, "new")
 
 
 def swap(output: str, hold: HeldLease | None) -> None:
-    """Puts the finished staging directory in the place of the output.
+    """Replaces the output by the finished staging directory.
 
-    Locally the old one is removed, too. In a bucket the copies in the staging directory are left for
+    Locally, the old dataset is removed. In a bucket, the copies in the staging directory stay for
     `discard_staging`.
 
     Args:
-      output: the dataset directory.
-      hold: the lease of the output, which stays there; None where there is none.
+      output: The dataset directory.
+      hold: Lease of the output. It stays there. None if the run needs no lease.
 
     Raises:
-      EngineError: if the lease was lost.
-      OSError: if the storage failed.
+      EngineError: If the lease was lost.
+      OSError: If the storage failed.
     """
     if hold is not None:
         hold.keep()
@@ -50,10 +50,10 @@ def swap(output: str, hold: HeldLease | None) -> None:
 
 
 def _replace_objects(output: str, hold: HeldLease | None) -> None:
-    """Replaces a dataset where nothing can be renamed.
+    """Replaces a dataset on storage that cannot rename directories.
 
-    Between the removal of the old `dataset.json` and the arrival of the new one there is no dataset;
-    cut off there, `--resume` finds the finished successor and begins again here.
+    There is no dataset from the removal of the old `dataset.json` until the new one arrives. After an
+    interruption in between, `--resume` finds the finished new dataset and starts again here.
     """
     staging = staging_path(output)
     new = storage.list_files(staging)
@@ -71,17 +71,17 @@ def _replace_objects(output: str, hold: HeldLease | None) -> None:
 
 
 def discard_staging(output: str) -> None:
-    """Removes what is left of the staging directory after a swap."""
+    """Removes the rest of the staging directory after a swap."""
     storage.remove_tree(staging_path(output))
 
 
 def _swap_by_renames(output: str, hold: HeldLease | None) -> None:
-    """Swaps two directories; the new one gets the lease first, so that there is one whenever it is seen.
+    """Swaps two directories. The new one gets the lease first, so that a lease is always visible.
 
-    Each step is a rename; `repair_swap` finishes a swap that was cut off between them. Readers
-    that opened a file of the old dataset can read it to its end.
+    Each step is a rename. `repair_swap` finishes a swap that was interrupted. Readers that opened
+    a file of the old dataset can read it to its end.
     """
-    output = os.path.realpath(output)  # a symbolic link to a dataset goes on pointing to it
+    output = os.path.realpath(output)  # keep a symbolic link that points to the dataset
     old, new = _sibling(output, "old"), staging_path(output)
     storage.remove_tree(old)
     with hold.held() if hold is not None else contextlib.nullcontext():
@@ -93,14 +93,14 @@ def _swap_by_renames(output: str, hold: HeldLease | None) -> None:
         try:
             _move_in(new, output)
         except FileNotFoundError:
-            # A reader that found the output missing, or another attempt of this step, has finished the swap.
+            # A reader that found no output, or another attempt of this step, has finished the swap.
             if not os.path.lexists(output):
                 os.rename(old, output)
     _discard(old)
 
 
 def _move_in(new: str, output: str) -> None:
-    """Renames the new directory to the output, where between two renames somebody may have taken a lease."""
+    """Renames the new directory to the output, even if another run took a lease there meanwhile."""
     for _ in range(_ATTEMPTS):
         try:
             os.rename(new, output)
@@ -108,17 +108,17 @@ def _move_in(new: str, output: str) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not _has_only_a_lease(output):
                 raise
-        storage.remove_tree(output)  # who took it finds out before anything is written
+        storage.remove_tree(output)  # the other run notices before it writes anything
     os.rename(new, output)
 
 
 def _has_only_a_lease(output: str) -> bool:
-    """Whether a directory holds nothing but the lease of somebody who came while it was being replaced."""
+    """Returns whether a directory contains only the lease of a run that came during the replacement."""
     return os.path.isdir(output) and all(file.startswith(WRITER_JSON) for file in storage.list_files(output))
 
 
 def is_being_replaced(output: str) -> bool:
-    """Whether a local dataset is moved away and its successor is not there yet."""
+    """Returns whether a local dataset was moved away and the new one is not in place yet."""
     if storage.is_remote(output):
         return False
     output = os.path.realpath(output)
@@ -127,7 +127,7 @@ def is_being_replaced(output: str) -> bool:
 
 
 def repair_swap(output: str) -> None:
-    """Finishes or undoes a swap that was cut off. Every command calls it on its dataset first."""
+    """Finishes or undoes an interrupted swap. Every command first calls it on its dataset."""
     if storage.is_remote(output):
         return
     output = os.path.realpath(output)
@@ -138,7 +138,7 @@ def repair_swap(output: str) -> None:
         try:
             check_free(output, file=WRITER_JSON)
         except EngineError:
-            return  # somebody is about to see that the output is not free
+            return  # the other run is about to notice that the output is not free
         storage.remove_tree(output)
     if not os.path.lexists(output):
         finished = os.path.isfile(os.path.join(new, DATASET_JSON))
@@ -151,6 +151,6 @@ def repair_swap(output: str) -> None:
 
 
 def _discard(directory: str) -> None:
-    """Removes a directory that nothing points to any more, as far as that is possible."""
+    """Tries to remove a directory that is not needed any more."""
     with contextlib.suppress(OSError):
         storage.remove_tree(directory)

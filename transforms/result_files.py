@@ -1,4 +1,4 @@
-"""Writes what a command found to the place that it was told."""
+"""Writes the results of a command to the path that the user gave."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.lease import HeldLease, write_held
 
-#: What the name of a file ends with that a worker writes for the command alone; it removes it itself.
+#: Suffix of a file that a worker writes only for the command, which removes it.
 _ANSWER = ".answer"
-#: Seconds after which such a file was left by a command that was killed.
+#: Age in seconds at which such a file must belong to a command that was killed.
 _ANSWER_SECONDS = 3600.0
 
 
 def answer_path(result: str) -> str:
-    """Returns a fresh path beside a file of results, for a copy that only this command reads."""
+    """Returns a new path beside a result file, for a copy that only this command reads."""
     return storage.unfinished(f"{result}{_ANSWER}")
 
 
 def remove_unfinished(results: Iterable[str]) -> None:
-    """Removes what killed commands left beside files of results, as far as that is possible.
+    """Tries to remove the files that killed commands left beside result files.
 
-    These are on a local disk only: an object appears whole or not at all. A file that another process is
-    writing at this moment may be among them; its writer then writes it once more (`storage.write_bytes`).
+    Only local disks have them: an object in a bucket appears whole or not at all. One of them may belong to a
+    process that is writing now. That process then writes its file again (`storage.write_bytes`).
 
     Args:
-      results: paths of files of results, which need not be there.
+      results: Paths of result files. The files need not exist.
     """
     for result in results:
         if not result or storage.is_remote(result):
@@ -48,17 +48,17 @@ def remove_unfinished(results: Iterable[str]) -> None:
 def write_result(
     path: str, data: bytes, option: str, what: str = "report", hold: HeldLease | None = None
 ) -> None:
-    """Writes a file of results.
+    """Writes a result file.
 
     Args:
-      path: where to.
-      data: its content.
-      option: that names the place, for the advice.
-      what: it is.
-      hold: the lease that has to be held for that; None where anybody may write.
+      path: Path of the file.
+      data: Contents of the file.
+      option: Option that sets the path, for the advice in the error message.
+      what: Word for the file in the error message.
+      hold: Lease that the run must hold. None if it needs no lease.
 
     Raises:
-      EngineError: if it cannot be written.
+      EngineError: If the file cannot be written.
     """
     try:
         write_held(*os.path.split(path), data, hold)

@@ -85,7 +85,7 @@ def test_a_cleanup_that_fails_is_a_warning(rebuilt: Rebuilt, monkeypatch: pytest
     assert result.changed and result.outcome["state"] == "success"
     assert result.outcome["warnings"] == [
         f"Version {ABANDONED} could not be removed: the disk is tired; the next run tries again.",
-        "index.html is not drawn anew: the disk is tired; the next run tries again.",
+        "index.html could not be updated: the disk is tired; the next run tries again.",
     ]
     again = rebuild(output=str(rebuilt.output), **rebuilt.settings)
     assert not again.changed and ABANDONED not in rebuilt.versions

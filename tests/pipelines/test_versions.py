@@ -402,7 +402,7 @@ def test_a_publication_that_is_killed(
 def test_a_page_that_cannot_be_drawn(capfd: Capture, out: Path) -> None:
     (out / "index.html").mkdir()
     done = run(capfd, "rollback", out)
-    assert done.code == 0 and "index.html is not drawn anew" in done.out
+    assert done.code == 0 and "index.html could not be updated" in done.out
     assert latest_of(out)["version"] == V2
 
 

@@ -1,1 +1,1 @@
-"""A rebuild: what changed since the last version, converted; the rest taken over; gated and published."""
+"""A rebuild: converts what changed since the last version, reuses the rest, checks it and publishes it."""

@@ -1,4 +1,4 @@
-"""The first step of a rebuild: the lease, the version to go on from, and what killed runs left."""
+"""The first step of a rebuild: takes the lease, finds the version to continue, and cleans up."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from shardwright.transforms.versions.listing import (
 from shardwright.transforms.versions.pointer import read_pointer
 from shardwright.transforms.versions.retention import remove_version
 
-#: Versions that runs left unfinished, the newest, of which finished shards are taken over.
+#: Number of unfinished versions, newest first, whose finished shards are reused.
 MOST_ABANDONED = 3
 
 
 class PreviousState(NamedTuple):
-    """What a rebuild finds.
+    """State of the output when a rebuild begins.
 
     Attributes:
-      version: that the pointer names; empty for none.
-      tag: of the pointer's state; None for none.
-      dataset: what the pointer names; None for none.
-      missing: shards and indexes of it that are not there any more.
-      offering: directories of builds whose finished shards can be taken over, this one's first.
-      abandoned: versions that no run works on any more, to be removed.
-      withdrawn: fingerprints of versions that were rolled back, and the versions.
-      damaged: why a version is passed over whose `version.json` cannot be used, a sentence each.
-      in_doubt: fingerprints of such versions that are newer than the latest, and the versions; they may have
-        been rolled back.
-      ended: whether this is run again after the gates have judged the version: nothing is made any more.
+      version: Version that the pointer names. Empty if there is none.
+      tag: Tag of the pointer's state. None if there is no pointer.
+      dataset: Dataset that the pointer names. None if there is none.
+      missing: Shards and indexes of that dataset whose files are missing.
+      offering: Directories of builds whose finished shards can be reused, this run's first.
+      abandoned: Versions that no run works on any more. They are removed.
+      withdrawn: Pairs of fingerprint and version, for versions that were rolled back.
+      damaged: One sentence for each version that is skipped because its `version.json` is damaged.
+      in_doubt: Pairs of fingerprint and version, for damaged versions newer than the latest. They may
+        have been rolled back.
+      ended: Whether the gates judged the version in an earlier attempt, so that nothing is built any more.
     """
 
     version: str = ""
@@ -63,11 +63,11 @@ class PreviousState(NamedTuple):
     ended: bool = False
 
     def plan(self) -> Plan | None:
-        """The plan to carry on, if there is one."""
+        """Returns the plan to continue, if there is one."""
         return self.dataset.plan if self.dataset is not None else None
 
     def build(self, output: str) -> EarlierBuild | None:
-        """The latest version as a build whose records can be copied, if there is one."""
+        """Returns the latest version as a build whose records can be copied, if there is one."""
         if self.dataset is None:
             return None
         suffix = SUFFIXES[str(self.dataset.plan.settings.get("compression", "none"))]
@@ -76,14 +76,14 @@ class PreviousState(NamedTuple):
 
 
 def begin(task: RebuildTask) -> PreviousState:
-    """Takes the lease and looks at what there is.
+    """Takes the lease and reads the state of the output.
 
-    An engine may run it again: in the middle of the work, of which the finished shards count; when the gates
-    have judged the version, which stays as it is then; and after the end, when there is nothing to do.
+    An engine may run this step again. In the middle of the work, finished shards count. After the gates have
+    judged the version, the version stays as it is. After the end there is nothing to do.
 
     Raises:
-      EngineError: if another rebuild is at work, or went past this one.
-      UsageError: if the latest version cannot be read.
+      EngineError: If another rebuild is at work, or has overtaken this one.
+      UsageError: If the latest version cannot be read.
     """
     if read_outcome(task) is not None:
         return PreviousState(ended=True)
@@ -103,12 +103,12 @@ def begin(task: RebuildTask) -> PreviousState:
         if own is not None:
             require_undamaged(own)
         if own is not None and own.state is not VersionState.BUILDING:
-            # Whoever moved the pointer since then is not overruled.
+            # If another run has moved the pointer since then, its choice stays.
             return PreviousState(own.previous, tag if latest == own.previous else None, ended=True)
         if not _write_building(task, latest):
             raise EngineError(f"Version {task.version} was made by another worker meanwhile; run again.")
         abandoned = [record.version for record in others if is_abandoned(record, latest)]
-        # Each failure leaves one, and only an end in order removes them.
+        # Each failed run leaves a version behind; only a run that ends properly removes them.
         warnings: list[str] = []
         for version in abandoned[:-MOST_ABANDONED]:
             with warned(warnings, f"Version {version} could not be removed"):
@@ -121,13 +121,13 @@ def begin(task: RebuildTask) -> PreviousState:
     dataset, missing = _latest(task.output, latest)
     for record in others:
         if found and record.version == latest and record.is_unseen:
-            mark_published(task.output, record, found[0].published)  # its run was cut off before it could
+            mark_published(task.output, record, found[0].published)  # its run was interrupted before it could
     return PreviousState(
         version=latest,
         tag=tag,
         dataset=dataset,
         missing=missing,
-        # Its own first: an engine that lost a worker has the shards made again that are there already.
+        # This run's own build comes first: after the loss of a worker, shards that exist are requested again.
         offering=(task.directory, *_offering(task.output, others, latest)),
         abandoned=tuple(abandoned[-MOST_ABANDONED:]),
         withdrawn=tuple(
@@ -141,7 +141,7 @@ def begin(task: RebuildTask) -> PreviousState:
 
 
 def _in_doubt(output: str, others: list[VersionRecord], latest: str) -> Iterator[tuple[str, str]]:
-    """Yields the fingerprints of versions of which nobody knows whether they were rolled back."""
+    """Yields the fingerprints of versions that may have been rolled back."""
     for record in others:
         if record.state is VersionState.DAMAGED and record.version > latest:
             with contextlib.suppress(ShardwrightError, OSError):
@@ -149,18 +149,18 @@ def _in_doubt(output: str, others: list[VersionRecord], latest: str) -> Iterator
 
 
 def is_overtaken(task: RebuildTask, records: Sequence[VersionRecord]) -> bool:
-    """Whether another run has made a version of the same name, or a newer one, before this one began."""
+    """Returns whether another run made this version, or a newer one, before this run began."""
     own = [record.holder == task.holder for record in records if record.version == task.version]
     return own == [False] or (not own and any(record.version > task.version for record in records))
 
 
 def is_abandoned(record: VersionRecord, latest: str) -> bool:
-    """Whether a version, other than the one that is being made, is of a run that was cut off."""
+    """Returns whether a version, other than this run's own, belongs to an interrupted run."""
     return record.version != latest and (record.state is VersionState.BUILDING or record.is_unseen)
 
 
 def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
-    """Returns the dataset that the pointer names, and which of its shards and indexes have gone."""
+    """Returns the dataset that the pointer names, and which of its shards and indexes are missing."""
     if not version:
         return None, frozenset()
     directory = version_path(output, version)
@@ -177,16 +177,16 @@ def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
 
 
 def _offering(output: str, others: list[VersionRecord], latest: str) -> Iterator[str]:
-    """Yields the builds since the latest version: refused ones, and those that were cut off."""
+    """Yields the builds since the latest version: refused and interrupted ones."""
     for record in sorted(others, key=lambda record: record.version, reverse=True):
         if record.version > latest and record.state is not VersionState.DAMAGED:
             yield version_path(output, record.version)
 
 
 def _write_building(task: RebuildTask, previous: str) -> bool:
-    """Says what the new directory is, before anything else is in it; returns whether it could.
+    """Marks the new directory as a build before it gets any other file; returns whether it could.
 
-    What the gates said there is not written over, not even by a worker that was thought to be dead.
+    It never overwrites the verdict of the gates there, even if this worker was thought dead.
     """
     record = VersionRecord(
         task.version, VersionState.BUILDING, task.started, previous=previous, holder=task.holder
@@ -207,13 +207,13 @@ def earlier_of(
     content_changed: frozenset[tuple[str, int]],
     damaged: frozenset[str] = frozenset(),
 ) -> ReusableBuilds:
-    """Returns what the builds before offer to the new one's shards.
+    """Returns what earlier builds offer to the shards of the new one.
 
     Args:
-      begun: what there was.
-      output: the directory that holds the versions.
-      verify_sources: whether no source is trusted.
-      content_changed: shards of which nothing but the bytes of sources tells that they changed.
-      damaged: files of the latest version that do not match their sha256.
+      begun: State at the beginning.
+      output: Directory that contains the versions.
+      verify_sources: Whether to trust no source without reading it.
+      content_changed: Shards whose change shows only in the bytes of their sources.
+      damaged: Files of the latest version that do not match their sha256.
     """
     return ReusableBuilds(begun.offering, begun.build(output), not verify_sources, content_changed, damaged)

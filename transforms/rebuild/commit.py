@@ -1,4 +1,4 @@
-"""Makes the shards of a new version a dataset, unless nothing changed."""
+"""Commits the shards of a new version as a dataset, unless nothing changed."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def commit_version(
     results: Sequence[ShardResult],
     checks: Sequence[ShardCheck],
 ) -> dict[str, Any] | None:
-    """Writes the `dataset.json` of a new version and all that belongs to it.
+    """Writes the `dataset.json` of a new version and its side files.
 
-    How many images may be bad is left to the gates, so that a version that has too many can be looked at.
+    The gates, not this step, limit the count of bad images, so that a version with too many can be inspected.
 
     Returns:
-      The outcome of the commit, the work that was done, and the damaged shards of the version before; None if
-      nothing changed.
+      The outcome of the commit, the counts of the work, and the damaged shards of the previous version. None
+      if nothing changed.
 
     Raises:
-      DataRefused: if there is not one record.
-      EngineError: if the books do not balance, the lease was lost or the storage failed.
+      DataRefused: If there is no record.
+      EngineError: If the totals do not balance, the lease was lost or the storage failed.
     """
     if not decision.build:
         return None
     if read_version_record(task.output, task.version).state is not VersionState.BUILDING:
-        return {"work": work_of(results)}  # an engine tries this step again when the gates have judged
+        return {"work": work_of(results)}  # the engine ran this step again after the gates
     settings = replace(task.settings, max_bad_fraction=1.0)
     rejected = decision.damaged.union(*(result.rejected for result in results))
     facts = scrub_facts(begun, decision.scrubbed)
@@ -63,7 +63,7 @@ def commit_version(
 
 
 def work_of(results: Sequence[ShardResult]) -> dict[str, int]:
-    """Returns what was done for a version, in numbers."""
+    """Returns counts of the work done for a version."""
     counts: Counter[str] = Counter()
     for result in results:
         if result.reused:
@@ -80,7 +80,7 @@ def work_of(results: Sequence[ShardResult]) -> dict[str, int]:
 
 
 def work_text(work: Mapping[str, int]) -> str:
-    """Returns what was done for a version, in words."""
+    """Returns the work done for a version, in words."""
     return (
         f"{work['reused_shards']:,} of {counted(work['shards'], 'shard')} taken over, "
         f"{counted(work['copied'], 'record')} copied, {counted(work['converted'], 'image')} converted, "

@@ -1,4 +1,4 @@
-"""What changed since the latest version: each shard's digest against its ledger, and the plan."""
+"""Finds what changed since the latest version, by comparing each shard with its ledger, and the plans."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from shardwright.transforms.shards.reuse import can_stay
 from shardwright.transforms.shards.shard_plan import plan_shard
 
 _SHOWN = 3
-#: Reasons under which is booked what could not be read.
+#: Reasons with which the ledger records images that could not be read.
 _MAY_BE_READABLE = frozenset((QuarantineReason.UNREADABLE, QuarantineReason.BAD_ANNOTATION))
 
 
 class Compared(NamedTuple):
-    """What the comparison of a shard showed.
+    """Result of comparing one shard.
 
     Attributes:
-      place: its split and number.
-      changed: whether it is not what it was.
-      content_changed: whether nothing but the bytes of sources tells that.
+      place: Split and number of the shard.
+      changed: Whether the shard differs from the latest version.
+      content_changed: Whether the change shows only in the bytes of the sources.
     """
 
     place: ShardId
@@ -47,15 +47,15 @@ class Compared(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Whether a new version is made, and why.
+    """Whether a new version is built, and why.
 
     Attributes:
-      build: whether it is.
-      shards: how many it has.
-      changed: how many of them are not as they were.
-      content_changed: shards of which nothing but the bytes of sources tells that.
-      reasons: sentences.
-      scrubbed: shards of the latest version that were read again.
+      build: Whether a new version is built.
+      shards: Number of shards.
+      changed: Number of shards that changed.
+      content_changed: Shards whose change shows only in the bytes of their sources.
+      reasons: Reasons for the decision, one text each.
+      scrubbed: Shards of the latest version that were read again.
     """
 
     build: bool
@@ -80,21 +80,21 @@ def compare_shard(
     versions: Mapping[str, str],
     verify_sources: bool,
 ) -> Compared:
-    """Compares a shard with what the latest version's ledger says of it.
+    """Compares a shard with its ledger in the latest version.
 
-    Sources whose listing does not say in which state they are have to be read.
+    Sources are read if their listing does not identify their state.
 
     Args:
-      planned: the shard.
-      forecast: with the plan of the dataset.
-      latest: the dataset directory of the latest version; None for none.
-      missing: files that are not there any more.
-      settings: checked settings.
-      versions: the software versions that decide bytes.
-      verify_sources: whether every source is read.
+      planned: The shard.
+      forecast: Forecast with the plan of the dataset.
+      latest: Dataset directory of the latest version. None if there is none.
+      missing: Files that do not exist any more.
+      settings: Checked settings.
+      versions: Software versions that affect bytes.
+      verify_sources: Whether to read every source.
 
     Raises:
-      EngineError: if the storage failed, or a source changed meanwhile.
+      EngineError: If the storage failed, or a source changed meanwhile.
     """
     place = planned.split, planned.shard
     if latest is None:
@@ -128,7 +128,7 @@ def compare_shard(
 
 
 def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: Mapping[str, Entry]) -> bool:
-    """Whether any source has other bytes, or another fault, than the ledger says."""
+    """Returns whether any source has other bytes, or another fault, than its ledger states."""
 
     def has_other_content(ref: ImageRef) -> bool:
         entry = entries.get(ref.key)
@@ -158,17 +158,17 @@ def decide(
     versions: Mapping[str, str],
     scrubbed: Sequence[ScrubbedShard] = (),
 ) -> Decision:
-    """Decides whether a new version is made.
+    """Decides whether a new version is built.
 
     Args:
-      begun: what there was.
-      forecast: what there is now.
-      compared: of each shard.
-      versions: the software versions that decide bytes.
-      scrubbed: shards of the latest version that were read again.
+      begun: State at the beginning.
+      forecast: Forecast of the current input.
+      compared: Result for each shard.
+      versions: Software versions that affect bytes.
+      scrubbed: Shards of the latest version that were read again.
     """
     if begun.ended:
-        return Decision(False, len(compared), 0, reasons=("its version is made already",))
+        return Decision(False, len(compared), 0, reasons=("its version was already built",))
     count = sum(shard.changed for shard in compared)
     content_changed = frozenset(shard.place for shard in compared if shard.content_changed)
     if begun.dataset is None:
@@ -185,7 +185,7 @@ def decide(
 
 
 def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:
-    """Yields what is different besides the shards themselves."""
+    """Yields the differences other than those of the shards."""
     assert begun.dataset is not None
     old, new = begun.dataset.plan, forecast.plan
     for name in sorted({*old.settings, *new.settings}):
@@ -194,20 +194,20 @@ def _reasons(begun: PreviousState, forecast: Forecast, versions: Mapping[str, st
     before = begun.dataset.versions
     for name in sorted({*before, *versions}):
         if before.get(name) != versions.get(name):
-            yield f"{name} is {versions.get(name)}, was {before.get(name)}: what it made is made anew"
+            yield f"{name} is {versions.get(name)}, was {before.get(name)}: its output is rebuilt"
     if old.labels != new.labels:
         added = [name for name in new.labels if name not in old.labels]
         more = ", ..." if len(added) > _SHOWN else ""
-        yield f"new classes: {', '.join(added[:_SHOWN])}{more}" if added else "the classes are others"
+        yield f"new classes: {', '.join(added[:_SHOWN])}{more}" if added else "the classes differ"
     elif old.unused_ids != new.unused_ids:
-        yield "the ids that no class has are others"
+        yield "the ids without a class differ"
     if dict(old.shards) != dict(new.shards):
         yield f"shards are {dict(new.shards)}, were {dict(old.shards)}"
     if old.texts != new.texts:
-        yield "classes are called otherwise"
+        yield "the display names of classes differ"
     was = {split: counts["listed"] for split, counts in begun.dataset.ledger["splits"].items()}
     if was.get(NO_SPLIT, 0) != forecast.listed.get(NO_SPLIT, 0):
-        yield "what has no key of its own is not as many as it was"
+        yield "the number of files without a key differs"
     if begun.missing:
         count = len(begun.missing)
         files = f"{counted(count, 'file')} of the latest version {is_or_are(count)} missing"
@@ -222,7 +222,7 @@ class _CompareShard(beam.DoFn):
         task = self._task
         latest = version_path(task.output, begun.version) if begun.dataset is not None else None
         if not begun.ended:
-            renew(task.output, task.holder)  # sources may have to be read, all of them
+            renew(task.output, task.holder)  # all sources may have to be read
         yield compare_shard(
             planned, forecast, latest, begun.missing, task.settings, task.versions, task.verify_sources
         )
@@ -231,12 +231,12 @@ class _CompareShard(beam.DoFn):
 class CompareWithPrevious(beam.PTransform):
     """Compares planned shards with the latest version. `PCollection[PlannedShard] -> PCollection[Decision]`.
 
-    A part of the latest version's shards is read again meanwhile (`rebuild/scrub.py`).
+    Meanwhile a part of the latest version's shards is read again (`rebuild/scrub.py`).
 
     Args:
-      task: what is rebuilt.
-      forecast: side input.
-      begun: PCollection of the one Begun.
+      task: The rebuild.
+      forecast: Side input of the forecast.
+      begun: PCollection of the one PreviousState.
     """
 
     def __init__(self, task: RebuildTask, forecast: Any, begun: beam.PCollection) -> None:

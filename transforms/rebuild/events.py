@@ -1,7 +1,7 @@
-"""What a rebuild says of itself: one log line for each stage, plain or as JSON.
+"""Log lines of a rebuild: one for each stage, as text or as JSON.
 
-The line is made where the stage ends, for on a service's workers it is the message itself that people find
-in the log. `configure` shows the lines of this process; those of other machines are in their own logs.
+The text of the line is built where the stage ends, because on a service's workers people see only the
+message in the log. `configure` shows the lines of this process. Other machines have their own logs.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from shardwright.transforms.rebuild.task import RebuildTask
 
 LOG_FORMATS = ("text", "json")
 LOGGER = logging.getLogger("shardwright.rebuild")
-#: What would end a line for some reader of it, or speak to a terminal: as text shows it, and as JSON does.
+#: Characters that end a line for some readers or control a terminal: as text shows them, and as JSON does.
 _CONTROLS = (*range(32), *range(127, 160), 0x2028, 0x2029)
 _IN_TEXT = {code: repr(chr(code))[1:-1] for code in _CONTROLS}
 _IN_JSON = {code: f"\\u{code:04x}" for code in _CONTROLS}
-#: A name and a password in a web address, and what signs it.
+#: A name and a password in a web address, and its query, which may contain a signature.
 _USER = re.compile(r"(https?://)[^/\s@]+@", re.IGNORECASE)
 _QUERY = re.compile(r"(https?://[^\s?\"'<>]+\?)[^\s\"'<>]+", re.IGNORECASE)
-#: The file that every entry of ours names as its place in a worker's log.
+#: Source file that every such log entry names as its place in a worker's log.
 _THIS_FILE = "rebuild/events.py:"
 
 
 class _Screen(logging.Handler):
-    """Writes a line to what is stderr at that moment; a notebook replaces it."""
+    """Writes a line to the current stderr; a notebook replaces it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a line in one piece and as UTF-8, whatever the locale of a scheduler is."""
+        """Writes a line as a whole and as UTF-8, whatever the locale."""
         try:
             line = (self.format(record) + "\n").encode()
             stream = sys.stderr
-            # Past a live line of progress only its own stand-in for stderr writes whole lines.
+            # During a live progress line, only its replacement of stderr writes whole lines.
             buffer = None if hasattr(stream, "rich_proxied_file") else getattr(stream, "buffer", None)
             if buffer is None:
                 stream.write(line.decode())
@@ -47,32 +47,32 @@ class _Screen(logging.Handler):
                 stream.flush()
                 buffer.write(line)
             stream.flush()
-        except Exception:  # nobody reads the log: no reason to stop
+        except Exception:  # a run does not stop because its log cannot be written
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Says nothing, for there is nobody to say it to."""
+        """Does nothing, because there is nobody to tell."""
 
 
 def configure(shown: bool = True) -> None:
-    """Shows the log lines of rebuilds on stderr, whatever the level of other loggers; again is the same.
+    """Shows the log lines of rebuilds on stderr at any log level. A repeated call changes nothing.
 
-    A command also shows those of worker processes on this machine (`pipelines/beam_patches.py`).
+    A command also shows the lines of worker processes on this machine (`pipelines/beam_patches.py`).
 
     Args:
-      shown: false takes it back.
+      shown: False to stop showing them.
     """
     for handler in [*LOGGER.handlers]:
         if isinstance(handler, _Screen):
             LOGGER.removeHandler(handler)
     LOGGER.setLevel(logging.INFO if shown else logging.NOTSET)
-    LOGGER.propagate = not shown  # or the root logger's handler shows it once more
+    LOGGER.propagate = not shown  # otherwise the root logger's handler shows the line again
     if shown:
         LOGGER.addHandler(_Screen())
 
 
 def is_place_of_line(log_location: str) -> bool:
-    """Whether an entry of a worker's log is a line of a rebuild, by the place in the code that it names."""
+    """Returns whether an entry of a worker's log is a rebuild's line, by the code location that it names."""
     return _THIS_FILE in log_location
 
 
@@ -80,10 +80,10 @@ def stage(task: RebuildTask, name: str, /, message: str = "", **facts: Any) -> N
     """Logs that a stage of a rebuild has ended.
 
     Args:
-      task: the rebuild.
-      name: of the stage, such as `compared`.
-      message: what there is to say, for people; made of the facts if there is none.
-      facts: for programs.
+      task: The rebuild.
+      name: Name of the stage, such as `compared`.
+      message: Message for people. If empty, it is made from the facts.
+      facts: Facts for programs.
     """
     seconds = round(max(time.time() - task.started, 0.0), 3)
     about = {"version": task.version, "output": task.output, "seconds": seconds}
@@ -91,12 +91,12 @@ def stage(task: RebuildTask, name: str, /, message: str = "", **facts: Any) -> N
 
 
 def failed(error: str, exit_code: int, **about: Any) -> None:
-    """Logs the error that ends a run as a line of JSON; in text, the command itself says it.
+    """Logs the error that ends a run as a line of JSON. In text mode the command itself prints the error.
 
     Args:
-      error: the one sentence.
-      exit_code: of the command.
-      about: version, output and seconds, as far as they are known.
+      error: Error message, one sentence.
+      exit_code: Exit code of the command.
+      about: Version, output and seconds, if known.
     """
     facts = {"error": error, "exit_code": exit_code}
     LOGGER.error("%s", line_of("json", "ERROR", "failed", "", facts, about))
@@ -105,15 +105,15 @@ def failed(error: str, exit_code: int, **about: Any) -> None:
 def line_of(
     log_format: str, level: str, name: str, message: str, facts: Mapping[str, Any], about: Mapping[str, Any]
 ) -> str:
-    """Returns a log line, without its end.
+    """Returns a log line without a line end.
 
     Args:
       log_format: text or json.
       level: INFO or ERROR.
-      name: of the stage.
-      message: one for people; JSON has it beside the facts.
-      facts: of the stage; none replaces what all lines have.
-      about: what all lines of the run have; the text leaves it out.
+      name: Name of the stage.
+      message: Message for people. JSON contains it beside the facts.
+      facts: Facts of the stage. They never replace a field that all lines have.
+      about: Fields of all lines of the run. The text form omits them.
     """
     if log_format != "json":
         said = message or ", ".join(f"{key} {_plain(value)}" for key, value in facts.items())
@@ -126,12 +126,12 @@ def line_of(
 
 
 def dumps(facts: Mapping[str, Any]) -> str:
-    """Returns facts as JSON in one line that every parser reads, without secrets in web addresses."""
+    """Returns facts as one line of JSON that every parser reads, without secrets in web addresses."""
     return json.dumps(plain_value(facts), ensure_ascii=False, allow_nan=False).translate(_IN_JSON)
 
 
 def plain_value(value: Any) -> Any:
-    """Returns a value as JSON has it, whatever it is; numbers that JSON does not have become null."""
+    """Returns any value as a JSON value; numbers that JSON cannot express become null."""
     if isinstance(value, Mapping):
         return {without_secrets(_sound(str(key))): plain_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -146,19 +146,19 @@ def plain_value(value: Any) -> Any:
 
 
 def _sound(text: str) -> str:
-    """Returns a text that UTF-8 can hold."""
+    """Returns a text that can be encoded as UTF-8."""
     return printable(text).encode("utf-8", "replace").decode()
 
 
 def without_secrets(text: str) -> str:
-    """Returns a text whose web addresses have lost their passwords and their queries, which may sign them."""
+    """Returns a text whose web addresses have no passwords and no queries (these may contain signatures)."""
     if "://" not in text:
         return text
     return _QUERY.sub(r"\1...", _USER.sub(r"\1...@", text))
 
 
 def one_line(text: str) -> str:
-    """Returns a text in one line that speaks to no terminal, without secrets in web addresses."""
+    """Returns a text as one line without control characters and without secrets in web addresses."""
     return without_secrets(_sound(text)).translate(_IN_TEXT)
 
 

@@ -1,4 +1,4 @@
-"""The last steps of a rebuild: the pointer, what goes, what is told, and the lease."""
+"""The last steps of a rebuild: switch the pointer, clean up, notify, and release the lease."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _SHOWN = 3
 
 
 def publish(task: RebuildTask, begun: PreviousState, record: VersionRecord | None) -> VersionRecord | None:
-    """Switches the pointer to a version that passed, unless it was done before.
+    """Switches the pointer to a version that passed, unless that was already done.
 
     Returns:
-      What is known of the version; None if none was made.
+      The record of the version. None if no version was built.
 
     Raises:
-      EngineError: if another rebuild has the lease now or has moved the pointer, or the storage failed.
+      EngineError: If another rebuild has taken the lease or moved the pointer, or the storage failed.
     """
-    if begun.ended:  # no step before this one did anything
+    if begun.ended:  # the earlier steps did nothing
         record = _made(task)
     if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
         return record
@@ -59,7 +59,7 @@ def publish(task: RebuildTask, begun: PreviousState, record: VersionRecord | Non
         pointer = read_pointer(task.output)
         if pointer is None or pointer[0].version != task.version:
             _switch(task, begun, record)
-    # Without this time it is a version that readers never got, if the pointer names another one.
+    # Without this time, the version counts as never published once the pointer names another one.
     return mark_published(task.output, record, time.time())
 
 
@@ -75,7 +75,7 @@ def _switch(task: RebuildTask, begun: PreviousState, record: VersionRecord) -> N
 
 
 def _made(task: RebuildTask) -> VersionRecord | None:
-    """Returns what is known of the version of a run that has made one."""
+    """Returns the record of the version, if the run built one."""
     record = read_version_record(task.output, task.version)
     return record if record.state is not VersionState.BUILDING else None
 
@@ -83,21 +83,21 @@ def _made(task: RebuildTask) -> VersionRecord | None:
 def finish(
     task: RebuildTask, begun: PreviousState, decision: Decision, record: VersionRecord | None
 ) -> dict[str, Any]:
-    """Removes what is left over, tells who wants to know, gives the lease back.
+    """Cleans up, notifies the hooks, and gives the lease back.
 
-    The outcome is written before anybody is told: a hook that is cut off is not run again.
+    The outcome is written before the hooks run, so an interrupted hook is not run again.
 
     Returns:
-      The outcome, as a file in `_work/outcomes/` of the output stores it.
+      The outcome, as it is stored in a file in `_work/outcomes/` of the output.
 
     Raises:
-      DataRefused: if a gate did not let the version pass.
-      EngineError: if the outcome cannot be written. A cleanup that fails is a warning.
+      DataRefused: If a gate refused the version.
+      EngineError: If the outcome cannot be written. A cleanup that fails is a warning.
     """
     told = read_outcome(task)
     if begun.ended:
         _remove_leavings(task, record)
-    if told is not None:  # an engine tries this step again
+    if told is not None:  # the engine ran this step again
         return _raise_refusal(told)
     outcome = _outcome(task, begun, decision, record)
     gone, warnings = _tidy_up(task, begun, record)
@@ -106,7 +106,7 @@ def finish(
         outcome["warnings"] += remember(task, begun, decision.scrubbed)
         outcome["warnings"] += _write_metrics(task, record, outcome)
         write_outcome(task, outcome)
-    release(task.output, task.holder)  # a hook may want to go on with the dataset
+    release(task.output, task.holder)  # a hook may continue to work with the dataset
     warnings = run_hooks(task.hooks.get(outcome["state"], ()), outcome["state"], outcome)
     if warnings:
         outcome["warnings"] += warnings
@@ -121,7 +121,7 @@ def _tidy_up(
 ) -> tuple[list[str], list[str]]:
     """Removes what is not needed any more, and draws the page of all versions.
 
-    What readers get is decided by now, so nothing that fails here ends the run; the next run tries it again.
+    The version is already decided, so no failure here ends the run. The next run tries again.
 
     Returns:
       The versions that were removed, and warnings.
@@ -129,27 +129,27 @@ def _tidy_up(
     gone: list[str] = []
     warnings: list[str] = []
     to_go: list[str] = []
-    with warned(warnings, f"Old versions of {printable(task.output)} were not looked for"):
+    with warned(warnings, f"Old versions of {printable(task.output)} could not be listed"):
         to_go = _to_go(task, begun)
     for version in [*to_go, *([task.version] if record is None else [])]:
         with warned(warnings, f"Version {version} could not be removed"):
             if remove_version(task.output, version) and version in to_go:
                 gone.append(version)
     if record is not None or gone or begun.damaged:
-        with warned(warnings, f"{INDEX_HTML} is not drawn anew"):
+        with warned(warnings, f"{INDEX_HTML} could not be updated"):
             write_index(task.output)
     return gone, warnings
 
 
 def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> None:
-    """Tells who wants to know that a rebuild failed, and gives the lease back.
+    """Notifies the hooks that a rebuild failed, and gives the lease back.
 
-    Its version stays as it is, for the next run takes over what is finished of it.
+    The version stays, because the next run reuses its finished shards.
 
     Args:
-      task: what should be rebuilt.
-      error: that ended it.
-      reachable: whether the storage answers.
+      task: The rebuild that failed.
+      error: Error that ended it.
+      reachable: Whether the storage answers.
     """
     seconds = round(time.time() - task.started, 3)
     outcome = {
@@ -172,7 +172,7 @@ def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> 
 
 
 def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Mapping[str, Any]) -> list[str]:
-    """Writes `metrics.prom`; returns what went wrong with that."""
+    """Writes `metrics.prom`; returns warnings."""
     work = outcome["work"]
     found = read_pointer(task.output)
     run = RunMetrics(
@@ -249,7 +249,7 @@ def _records(begun: PreviousState, record: VersionRecord | None) -> int:
 
 
 def refusal_message(place: str, record: VersionRecord) -> str:
-    """Returns why a version was refused and what can be done, in one sentence."""
+    """Returns the reason for a refusal and what can be done, in one sentence."""
     errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
     said = "; ".join(refusal.message.rstrip(".") for refusal in errors[:_SHOWN])
     more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
@@ -261,7 +261,7 @@ def refusal_message(place: str, record: VersionRecord) -> str:
 
 
 def _to_go(task: RebuildTask, begun: PreviousState) -> list[str]:
-    """Returns the versions that killed runs left, and those that retention lets go."""
+    """Returns the versions that killed runs left, and those that the retention rules remove."""
     found = read_pointer(task.output)
     latest = found[0].version if found else ""
     records = list_versions(task.output)
@@ -273,9 +273,9 @@ def _to_go(task: RebuildTask, begun: PreviousState) -> list[str]:
 
 
 def _remove_leavings(task: RebuildTask, record: VersionRecord | None) -> None:
-    """Removes what the listing of a job spooled that an engine ran again when all was done."""
+    """Removes what an engine spooled when it ran the job's listing again after the end."""
     warnings: list[str] = []
-    with warned(warnings, f"What is left in {printable(task.directory)} could not be removed"):
+    with warned(warnings, f"The remaining files in {printable(task.directory)} could not be removed"):
         if record is None:
             remove_version(task.output, task.version)
         else:

@@ -1,4 +1,4 @@
-"""The gates of a rebuild: what the new version is like, against what was asked of it."""
+"""The gates of a rebuild: compare the new version with the limits in the job file."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ def gate_version(
     statistics: Statistics | None,
     changes: Changes,
 ) -> VersionRecord:
-    """Writes what was found in a new version and whether it passes, as `version.json` says it.
+    """Stores the findings of a new version and whether it passes, in `version.json`.
 
-    That is written last and stays: run again, this step tells what it said, or what became of it since.
+    That file is written last and stays. If this step runs again, it returns the stored result.
 
     Args:
-      task: what was rebuilt.
-      begun: what there was.
-      committed: the outcome of the commit.
-      checks: of the shards.
-      findings: of all kinds.
-      statistics: of all shards; None where no picture was looked at.
-      changes: of the images, against the latest version.
+      task: The rebuild.
+      begun: State at the beginning.
+      committed: Outcome of the commit.
+      checks: Checks of the shards.
+      findings: Findings of all kinds.
+      statistics: Statistics of all shards. None if no image was decoded.
+      changes: Changes of the images since the latest version.
 
     Raises:
-      EngineError: if the lease was lost, or the storage failed.
+      EngineError: If the lease was lost, or the storage failed.
     """
     directory = task.directory
     said = read_version_record(task.output, task.version)
@@ -96,7 +96,7 @@ def gate_version(
                 directory,
             ),
             task.gates.findings,
-            # The limits are for differences, and a first version has none to check.
+            # The limits apply to differences, so a first version has nothing to check.
             task.gates.expectations if begun.dataset is not None else task.gates.alone,
         )
         drift, digests = None, _write_check_list(task, checks, listed)
@@ -142,15 +142,15 @@ def gate_version(
 def _write_check_list(
     task: RebuildTask, checks: Sequence[ShardCheck], listed: Sequence[str]
 ) -> dict[str, str]:
-    """Writes the sha256 of all stored checks in one file; returns that file's sha256, by its name.
+    """Writes the sha256 of all stored checks to one file; returns a mapping of its name to its sha256.
 
     Args:
-      task: what was rebuilt.
-      checks: of the shards; they know the digests of those that were written or used.
-      listed: the files in the version's directory.
+      task: The rebuild.
+      checks: Checks of the shards. They contain the digests of the stored checks that were written or used.
+      listed: Files in the version's directory.
 
     Raises:
-      EngineError: if the lease was lost, or the storage failed.
+      EngineError: If the lease was lost, or the storage failed.
     """
     known = {check_file(check.file): check.stored for check in checks if check.stored}
     stored = [file for file in listed if file.startswith(f"{CHECKS_DIR}/") and file != CHECK_LIST]
@@ -158,7 +158,7 @@ def _write_check_list(
     def sha256(file: str) -> str:
         if file in known:
             return known[file]
-        # A shard that was taken over brought it along, and this run looks less deep.
+        # A reused shard brought its stored check along, and this run checks less deeply.
         return hashlib.sha256(storage.read_bytes(storage.join(task.directory, file))).hexdigest()
 
     with ThreadPoolExecutor(_READS_AT_ONCE) as executor:
@@ -170,7 +170,7 @@ def _write_check_list(
 
 
 def result_files(directory: str, looked: bool) -> ResultFiles:
-    """Returns where the results of a version's validation go; its page is drawn when all else is known."""
+    """Returns the paths of a version's validation results. Its page is drawn last."""
     return ResultFiles(
         report=storage.join(directory, files.FINDINGS_JSON),
         statistics=storage.join(directory, files.STATISTICS_JSON) if looked else "",
@@ -179,7 +179,7 @@ def result_files(directory: str, looked: bool) -> ResultFiles:
 
 
 def _described(output: str, version: str, made: Dataset) -> Described:
-    """Returns a version with what was measured in it; what is damaged of that is no reason to stop."""
+    """Returns a version with its statistics; damaged statistics are ignored."""
     directory = version_path(output, version)
     found: list[Mapping[str, Any] | None] = []
     for file in (files.FINDINGS_JSON, files.STATISTICS_JSON):
@@ -191,7 +191,7 @@ def _described(output: str, version: str, made: Dataset) -> Described:
 
 
 def _refused_findings(report: ValidationReport) -> Iterator[Violation]:
-    """Yields what the validation found, a line for each code."""
+    """Yields one violation for each code of the validation's findings."""
     for name in report.counts:
         severity = report.gates.severity(FindingCode(name))
         if severity is Severity.NOTE:
@@ -200,13 +200,13 @@ def _refused_findings(report: ValidationReport) -> Iterator[Violation]:
 
 
 def _refused_drift(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
-    """Yields the limits that are exceeded; there are none for a first version."""
+    """Yields the limits that are exceeded; a first version has none."""
     for violation in check(drift, gates.limits) if drift is not None else ():
         yield violation._replace(message=printable(violation.message))
 
 
 def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
-    """Yields that too many images are bad."""
+    """Yields a violation if too many images are bad."""
     bad, written = made.ledger["quarantined"], made.ledger["written"]
     if bad + written and bad / (bad + written) > limit:
         value, most = percent_beside_limit(bad / (bad + written), limit)
@@ -215,7 +215,7 @@ def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
 
 
 def _refused_again(made: Dataset, begun: PreviousState) -> Iterator[Violation]:
-    """Yields that this is what was rolled back."""
+    """Yields a violation if the version equals one that was rolled back."""
     for fingerprint, version in begun.withdrawn:
         if fingerprint == made.fingerprint:
             message = f"it is byte for byte version {version}, which was rolled back"
@@ -224,7 +224,7 @@ def _refused_again(made: Dataset, begun: PreviousState) -> Iterator[Violation]:
     for fingerprint, version in begun.in_doubt:
         if fingerprint == made.fingerprint:
             message = (
-                f"it is byte for byte version {version}, whose version.json is damaged, so that nobody knows "
+                f"it is byte for byte version {version}, whose version.json is damaged, so it is not known "
                 "whether it was rolled back"
             )
             yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)

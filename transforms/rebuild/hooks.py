@@ -1,7 +1,7 @@
-"""Tells others of the end of a run: a command gets the facts on stdin, a webhook gets them posted.
+"""Notifies others of the end of a run: a command gets the facts on stdin, a webhook gets them by POST.
 
-Nothing here ends a run. What fails is a warning, which names no more of a web address than its host: the
-rest of it may be a secret.
+No failure here ends a run; it becomes a warning. A warning names only the host of a web address, because
+the rest may be secret.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from shardwright.transforms.rebuild.events import dumps, one_line, plain_value
 #: Seconds for a command, and for one attempt to reach a web address.
 COMMAND_SECONDS = 60.0
 WEBHOOK_SECONDS = 10.0
-#: Seconds before another attempt.
+#: Seconds to wait before each further attempt.
 PAUSES = (1.0, 4.0)
 _MAX_REDIRECTS = 5
-#: A redirect with one of these wants the message elsewhere. Most clients ask with GET and without a body
-#: after 301 and 302 (RFC 9110, 15.4), and the message would be lost.
+#: A redirect with one of these status codes asks to send the message to another address. After 301 and
+#: 302 most clients send a GET without a body (RFC 9110, 15.4), and the message would be lost.
 _POST_AGAIN = (301, 302, 307, 308)
-#: The message was taken; the answer lies elsewhere.
+#: The message was received; the answer is at another address.
 _SEE_OTHER = 303
-#: Of what a command says in the end, and of a value in its environment.
+#: Limits in bytes for the last output of a command and for a value in its environment.
 _LAST_BYTES = 4096
 _MAX_SAID = 200
 _MAX_VARIABLE = 30_000
-#: How long the last words of a command are waited for, which its children may keep from ending.
+#: Seconds to wait for the last output of a command; its children may keep the stream open.
 _LAST_WORDS_SECONDS = 1.0
 
 
 def run_hooks(hooks: Sequence[Hook], event: str, facts: Mapping[str, Any]) -> list[str]:
-    """Tells each hook what happened, one after the other.
+    """Runs each hook, one after the other.
 
     Args:
-      hooks: whom to tell.
+      hooks: Hooks to run.
       event: success, no_change, refused or failure.
-      facts: what there is to tell: output, version, message (one sentence), and anything else.
+      facts: Facts to report: output, version, message (one sentence), and others.
 
     Returns:
-      A sentence for each one that could not be told.
+      A sentence for each hook that failed.
     """
     told = plain_value({**facts, "event": event, "text": _sentence(event, facts)})
     warnings = []
@@ -63,7 +63,7 @@ def run_hooks(hooks: Sequence[Hook], event: str, facts: Mapping[str, Any]) -> li
 
 
 def _sentence(event: str, facts: Mapping[str, Any]) -> str:
-    """Returns what a person reads first."""
+    """Returns a sentence that says what happened."""
     output, version, message = (
         one_line(str(facts.get(key) or "")) for key in ("output", "version", "message")
     )
@@ -77,7 +77,7 @@ def _sentence(event: str, facts: Mapping[str, Any]) -> str:
 
 
 def _run(command: Sequence[str], told: Mapping[str, Any]) -> str:
-    """Runs a command; returns what went wrong."""
+    """Runs a command; returns the error, or an empty text."""
     shown = f"The hook {one_line(command[0])}"
     try:
         process = subprocess.Popen(
@@ -112,13 +112,13 @@ def _run(command: Sequence[str], told: Mapping[str, Any]) -> str:
 
 
 def _write(stream: IO[bytes], document: bytes) -> None:
-    """Writes the facts for a command, which need not read them."""
+    """Writes the facts to a command, which need not read them."""
     with contextlib.suppress(OSError, ValueError), stream:
         stream.write(document)
 
 
 def _listen(stream: IO[bytes], said: deque[bytes]) -> None:
-    """Keeps the last that a command says, so that it never waits to be heard."""
+    """Reads all output of a command, so that the command never blocks, and keeps the end of it."""
     last = b""
     with contextlib.suppress(OSError, ValueError), stream:
         while chunk := os.read(stream.fileno(), _LAST_BYTES):
@@ -127,7 +127,7 @@ def _listen(stream: IO[bytes], said: deque[bytes]) -> None:
 
 
 def _variables(told: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the facts that are one value each as environment variables: SHARDWRIGHT_VERSION."""
+    """Returns the scalar facts as environment variables such as SHARDWRIGHT_VERSION."""
     variables = {}
     for key, value in told.items():
         name = f"SHARDWRIGHT_{key.upper()}"
@@ -139,7 +139,7 @@ def _variables(told: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _post(url: str, told: Mapping[str, Any]) -> str:
-    """Posts the facts to a web address, in several attempts; returns what went wrong."""
+    """Posts the facts to a web address, in several attempts; returns the error, or an empty text."""
     try:
         parts = urlsplit(url)
         shown = f"The webhook {parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
@@ -147,7 +147,7 @@ def _post(url: str, told: Mapping[str, Any]) -> str:
     except ValueError:
         sound, shown = False, "A webhook"
     if not sound:
-        return "A webhook of the job file is no address of the web; write https://HOST/..."
+        return "A webhook of the job file is not a web address; write https://HOST/..."
     body = dumps({**told, "text": _for_chat(told["text"])}).encode()
     for pause in (*PAUSES, None):
         wrong, lasting = _within(WEBHOOK_SECONDS, lambda: _send(url, body))
@@ -158,12 +158,12 @@ def _post(url: str, told: Mapping[str, Any]) -> str:
 
 
 def _for_chat(text: str) -> str:
-    """Escapes what a chat reads as markup: a class named `<!channel>` shall not wake everybody up."""
+    """Escapes chat markup, so that a class named `<!channel>` does not notify everybody."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _within(seconds: float, send: Callable[[], tuple[str, bool]]) -> tuple[str, bool]:
-    """Sends in a thread that is left behind when it is late: a server may answer a byte a minute."""
+    """Sends in a thread and abandons it when the time is over: a server may send one byte a minute."""
     result: deque[tuple[str, bool]] = deque(maxlen=1)
     thread = threading.Thread(target=lambda: result.append(send()), daemon=True)
     thread.start()
@@ -175,7 +175,7 @@ def _send(url: str, body: bytes) -> tuple[str, bool]:
     """Sends a message once.
 
     Returns:
-      What went wrong, if anything; and whether it would go wrong again.
+      The error, if any, and whether a retry would fail too.
     """
     import requests
 
@@ -201,5 +201,5 @@ def _send(url: str, body: bytes) -> tuple[str, bool]:
         return f"no answer within {WEBHOOK_SECONDS:.0f} seconds", False
     except requests.exceptions.ConnectionError:
         return "no connection", False
-    except Exception as error:  # its message may hold the address
+    except Exception as error:  # its message may contain the address
         return type(error).__name__, True

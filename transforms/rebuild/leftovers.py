@@ -1,4 +1,4 @@
-"""What killed runs left beside the files of all versions, and cleanups that may fail."""
+"""Removes the files that killed runs left beside the versions, and turns cleanup errors into warnings."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from shardwright.schemas.version import (
 from shardwright.transforms import storage
 from shardwright.transforms.versions.listing import version_names
 
-#: Files that are written under another name first, directly in the output.
+#: Files directly in the output that are first written under another name.
 _FILES = (LEASE_JSON, LATEST_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
-#: The same in the directory of a version.
+#: The same for the directory of a version.
 _FILES_OF_VERSION = (VERSION_JSON, PINNED_JSON)
 
 
 @contextlib.contextmanager
 def warned(warnings: list[str], what: str) -> Iterator[None]:
-    """Turns a fault of the storage in a block into a warning.
+    """Turns a storage error in the block into a warning.
 
     Args:
-      warnings: takes the warning.
-      what: did not succeed, as the beginning of a sentence.
+      warnings: List that gets the warning.
+      what: What failed, as the beginning of a sentence.
     """
     try:
         yield
@@ -45,20 +45,20 @@ def warned(warnings: list[str], what: str) -> Iterator[None]:
 
 
 def remove_leftovers(output: str, made: str = "") -> int:
-    """Removes the unfinished files that killed runs left beside the files of all versions.
+    """Removes the unfinished files that killed runs left beside the versions.
 
-    These are on a local disk only: an object appears whole or not at all. A file that another process is
-    writing at this moment may be among them; its writer then writes it once more (`storage.write_bytes`).
+    Only local disks have them: an object in a bucket appears whole or not at all. One of them may belong to a
+    process that is writing now. That process then writes its file again (`storage.write_bytes`).
 
     Args:
-      output: the directory that holds the versions.
-      made: the version that is being made, whose workers may be at work.
+      output: Directory that contains the versions.
+      made: Version that is being built. Its workers may still write.
 
     Returns:
       Number of files removed.
 
     Raises:
-      OSError: if the storage failed.
+      OSError: If the storage failed.
     """
     if storage.is_remote(output):
         return 0

@@ -1,4 +1,4 @@
-"""What a run came to, in a file of its own below the output: for whoever waits, and for steps run again."""
+"""Stores the outcome of each run in its own file, for commands that wait and for steps that run again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwright.transforms.dataset_files import write_text
 from shardwright.transforms.rebuild.task import RebuildTask
 
 OUTCOMES_DIR = f"{WORK_DIR}/outcomes"
-#: Outcomes that stay.
+#: Number of outcomes that are kept.
 MAX_OUTCOMES = 30
 
 
@@ -22,10 +22,10 @@ def outcome_file(task: RebuildTask) -> str:
 
 
 def read_outcome(task: RebuildTask) -> dict[str, Any] | None:
-    """Returns what the last step of a rebuild said, None if it did not come to that.
+    """Returns the outcome that the last step of a rebuild wrote, or None if there is none.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     path = storage.join(task.output, outcome_file(task))
     with storage.translated_errors("read", path):
@@ -36,10 +36,10 @@ def read_outcome(task: RebuildTask) -> dict[str, Any] | None:
 
 
 def write_outcome(task: RebuildTask, outcome: Mapping[str, Any]) -> None:
-    """Writes the outcome for whoever waits for this run, which another one may follow at once.
+    """Writes the outcome of this run. The next run may start immediately, so each run has its own file.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     with storage.translated_errors("write to", task.output):
         write_text(task.output, outcome_file(task), pretty_json(outcome))

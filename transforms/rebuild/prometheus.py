@@ -1,8 +1,8 @@
-"""What the last rebuild did, as metrics in Prometheus' text format (`OUT/metrics.prom`).
+"""Facts about the last rebuild, as metrics in Prometheus' text format (`OUT/metrics.prom`).
 
-All metrics are gauges that the last run set, because nobody can scrape a scheduled job: node_exporter's
-textfile collector, or any web server, hands the file on. A failed run knows nothing of the dataset. The
-values that a run does not know stay as the run before wrote them.
+All metrics are gauges that the last run set, because nobody can scrape a scheduled job. The textfile
+collector of node_exporter, or any web server, serves the file. A failed run knows nothing of the dataset.
+Values that a run does not know keep the values of the previous run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.version import METRICS_PROM
 from shardwright.transforms import storage
 
-#: How a run may end; hooks are told of the same.
+#: Ways in which a run may end. Hooks get the same words.
 OUTCOMES = ("success", "no_change", "refused", "failure")
-#: Those after which the latest version is as good as the input.
+#: Outcomes after which the latest version matches the input.
 _UP_TO_DATE = ("success", "no_change")
 
-#: Name -> its labels beside the dataset, and what it says, in the order of the file.
+#: Mapping of metric name to its labels besides the dataset and its help text, in the order of the file.
 _METRICS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "shardwright_rebuild_last_run_timestamp_seconds": ((), "When the last rebuild ended."),
     "shardwright_rebuild_last_run_duration_seconds": ((), "How long the last rebuild took."),
@@ -37,17 +37,17 @@ _METRICS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "shardwright_rebuild_last_publication_timestamp_seconds":
         ((), "When a rebuild last published a new version."),
     "shardwright_rebuild_shards":
-        (("result",), "Shards of the last rebuild that came so far: written or reused."),
+        (("result",), "Shards of the last rebuild, by result: written or reused."),
     "shardwright_rebuild_images":
-        (("result",), "Images of the last rebuild that came so far: converted, copied or quarantined."),
+        (("result",), "Images of the last rebuild, by result: converted, copied or quarantined."),
     "shardwright_rebuild_findings": (("code",), "Findings of the last validation of a rebuild, by code."),
     "shardwright_rebuild_scrubbed_shards":
         (("result",), "Shards of the latest version that the last rebuild read again: sound or damaged."),
-    "shardwright_rebuild_scrubbed_bytes": ((), "Bytes of these shards."),
+    "shardwright_rebuild_scrubbed_bytes": ((), "Bytes of the shards that the last rebuild read again."),
     "shardwright_dataset_records": ((), "Records of the latest version, in all splits."),
     "shardwright_dataset_size_bytes": ((), "Bytes of the latest version's shards."),
     "shardwright_dataset_classes": ((), "Classes of the latest version."),
-    "shardwright_dataset_versions": ((), "Versions there are."),
+    "shardwright_dataset_versions": ((), "Number of versions of the dataset."),
     "shardwright_dataset_latest_version_info":
         (("fingerprint", "version"), "Always 1; the labels name the latest version."),
 }  # fmt: skip
@@ -55,23 +55,23 @@ _METRICS: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 @dataclass(frozen=True)
 class RunMetrics:
-    """What is known when a run ends; None is for what it does not know.
+    """Facts that are known when a run ends; None if the run does not know a fact.
 
     Attributes:
-      dataset: its name, a label of all metrics.
-      outcome: one of `OUTCOMES`.
-      ended: seconds since the epoch.
-      seconds: that the run took.
-      version: the latest one, now.
-      fingerprint: of that.
-      records: of that.
-      total_bytes: of that.
-      classes: of that.
-      versions: how many there are.
-      shards: what was done (`written`, `reused`) -> shards.
-      images: what was done (`converted`, `copied`, `quarantined`) -> images.
-      findings: code -> how many; empty if there was none.
-      scrubbed: what was read again of the version before: `shards`, `bytes`, and how many were `damaged`.
+      dataset: Name of the dataset, a label of all metrics.
+      outcome: One of `OUTCOMES`.
+      ended: End of the run, in seconds since the epoch.
+      seconds: Duration of the run.
+      version: The latest version after the run.
+      fingerprint: Fingerprint of the latest version.
+      records: Number of records of the latest version.
+      total_bytes: Size of the latest version's shards.
+      classes: Number of classes of the latest version.
+      versions: Number of versions.
+      shards: Mapping of result (`written`, `reused`) to number of shards.
+      images: Mapping of result (`converted`, `copied`, `quarantined`) to number of images.
+      findings: Mapping of code to number of findings. Empty if there were none.
+      scrubbed: `shards` and `bytes` of the previous version that were read again, and how many are `damaged`.
     """
 
     dataset: str
@@ -90,17 +90,17 @@ class RunMetrics:
     scrubbed: Mapping[str, int] | None = None
 
 
-#: Values of the labels beside the dataset, in the order of `_METRICS` -> value.
+#: Mapping of label values besides the dataset, in the order of `_METRICS`, to the value.
 _Samples = dict[tuple[str, ...], float]
 
 
 @dataclass(frozen=True)
 class _LastRun:
-    """What `prometheus_client` collects.
+    """Collector for `prometheus_client`.
 
     Attributes:
-      dataset: name of the dataset.
-      samples: samples of each metric.
+      dataset: Name of the dataset.
+      samples: Samples of each metric.
     """
 
     dataset: str
@@ -120,17 +120,17 @@ def metrics_text(run: RunMetrics, before: str = "") -> str:
     """Returns the contents of the file.
 
     Args:
-      run: the last one.
-      before: the contents after the run before; empty if there was none.
+      run: Facts of the last run.
+      before: Contents after the previous run. Empty if there was none.
     """
     return generate_latest(_LastRun(run.dataset, {**_stored(before), **_of_run(run)})).decode()
 
 
 def write_metrics(output: str, run: RunMetrics) -> str:
-    """Writes `metrics.prom` so that it appears whole, and keeps what a failed run does not know.
+    """Replaces `metrics.prom` as a whole, and keeps the values that a failed run does not know.
 
     Returns:
-      A warning if it cannot be written, else nothing: metrics are no reason for a run to fail.
+      A warning if the file cannot be written, else an empty text. Metrics never make a run fail.
     """
     path = storage.join(output, METRICS_PROM)
     try:
@@ -146,7 +146,7 @@ def write_metrics(output: str, run: RunMetrics) -> str:
 
 
 def _of_run(run: RunMetrics) -> dict[str, _Samples]:
-    """Returns the samples of what a run knows, by metric."""
+    """Returns the samples of the facts that a run knows, by metric."""
     rebuild, dataset = "shardwright_rebuild_", "shardwright_dataset_"
     ended: _Samples = {(): run.ended}
     info: _Samples | None = {(run.fingerprint, run.version): 1.0} if run.version else None
@@ -188,7 +188,7 @@ def _encodable(text: str) -> str:
 
 
 def _stored(text: str) -> dict[str, _Samples]:
-    """Returns the samples of an earlier file, without its damaged lines."""
+    """Returns the samples of an earlier file and skips damaged lines."""
     stored: dict[str, _Samples] = {}
     for line in text.split("\n"):
         with contextlib.suppress(Exception):  # The parser raises many kinds of errors on damaged lines.

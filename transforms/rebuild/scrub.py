@@ -1,4 +1,4 @@
-"""Reads a part of the latest version's shards again, so that damage on the disk is found and repaired."""
+"""Reads a part of the latest version's shards again, to detect and repair damage on the disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardwright.transforms.rebuild.begin import PreviousState
 from shardwright.transforms.rebuild.events import stage
 from shardwright.transforms.rebuild.task import RebuildTask
 
-#: What a disk answers that cannot read a part of a file any more.
+#: Error codes of a disk that cannot read a part of a file any more.
 _BROKEN = frozenset((errno.EIO, getattr(errno, "EBADMSG", errno.EIO), getattr(errno, "EUCLEAN", errno.EIO)))
 
 
@@ -29,9 +29,9 @@ class ScrubbedShard(NamedTuple):
     """A shard that was read again.
 
     Attributes:
-      file: its name.
-      bytes: size of the file as `dataset.json` says it.
-      damage: what is wrong with it; empty if its bytes are those that were written.
+      file: Name of the shard file.
+      bytes: Size of the file in `dataset.json`.
+      damage: Description of the damage. Empty if the bytes are intact.
     """
 
     file: str
@@ -48,15 +48,15 @@ def scrub_shard(directory: str, file: str, sha256: str) -> str:
     """Reads a shard and compares it with its sha256.
 
     Args:
-      directory: of the version.
-      file: the shard.
-      sha256: hex digest that `dataset.json` stores.
+      directory: Directory of the version.
+      file: Name of the shard file.
+      sha256: Hex digest from `dataset.json`.
 
     Returns:
-      What is wrong with the shard; empty if its bytes are those that were written.
+      Description of the damage. Empty if the bytes are intact.
 
     Raises:
-      EngineError: if the storage failed; a disk that cannot read the file any more has damaged it.
+      EngineError: If the storage failed. An unreadable part of a file counts as damage instead.
     """
     path = storage.join(directory, file)
     with storage.translated_errors("read", path):
@@ -73,12 +73,12 @@ def scrub_shard(directory: str, file: str, sha256: str) -> str:
 
 
 class ScrubShards(beam.PTransform):
-    """Reads a part of the latest version again. `PCollection[Begun] -> PCollection[tuple[str, int, str]]`.
+    """Reads a part of the latest version again. `PCollection[PreviousState] -> PCollection[tuple]`.
 
-    What comes out are the fields of a `ScrubbedShard` each.
+    Each output element has the fields of a `ScrubbedShard`.
 
     Args:
-      task: what is rebuilt.
+      task: The rebuild.
     """
 
     def __init__(self, task: RebuildTask) -> None:
@@ -110,7 +110,7 @@ class ScrubShards(beam.PTransform):
 
 
 def scrub_facts(begun: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> dict[str, Any]:
-    """Returns how much of the latest version was read again, as the outcome of a run stores it."""
+    """Returns how much of the latest version was read again, for the outcome of a run."""
     read = sorted(scrubbed)
     every = shards_of(begun.dataset) if begun.dataset is not None else []
     return {
@@ -124,11 +124,11 @@ def scrub_facts(begun: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> dict
 
 
 def repaired_shards(version: str, rejected: Iterable[str]) -> Iterator[Finding]:
-    """Yields a finding for each damaged shard of the version before.
+    """Yields a finding for each damaged shard of the previous version.
 
     Args:
-      version: the version before.
-      rejected: its damaged shards, from which nothing was copied.
+      version: The previous version.
+      rejected: Its damaged shards. Nothing was copied from them.
     """
     for file in sorted(rejected):
         message = (
@@ -139,10 +139,10 @@ def repaired_shards(version: str, rejected: Iterable[str]) -> Iterator[Finding]:
 
 
 def read_state(output: str) -> ScrubState:
-    """Returns when the shards were last read; a damaged or missing file begins the rotation anew.
+    """Returns when each shard was last read. A damaged or missing file restarts the rotation.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     path = storage.join(output, SCRUB_JSON)
     with storage.translated_errors("read", path):
@@ -153,7 +153,7 @@ def read_state(output: str) -> ScrubState:
 
 
 def remember(task: RebuildTask, begun: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> list[str]:
-    """Writes `scrub.json` after a run; returns a warning if it cannot, for then the rotation only repeats."""
+    """Writes `scrub.json` after a run. If it cannot, it returns a warning; then the rotation only repeats."""
     read = list(scrubbed)
     if begun.dataset is None or not read:
         return []

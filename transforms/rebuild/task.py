@@ -1,4 +1,4 @@
-"""What the steps of a rebuild are told."""
+"""Description of a rebuild for its steps."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from shardwright.transforms.lease import HeldLease
 
 @dataclass(frozen=True)
 class RebuildTask:
-    """A rebuild, described; it travels with the job's description.
+    """A rebuild. The description travels with the job.
 
     Attributes:
-      output: the directory that holds the versions.
-      version: the one to make.
-      holder: of the lease, made up by the launcher.
-      settings: checked settings of the conversion.
-      versions: the software versions that decide bytes.
-      gates: what the version has to pass.
-      retention: which versions stay.
-      hooks: event -> whom to tell.
-      verify_sources: read and hash every source instead of trusting its size and state.
-      scrub: share of the latest version's shards to read again, from 0 to 1.
-      lease_seconds: after which a silent holder's lease is void.
-      wait_seconds: how long another rebuild's end is waited for.
-      host: where the launcher runs.
-      pid: of the launcher; 0 when it does not wait for the job's end.
-      began: when the launcher's process began, as its system says it.
-      run: what `run.json` says of the run.
-      started: seconds since the epoch.
-      log_format: of the line that each stage logs: text or json.
+      output: Directory that contains the versions.
+      version: Version to build.
+      holder: Holder of the lease, an identifier that the launcher made up.
+      settings: Checked settings of the conversion.
+      versions: Software versions that affect bytes.
+      gates: Gates that the version has to pass.
+      retention: Rules for which versions are kept.
+      hooks: Mapping of event to its hooks.
+      verify_sources: Whether to read and hash every source instead of trusting its size and state.
+      scrub: Share of the latest version's shards to read again, from 0 to 1.
+      lease_seconds: Seconds of silence after which the lease expires.
+      wait_seconds: Seconds to wait for another rebuild to finish.
+      host: Host on which the launcher runs.
+      pid: Process id of the launcher. 0 if it does not wait for the job.
+      began: Start of the launcher's process, as its system states it.
+      run: Values for `run.json`.
+      started: Start of the run, in seconds since the epoch.
+      log_format: Format of the log lines of stages, text or json.
     """
 
     output: str

@@ -1,4 +1,4 @@
-"""The steps of a rebuild behind the writing of shards, as Beam transforms."""
+"""The steps of a rebuild after the shards are written, as Beam transforms."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from shardwright.transforms.validation.validate import Validated, ValidateShards
 class VerifyVersion(beam.PTransform):
     """Reads the new shards back, and compares all records. `PCollection[ShardResult] -> Validated`.
 
-    Shards that were taken over have the checksum of what was verified then. Where more than frames is looked
-    at, what was found in them came with them (`checks/stored_checks.py`).
+    Reused shards are verified by their checksum. In checks deeper than framing, their earlier findings are
+    reused with them (`validation/stored_checks.py`).
 
     Args:
-      task: what is rebuilt.
+      task: The rebuild.
       forecast: PCollection of the one forecast.
-      begun: side input.
+      begun: Side input of the PreviousState.
     """
 
     def __init__(self, task: RebuildTask, forecast: beam.PCollection, begun: Any) -> None:
@@ -103,7 +103,7 @@ class VerifyVersion(beam.PTransform):
 
 
 def _earlier_checks(task: RebuildTask, begun: PreviousState, place: ShardPlace) -> Iterator[str]:
-    """Yields where it stands what was found in the latest version's shards with records of a new one."""
+    """Yields the paths of stored checks of the latest version's shards that share records with a new one."""
     build = begun.build(task.output)
     if build is not None and place.split in build.shards:
         for number in near(place, build.shards[place.split]):
@@ -112,13 +112,13 @@ def _earlier_checks(task: RebuildTask, begun: PreviousState, place: ShardPlace) 
 
 
 class CommitVersion(beam.PTransform):
-    """Makes the shards a dataset. `PCollection[ShardResult] -> PCollection[outcome or None]`.
+    """Commits the shards as a dataset. `PCollection[ShardResult] -> PCollection[outcome or None]`.
 
     Args:
-      task: what is rebuilt.
-      begun: side input.
-      decision: PCollection of the one decision.
-      forecast: side input.
+      task: The rebuild.
+      begun: Side input of the PreviousState.
+      decision: PCollection of the one Decision.
+      forecast: Side input of the forecast.
       checks: PCollection of ShardCheck.
     """
 
@@ -161,14 +161,14 @@ class CommitVersion(beam.PTransform):
 
 
 class GateVersion(beam.PTransform):
-    """Compares a new version with the latest one and puts it to the gates.
+    """Compares a new version with the latest one and applies the gates.
 
     `PCollection[outcome or None] -> PCollection[VersionRecord or None]`.
 
     Args:
-      task: what is rebuilt.
-      begun: side input.
-      verified: what is known of its shards.
+      task: The rebuild.
+      begun: Side input of the PreviousState.
+      verified: Results of checking the version's shards.
     """
 
     def __init__(self, task: RebuildTask, begun: Any, verified: Validated) -> None:
