@@ -1,4 +1,4 @@
-"""Decodes JPEGs with libjpeg-turbo and reports the damage that Pillow does not show.
+"""Decodes JPEGs with libjpeg-turbo and reports the damage that Pillow hides.
 
 libjpeg repairs what it can and counts warnings. Pillow, TensorFlow and OpenCV drop them, so half a grey
 picture passes for a photograph. simplejpeg can turn the first warning into an error; its pixels are the
@@ -17,16 +17,16 @@ from PIL import Image
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 
-#: Pillow mode -> (simplejpeg's color space, Pillow's raw mode of that).
+#: Pillow mode -> (simplejpeg's color space, Pillow's raw mode for it).
 _LAYOUTS = {"RGB": ("RGBX", "RGBX"), "L": ("GRAY", "L"), "CMYK": ("CMYK", "CMYK")}
-#: Files with this many stray runs are read with them; libjpeg's word then decides.
+#: A file with this many runs of stray bytes is decoded with them; libjpeg's warning then decides.
 _MAX_CLEANINGS = 8
-#: libjpeg's warnings (jerror.h of libjpeg-turbo 3.1) for data that ends before the picture does.
+#: libjpeg's warnings (jerror.h of libjpeg-turbo 3.1) for data that ends before the picture is complete.
 _TRUNCATED = ("premature end",)
-#: libjpeg's warnings about metadata, which say nothing about the pixels.
+#: libjpeg's warnings about metadata, which do not concern the pixels.
 _HARMLESS = ("unknown jfif revision", "unknown adobe color transform", "bad icc marker")
 _EXTRANEOUS = re.compile(r"(\d+) extraneous bytes before marker 0x([0-9a-f]{2})", re.IGNORECASE)
-#: What TurboJPEG's own functions refuse although libjpeg decodes it, such as unusual chroma subsampling.
+#: Errors of TurboJPEG for files that libjpeg decodes, such as unusual chroma subsampling.
 _REFUSED_BY_TURBOJPEG = ("could not determine subsampling", "could not determine colorspace")
 _START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
 #: Markers without a segment (ITU-T T.81, table B.1): TEM, RST0 to RST7, SOI.
@@ -42,9 +42,9 @@ class DecodedJpeg:
     """A decoded JPEG.
 
     Attributes:
-      image: the pixels, in the mode that was asked for.
-      note: what libjpeg warned about, empty for nothing; the pixels are whole.
-      damage: what libjpeg warned about, empty for nothing; a part of the pixels is made up.
+      image: the pixels, in the requested mode.
+      note: a harmless warning of libjpeg; empty for none. All pixels are there.
+      damage: a warning of libjpeg about missing or wrong pixels; empty for none.
     """
 
     image: Image.Image
@@ -53,25 +53,25 @@ class DecodedJpeg:
 
 
 class CannotReport(Exception):
-    """TurboJPEG does not take this kind of JPEG, so nothing is known about damage."""
+    """TurboJPEG does not support this kind of JPEG, so damage cannot be detected."""
 
 
 def decode_jpeg(
     data: bytes, mode: str, size: tuple[int, int], factor: int, inverted: bool, keep_damaged: bool
 ) -> DecodedJpeg:
-    """Decodes a JPEG, by DCT scaling if asked for.
+    """Decodes a JPEG, with DCT scaling on request.
 
     Args:
       data: the whole file.
       mode: Pillow's mode of the picture: RGB, L or CMYK.
       size: width and height of the result, in pixels: ceil(side / factor).
-      factor: 1, 2, 4 or 8.
+      factor: factor of the DCT scaling: 1, 2, 4 or 8.
       inverted: whether CMYK values are stored inverted, as Adobe's programs do.
-      keep_damaged: whether to return a damaged picture instead of refusing it.
+      keep_damaged: whether to return a damaged picture instead of raising an `ImageFault`.
 
     Raises:
       ImageFault: if the file is damaged or cannot be decoded.
-      CannotReport: if TurboJPEG does not take this kind of JPEG.
+      CannotReport: if TurboJPEG does not support this kind of JPEG.
     """
     note = ""
     whole = data
@@ -114,10 +114,10 @@ def _decode(
 
 
 def wrap_rgb(pixels: np.ndarray) -> Image.Image:
-    """Returns a picture in mode RGB whose memory is an array of four bytes a pixel; nothing is copied.
+    """Wraps an array of four bytes per pixel as a picture in mode RGB, without a copy.
 
     Args:
-      pixels: uint8 [height, width, 4], contiguous; the fourth byte means nothing.
+      pixels: uint8 [height, width, 4], contiguous; the fourth byte is ignored.
     """
     height, width = pixels.shape[:2]
     image = Image.frombuffer("RGBX", (width, height), pixels, "raw", "RGBX", 0, 1)
@@ -126,7 +126,7 @@ def wrap_rgb(pixels: np.ndarray) -> Image.Image:
 
 
 def _words_of(error: ValueError) -> str:
-    """Returns libjpeg's own words: `tjDecompress2(): Premature end of JPEG file` without the function."""
+    """Returns libjpeg's message: `tjDecompress2(): Premature end of JPEG file` without the function."""
     return str(error).partition("(): ")[2] or str(error)
 
 
@@ -137,10 +137,10 @@ def _fault(warning: str) -> ImageFault:
 
 
 def _without_harmless(data: bytes, warning: str) -> bytes | None:
-    """Returns the file without what a harmless warning is about, None if the warning tells of damage.
+    """Removes from a file the bytes that cause a harmless warning; returns None if the warning means damage.
 
-    libjpeg reports only its first warning, so the file is decoded again without it: damage cannot hide
-    behind a harmless byte.
+    libjpeg reports only its first warning. Decoding the file again without these bytes finds damage after
+    them.
     """
     extraneous = _EXTRANEOUS.search(warning)
     if extraneous:
@@ -152,9 +152,9 @@ def _without_harmless(data: bytes, warning: str) -> bytes | None:
 
 
 def _segments(data: bytes) -> list[tuple[int, int, int]]:
-    """Returns (start, end, marker) of every segment up to the end of the image, scans without their data.
+    """Returns (start, end, marker) of every segment up to the end of the image. Scans exclude their data.
 
-    Bytes between one segment's end and the next one's start are stray, or the data of a scan.
+    Bytes between the end of a segment and the start of the next one are stray, or the data of a scan.
     """
     found: list[tuple[int, int, int]] = []
     position = 2
@@ -180,10 +180,10 @@ def _segments(data: bytes) -> list[tuple[int, int, int]]:
 
 
 def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
-    """Drops the `count` bytes before a marker that belong to nothing; None if they may be a scan's data.
+    """Drops `count` stray bytes before a marker; returns None if they may be a scan's data.
 
-    Between two segments they are nobody's. Behind a scan they are padding if they are all 0x00 or all 0xFF;
-    otherwise the decoder lost its place and left a part of the picture unread.
+    Bytes between two segments are always stray. After a scan, bytes that are all 0x00 or all 0xFF are
+    padding; otherwise the decoder lost its place and did not read a part of the picture.
     """
     previous_end, previous = 2, 0
     for start, end, found in _segments(data):
@@ -199,7 +199,7 @@ def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
 
 
 def _without_metadata(data: bytes) -> bytes | None:
-    """Drops the segments that carry a profile or a program's own data (APP0 to APP15 but Adobe's)."""
+    """Drops the segments with a profile or a program's own data (APP0 to APP15, except Adobe's)."""
     kept, position, dropped = [], 0, False
     for start, end, marker in _segments(data):
         if marker == _START_OF_SCAN:

@@ -1,4 +1,4 @@
-"""Masks with a class or a segment for every pixel: reads their files, brings them to the stored picture."""
+"""Reads masks with a class or a segment for every pixel, and maps them to the stored picture."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from shardwright.transforms.images.convert import Frame
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.images.resize import resize
 
-#: The largest id of a mask of 8 and of 16 bits: what was padded has it, as DeepLab's "ignore".
+#: Largest id of an 8-bit and of a 16-bit mask. It marks padding, like DeepLab's "ignore" label.
 _HIGHEST = (0xFF, 0xFFFF)
 _LOSSY = ("jpeg",)
-#: Bits of a TIFF's channel (TIFF 6.0, tag 258).
+#: TIFF tag BitsPerSample (TIFF 6.0, tag 258).
 _TIFF_BITS = 258
 
 
 def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Image.Image:
-    """Returns a mask of class ids, as it is stored: mode L, or I where an id is above 255.
+    """Reads a mask of class ids: mode L, or I if an id is above 255.
 
-    The entries of a palette are the ids, never their colours. Grey values are ids as they stand in
-    the file, in any number of bits.
+    In a palette, the ids are the indices, never the colours. In grey masks of any bit depth, the ids are
+    the values in the file.
 
     Args:
-      data: the mask's file.
-      frame: of the picture that it is a mask of.
+      data: bytes of the mask file.
+      frame: sizes and orientation of the picture.
       settings: checked settings.
 
     Raises:
-      ImageFault: if the file is no such mask.
+      ImageFault: if the file is not such a mask.
     """
     opened = _open(data, frame, settings)
     image = decode.load(opened, settings.max_pixels)
@@ -50,7 +50,7 @@ def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Imag
     elif image.mode == "1":
         values = values.astype(np.uint8)
     elif image.mode == "L" and depth in (2, 4):
-        values = values // (255 // ((1 << depth) - 1))  # the decoder spreads them over 8 bits
+        values = values // (255 // ((1 << depth) - 1))  # the decoder scales them to 8 bits
     elif image.mode not in ("L", "P") and not image.mode.startswith("I"):
         raise bad_annotation(f"it holds pixels of mode {image.mode}, not class ids")
     if values.dtype == np.uint8:
@@ -62,23 +62,23 @@ def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Imag
 
 
 def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image.Image:
-    """Returns a panoptic mask as it is stored: mode RGB, the segment ids being R + 256 G + 65536 B.
+    """Reads a panoptic mask: mode RGB, with segment ids R + 256 G + 65536 B.
 
     Args:
-      data: the mask's file.
-      frame: of the picture that it is a mask of.
+      data: bytes of the mask file.
+      frame: sizes and orientation of the picture.
       settings: checked settings.
 
     Raises:
-      ImageFault: if the file is no such mask.
+      ImageFault: if the file is not such a mask.
     """
     opened = _open(data, frame, settings)
     image = decode.load(opened, settings.max_pixels)
     if opened.depth == 16:
         raise bad_annotation("it has 16 bits a channel; segment ids stand in a PNG of 8 bits a channel")
     if image.mode == "RGBA":
-        return image.convert("RGB")  # drops alpha, the colours stay
-    if image.mode == "L":  # ids below 256 leave two channels empty, and some tools such channels out
+        return image.convert("RGB")  # drops alpha, keeps the colours
+    if image.mode == "L":  # if all ids are below 256, two channels are empty, and some tools omit them
         empty = Image.new("L", image.size)
         return Image.merge("RGB", (image, empty, empty))
     if image.mode != "RGB":
@@ -87,7 +87,7 @@ def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image
 
 
 def segment_ids(mask: Image.Image) -> np.ndarray:
-    """Returns the segment id of every pixel of what `read_segments` returned."""
+    """Returns the segment id of every pixel in a mask that `read_segments` returned."""
     red, green, blue = (np.asarray(channel, np.int32) for channel in mask.split())
     return np.asarray(red | green << 8 | blue << 16)
 
@@ -96,36 +96,36 @@ def mask_bytes(uri: str, place: str, settings: ConvertSettings, size: int = -1, 
     """Reads a mask's file.
 
     Args:
-      uri: the file.
-      place: which part of it; empty for all.
+      uri: path or URL of the file.
+      place: the part of the file that holds the mask; empty for the whole file.
       settings: checked settings.
-      size: its bytes when it was listed; -1 when unknown.
-      version: the storage's mark of its state then; empty when unknown.
+      size: size of the file in bytes when it was listed; -1 if unknown.
+      version: the storage's version of the file when it was listed; empty if unknown.
 
     Raises:
-      ImageFault: if it is absent, forbidden or too large.
-      EngineError: if it changed since it was listed, or the storage failed.
+      ImageFault: if the file is missing, forbidden or too large.
+      EngineError: if the file changed since it was listed, or the storage failed.
     """
     ref = ImageRef(key=uri, uri=uri, place=place, size=-1 if place else size, version=version)
     return read_image(ref, settings.max_source_bytes)
 
 
 def about(uri: str, fault: ImageFault) -> ImageFault:
-    """Returns the fault of a mask as one of its image."""
+    """Returns the fault of a mask as a fault of its image."""
     return bad_annotation(f"its mask {printable(uri.rpartition('/')[2])}: {fault.message}")
 
 
 def place_mask(mask: Image.Image, frame: Frame, fill: int = 0, upright: bool | None = None) -> Image.Image:
-    """Brings a mask the way that the picture went: turned, cropped, resampled (nearest) and padded.
+    """Applies the picture's steps to a mask: rotates, crops, resamples (nearest) and pads it.
 
     Args:
-      mask: any mode.
-      frame: how the picture came out of the source's.
-      fill: of what is padded.
-      upright: whether it is drawn for the upright picture; None to tell it from its size.
+      mask: mask in any mode.
+      frame: the steps from the source image to the stored image.
+      fill: value of padded pixels.
+      upright: whether the mask is for the upright picture; None to decide by its size.
 
     Raises:
-      ImageFault: if its size is not that of the picture.
+      ImageFault: if the size of the mask differs from that of the picture.
     """
     mask = turned(mask, frame, upright)
     geometry = frame.geometry
@@ -138,10 +138,10 @@ def place_mask(mask: Image.Image, frame: Frame, fill: int = 0, upright: bool | N
 
 
 def turned(mask: Image.Image, frame: Frame, upright: bool | None = None) -> Image.Image:
-    """Brings a mask upright, unless it is drawn so.
+    """Rotates a mask upright, unless it is upright already.
 
     Raises:
-      ImageFault: if its size is not that of the picture.
+      ImageFault: if the size of the mask differs from that of the picture.
     """
     if upright is None:
         upright = is_upright(mask.size, frame, "it has")
@@ -149,15 +149,15 @@ def turned(mask: Image.Image, frame: Frame, upright: bool | None = None) -> Imag
 
 
 def place_class_ids(mask: Image.Image, frame: Frame) -> Image.Image:
-    """Returns `place_mask` of class ids; what is padded has the highest id that its bits can hold."""
+    """Applies `place_mask` to class ids; padding gets the highest id that the mask's bits can hold."""
     return place_mask(mask, frame, _HIGHEST[mask.mode != "L"])
 
 
 def narrow(values: np.ndarray) -> Image.Image:
-    """Returns numbers as a picture: mode L, or I where one is above 255.
+    """Returns ids as a picture: mode L, or I if an id is above 255.
 
     Raises:
-      ImageFault: if one does not fit into 16 bits.
+      ImageFault: if an id does not fit into 16 bits.
     """
     high = int(values.max())
     if high > _HIGHEST[1]:
@@ -166,20 +166,20 @@ def narrow(values: np.ndarray) -> Image.Image:
 
 
 def encode_mask(mask: Image.Image) -> bytes:
-    """Returns a grey PNG: of 8 bits for mode L, of 16 bits for mode I."""
+    """Encodes a mask as a grey PNG: 8 bits for mode L, 16 bits for mode I."""
     if mask.mode == "I":
         mask = Image.fromarray(np.asarray(mask).astype(np.uint16))
     out = io.BytesIO()
-    # Masks are made of runs: this takes half of the time, and no more bytes.
+    # Masks consist of runs: this strategy takes half the time and gives no larger files.
     mask.save(out, "PNG", compress_type=zlib.Z_RLE)
     return out.getvalue()
 
 
 def encode_object_mask(mask: Image.Image) -> bytes:
-    """Returns a mask of an object (mode L) as a grey PNG of 8 bits.
+    """Encodes the mask of an object (mode L) as a grey 8-bit PNG.
 
-    There are many to an image, and Pillow would hold the interpreter lock while it encodes a PNG. A
-    PNG is a head, rows that begin with the number of their filter (none), deflated, and an end.
+    An image may have many, and Pillow holds the interpreter lock while it encodes a PNG. A PNG consists of a
+    header, deflated rows that each begin with a filter number (none), and an end.
     """
     rows = np.zeros((mask.height, mask.width + 1), np.uint8)
     rows[:, 1:] = np.asarray(mask)
@@ -193,10 +193,10 @@ def encode_object_mask(mask: Image.Image) -> bytes:
 
 
 def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> decode.OpenedImage:
-    """Reads a mask's header; nothing is decoded that cannot be a mask of the picture."""
+    """Reads the header of a mask file, and rejects a file that cannot be a mask of the picture."""
     try:
         opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)
-    except NotACandidate as error:  # never, for a mask claims to be an image
+    except NotACandidate as error:  # never happens: the name claims an image
         raise bad_annotation(f"it is no image ({error.reason})") from error
     if opened.kind in _LOSSY:
         raise bad_annotation(f"it is {opened.kind}, which changes values; save masks as PNG")
@@ -205,7 +205,7 @@ def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> decode.Opened
 
 
 def _equal_channels(values: np.ndarray, mode: str, depth: int) -> np.ndarray:
-    """Returns the one channel of a grey picture that is stored as colours."""
+    """Returns the single channel of a grey picture that is stored with equal color channels."""
     if depth == 16:
         raise bad_annotation("it has several channels of 16 bits; save ids as a grey PNG")
     colors = values if mode == "RGB" else values[..., :-1]

@@ -1,8 +1,8 @@
-"""How much memory a decoder holds for an image, told from its header, before it is decoded.
+"""Estimates the memory for decoding an image from its header, before it is decoded.
 
-The numbers are upper bounds of what the decoders allocate, as measured: libjpeg keeps all coefficients of a
-picture with several scans at its full size, whatever the size of the result; Pillow's WebP decoder keeps two
-canvases; a TIFF's tile may be larger than its picture.
+The numbers are upper bounds, as measured. libjpeg keeps all coefficients of a picture with several scans at
+full size, even for a smaller result. Pillow's WebP decoder keeps two canvases. A TIFF's tile may be larger
+than its picture.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 from shardwright.transforms.images.bounds import jpeg_frame
 
-#: Bytes that a decoder may hold for each pixel that `--max_pixels` allows. A picture takes 4, a progressive
-#: JPEG 3 (with chroma subsampling) or 6 (without) for its coefficients.
+#: Bytes that a decoder may hold for each pixel that `--max_pixels` allows. A picture takes 4 per pixel. The
+#: coefficients of a progressive JPEG take 3 (with chroma subsampling) or 6 (without).
 MOST_BYTES_PER_PIXEL = 5
-#: The same for a large file. A file of some bytes that asks for gigabytes is no picture; a file of which each
-#: byte stands for a few hundred bytes of memory may be a photograph of 50 megapixels.
+#: The same for a large file. A file of a few bytes that needs gigabytes is not a picture. A file that needs a
+#: few hundred times its size may be a photograph of 50 megapixels.
 MOST_BYTES_PER_PIXEL_OF_LARGE_FILES = 20
 _BYTES_PER_BYTE_OF_FILE = 256
-#: Bytes of a pixel in Pillow's memory, whatever the mode (one for gray is not worth a difference).
+#: Bytes of a pixel in Pillow's memory, for every mode; grey takes one, but that is ignored.
 _PIXEL_BYTES = 4
 _COEFFICIENT_BYTES = 2
-#: Bytes per pixel of Pillow's decoder of animated WebP: two canvases, a copy, the image, its colors; of
-#: AVIF: planes of up to 16 bits, the image as the decoder gives it, and Pillow's.
+#: Bytes per pixel in Pillow's decoder of animated WebP (two canvases, a copy, the image, its colors) and of
+#: AVIF (planes of up to 16 bits, the decoder's image, and Pillow's image).
 _ANIMATED_WEBP_BYTES, _AVIF_BYTES = 20, 14
 
 
 def decoder_bytes(image: Image.Image, kind: str, data: bytes, animated: bool) -> int:
-    """Returns how many bytes decoding an image takes at most, the decoded picture included.
+    """Returns the largest number of bytes that decoding an image takes, including the decoded picture.
 
     Args:
-      image: Pillow's, not loaded; of the size to which it will be decoded.
+      image: Pillow's image, not loaded, with the size to which it will be decoded.
       kind: its format.
       data: the whole file.
       animated: whether it has more than one frame.
@@ -46,7 +46,7 @@ def decoder_bytes(image: Image.Image, kind: str, data: bytes, animated: bool) ->
     if kind == "webp":
         if animated:
             return pixels * _ANIMATED_WEBP_BYTES
-        return 2 * decoded if b"VP8L" in data else decoded  # the lossless decoder keeps a picture of its own
+        return 2 * decoded if b"VP8L" in data else decoded  # the lossless decoder keeps its own picture
     if kind == "avif":
         return pixels * _AVIF_BYTES
     if kind == "tiff":
@@ -55,15 +55,15 @@ def decoder_bytes(image: Image.Image, kind: str, data: bytes, animated: bool) ->
 
 
 def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:
-    """Checks that a decoder does not need far more memory than the pixels that are allowed.
+    """Checks that a decoder does not need far more memory than the allowed pixels.
 
     Args:
-      needed: bytes, of `decoder_bytes`.
-      max_pixels: the largest picture that is taken.
-      file_bytes: size of the file.
+      needed: number of bytes, from `decoder_bytes`.
+      max_pixels: number of pixels of the largest accepted picture.
+      file_bytes: size of the file in bytes.
 
     Raises:
-      ImageFault: if it does.
+      ImageFault: if it needs more.
     """
     of_file = min(file_bytes * _BYTES_PER_BYTE_OF_FILE, max_pixels * MOST_BYTES_PER_PIXEL_OF_LARGE_FILES)
     most = max(max_pixels * MOST_BYTES_PER_PIXEL, of_file)
@@ -77,7 +77,7 @@ def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:
 
 
 def _coefficient_bytes(data: bytes) -> int:
-    """Returns what libjpeg keeps of a picture with several scans; 0 where there is one."""
+    """Returns the bytes of coefficients that libjpeg keeps for several scans; 0 for a single scan."""
     frame = jpeg_frame(data)
     if frame is None or not frame.several_scans:
         return 0
@@ -87,7 +87,7 @@ def _coefficient_bytes(data: bytes) -> int:
 
 
 def _tiff_bytes(image: Image.Image) -> int:
-    """Returns what `tiff` holds besides Pillow's picture: all rows, and a strip or tile."""
+    """Returns the bytes that `tiff` holds besides Pillow's picture: all rows, and a strip or tile."""
     tags = image.tag_v2  # type: ignore[attr-defined]
 
     def number(tag: int, default: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: JPEG markers that stand alone, without a segment: TEM, RST0 to RST7 and SOI.
+#: JPEG markers without a segment: TEM, RST0 to RST7 and SOI.
 _JPEG_ALONE = frozenset((0x01, *range(0xD0, 0xD9)))
 _JPEG_END, _JPEG_COMMENT = 0xD9, 0xFE
 #: The application segments that a decoder needs: JFIF, a colour profile, Adobe's colour transform.
@@ -13,13 +13,13 @@ _WEBP_METADATA_FLAGS = 0x08 | 0x04
 
 
 def strip_metadata(data: bytes, kind: str) -> bytes:
-    """Returns an encoded image without EXIF, GPS, XMP, text and comments; pixels stay as they are.
+    """Removes EXIF, GPS, XMP, text and comments from an encoded image; its pixels do not change.
 
-    What a decoder needs (colour profile, Adobe marker, gamma) stays.
+    Data that a decoder needs (colour profile, Adobe marker, gamma) stays.
 
     Args:
-      data: the whole file, decodable.
-      kind: jpeg, png or webp; anything else is returned unchanged.
+      data: bytes of the whole file, which can be decoded.
+      kind: jpeg, png or webp; other formats are returned unchanged.
     """
     if kind == "jpeg":
         return _strip_jpeg(data)
@@ -29,9 +29,9 @@ def strip_metadata(data: bytes, kind: str) -> bytes:
 
 
 def _strip_jpeg(data: bytes) -> bytes:
-    """Drops describing segments and all that follows the picture (ITU-T T.81, B.1.1).
+    """Drops descriptive segments and all bytes after the picture (ITU-T T.81, B.1.1).
 
-    What follows is no part of it: previews with metadata of their own, makers' trailers.
+    The bytes after the picture are not part of it: previews with their own metadata, makers' trailers.
     """
     out = [data[:2]]
     position = 2
@@ -42,7 +42,7 @@ def _strip_jpeg(data: bytes) -> bytes:
         if marker == 0xFF:  # a fill byte
             position += 1
             continue
-        if marker == 0 or marker in _JPEG_ALONE:  # a stuffed byte or a restart is data
+        if marker == 0 or marker in _JPEG_ALONE:  # stuffed bytes and restarts are data
             out.append(data[position : position + 2])
             position += 2
             continue

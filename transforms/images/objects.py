@@ -1,4 +1,4 @@
-"""Brings objects, with boxes and outlines, from the source's picture to the stored one."""
+"""Maps objects, with boxes and outlines, from the source image to the stored image."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from shardwright.transforms.images.boxes import (
 )
 from shardwright.transforms.images.convert import Frame
 
-#: What features an object's flag fills, and what stands for an object of which the source says nothing.
+#: Roles of features -> the flags of an object that fill them.
 _FLAGS: Mapping[FeatureRole, str] = {
     FeatureRole.OBJECT_DIFFICULT: "difficult",
     FeatureRole.OBJECT_TRUNCATED: "truncated",
@@ -41,18 +41,18 @@ _FLAGS: Mapping[FeatureRole, str] = {
 
 @dataclass
 class ObjectCounts:
-    """What became of an image's objects or segments.
+    """The outcomes of an image's objects or segments.
 
     Attributes:
-      counts: how many were written, clipped, vanished, dropped as bad, or not listed.
-      message: what is wrong with the first that was dropped.
+      counts: numbers of objects that were written, clipped, removed by a crop, dropped as bad, or not listed.
+      message: what is wrong with the first dropped object.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     message: str = ""
 
     def drop(self, message: str) -> None:
-        """Counts one that is bad."""
+        """Counts an object that is dropped as bad."""
         self.counts["dropped"] += 1
         self.message = self.message or message
 
@@ -62,13 +62,13 @@ class _Bad(Exception):
 
 
 class _Object(NamedTuple):
-    """An object as a record holds it.
+    """An object, as a record stores it.
 
     Attributes:
-      said: what the source says of it.
-      box: as shares of the stored picture.
-      area: in square pixels of the stored picture.
-      mask: of the stored picture, PNG; None where the source has none.
+      said: its annotation in the source.
+      box: its box, as shares of the stored picture.
+      area: its area in square pixels of the stored picture.
+      mask: its mask for the stored picture, as a PNG; None if the source has none.
     """
 
     said: ObjectAnnotation
@@ -79,16 +79,16 @@ class _Object(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    """What the objects of an image have in common.
+    """The data that all objects of an image share.
 
     Attributes:
-      ref: of the image.
-      frame: how its picture came out of the source's.
+      ref: reference of the image.
+      frame: the steps from the source image to the stored image.
       relative: whether boxes and outlines are shares of width and height.
-      upright: whether they are drawn for the upright picture.
+      upright: whether the annotations are for the upright picture.
       settings: checked settings.
       ids: class name -> id.
-      wants_masks: whether a feature holds the objects' masks.
+      wants_masks: whether the layout has a feature for the masks of objects.
     """
 
     ref: ImageRef
@@ -101,7 +101,7 @@ class _Task:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the picture that the annotations are drawn for."""
+        """Width and height of the picture that the annotations are for."""
         return upright_size(self.frame) if self.upright else self.frame.size
 
 
@@ -117,18 +117,18 @@ def object_values(
     ids: Mapping[str, int],
     tally: ObjectCounts,
 ) -> dict[FeatureRole, Sequence[Any]]:
-    """Returns the values of the features that hold something for each object.
+    """Returns the values of the features that have one value per object.
 
     Args:
-      said: the annotations.
-      ref: of the image.
-      frame: how its picture came out of the source's.
+      said: annotations of the image.
+      ref: reference of the image.
+      frame: the steps from the source image to the stored image.
       settings: checked settings.
       ids: class name -> id.
-      tally: is added to.
+      tally: counts, which are increased.
 
     Raises:
-      ImageFault: if an object is bad and such images are to fail, or all are for another picture.
+      ImageFault: if an object is bad and the settings say that its image fails, or the size does not fit.
       EngineError: if the storage failed while a mask was read.
     """
     wants_masks = FeatureRole.OBJECT_MASK in settings.record_layout.by_role()
@@ -164,10 +164,10 @@ def object_values(
 
 
 def _object(number: int, said: ObjectAnnotation, task: _Task, tally: ObjectCounts) -> _Object | None:
-    """Returns an object of the stored picture; None, and counts it, where nothing is left of it.
+    """Maps an object to the stored picture; if it is bad or cropped away, counts it and returns None.
 
     Raises:
-      ImageFault: if it is bad and such images are to fail.
+      ImageFault: if the object is bad, and the settings say that its image fails.
     """
     policy = task.settings.bad_boxes
     try:
@@ -190,7 +190,7 @@ def _object(number: int, said: ObjectAnnotation, task: _Task, tally: ObjectCount
 
 
 def _outline(said: ObjectAnnotation, task: _Task) -> Segmentation | None:
-    """Returns an object's outline in pixels, if one is needed."""
+    """Returns the outline of an object in pixels, if it is needed."""
     if not said.segmentation or (said.box is not None and not task.wants_masks):
         return None
     try:
@@ -200,7 +200,7 @@ def _outline(said: ObjectAnnotation, task: _Task) -> Segmentation | None:
 
 
 def _box_of(said: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Box:
-    """Returns an object's box in pixels: its own, or the one around its outline."""
+    """Returns the box of an object in pixels: its own, or the one around its outline."""
     width, height = task.size
     if said.box is not None:
         scale = (width, height, width, height) if task.relative else (1, 1, 1, 1)
@@ -230,10 +230,10 @@ def _placed(
     tally: ObjectCounts,
     was_clipped: bool = False,
 ) -> _Object | None:
-    """Returns an object whose box is sound, or None where the crop leaves nothing of it.
+    """Maps an object with a sound box; returns None if the crop removes it.
 
-    Its area is the source's, scaled as the picture is, and by the share that the crop leaves: of its
-    mask where it has one, else of its box. Where the source says none, it is the area of the box.
+    Its area is the area in the source, scaled like the picture, times the share of its mask (or of its box,
+    without a mask) that the crop keeps. If the source has no area, it is the area of the box.
     """
     geometry = task.frame.geometry
     turned = box if task.upright else turn(box, task.frame.size, task.frame.orientation)
@@ -261,7 +261,7 @@ def _placed(
 
 
 def _drawn(said: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Image.Image | None:
-    """Returns an object's mask as the source has it, 1 inside and 0 outside; None without one."""
+    """Returns the mask of an object in the source image, 1 inside and 0 outside; None without a mask."""
     if not task.wants_masks:
         return None
     try:
@@ -283,7 +283,7 @@ def _place_drawn(drawn: Image.Image, task: _Task, upright: bool | None) -> Image
 
 
 def _share_in_crop(drawn: Image.Image, task: _Task, upright: bool | None) -> float:
-    """Returns the share of a mask's pixels that lie in the part of the picture that is used."""
+    """Returns the share of a mask's pixels that are inside the part of the picture that is used."""
     whole = masks.turned(drawn, task.frame, upright)
     left, upper, right, lower = (round(side) for side in task.frame.geometry.box)
     pixels = np.asarray(whole)

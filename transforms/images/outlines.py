@@ -1,4 +1,4 @@
-"""Outlines of objects: COCO's polygons and run lengths, drawn as COCO's own tools draw them."""
+"""Draws outlines of objects (COCO's polygons and run lengths) as COCO's own tools do."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from PIL import Image
 
 from shardwright.schemas.annotations import Segmentation
 
-#: Fewer numbers are no polygon: two points have no area.
+#: Least number of coordinates in a polygon: two points have no area.
 _MIN_NUMBERS = 6
-#: Beyond how many sides of its picture a corner may lie: what draws polygons takes time for each pixel.
+#: A corner may lie outside the picture by this many times its side, because drawing takes time per pixel.
 _MAX_SIDES = 4
-#: What no corner is, nor infinity.
+#: Coordinates of a corner are below this.
 _NO_CORNER = 1e300
-#: Pixels that the sides of an outline may run through in all; ten million take half a second.
+#: Limit for the total length of an outline's sides, in pixels; ten million take half a second.
 _MAX_LENGTH = 10**7
 
 
 def hull(segmentation: Segmentation, size: tuple[int, int]) -> tuple[float, float, float, float] | None:
-    """Returns the box around an outline: xmin, ymin, xmax, ymax; None where it encloses nothing.
+    """Returns the box around an outline: xmin, ymin, xmax, ymax; None if it encloses nothing.
 
     Args:
-      segmentation: in pixels.
-      size: width and height of the picture that it is drawn for.
+      segmentation: outline in pixels.
+      size: width and height of the picture that the outline is for.
 
     Raises:
-      ValueError: if it is damaged.
+      ValueError: if the outline is damaged.
     """
     if isinstance(segmentation, Mapping):
         mask = _decode(segmentation, size)
@@ -45,10 +45,10 @@ def hull(segmentation: Segmentation, size: tuple[int, int]) -> tuple[float, floa
 
 
 def scaled(segmentation: Segmentation, size: tuple[int, int]) -> Segmentation:
-    """Returns an outline whose corners are shares of width and height in pixels; run lengths are in pixels.
+    """Converts an outline from shares of width and height to pixels; run lengths already are in pixels.
 
     Raises:
-      ValueError: if it is damaged.
+      ValueError: if the outline is damaged.
     """
     if isinstance(segmentation, Mapping):
         return segmentation
@@ -60,11 +60,11 @@ def draw(segmentation: Segmentation, size: tuple[int, int]) -> Image.Image:
     """Draws an outline: mode L, 1 inside and 0 outside.
 
     Args:
-      segmentation: in pixels.
-      size: width and height of the picture that it is drawn for.
+      segmentation: outline in pixels.
+      size: width and height of the picture that the outline is for.
 
     Raises:
-      ValueError: if it is damaged.
+      ValueError: if the outline is damaged.
     """
     width, height = size
     if isinstance(segmentation, Mapping):
@@ -77,13 +77,13 @@ def draw(segmentation: Segmentation, size: tuple[int, int]) -> Image.Image:
     runs = coco.merge(coco.frPyObjects([polygon.tolist() for polygon in polygons], height, width))
     left, _, extent, _ = map(int, coco.toBbox(runs))
     drawn = np.zeros((height, width), np.uint8)
-    # They run down the columns; to turn all of them into rows would take longer than to draw them.
+    # The pixels are stored by column; converting all of them to rows would take longer than drawing.
     drawn[:, left : left + extent] = coco.decode(runs)[:, left : left + extent]
     return Image.fromarray(drawn)
 
 
 def _polygons(segmentation: Any, size: tuple[int, int]) -> list[np.ndarray]:
-    """Returns the polygons that have an area to enclose."""
+    """Returns the polygons that enclose an area."""
     farthest = _MAX_SIDES * max(size)
     polygons = []
     for polygon in _list(segmentation):
@@ -100,7 +100,7 @@ def _polygons(segmentation: Any, size: tuple[int, int]) -> list[np.ndarray]:
 
 
 def _length(polygon: np.ndarray) -> float:
-    """Returns through how many pixels the sides of a polygon run."""
+    """Returns the length of a polygon's sides in pixels."""
     corners = polygon.reshape(-1, 2)
     return float(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
 
@@ -123,7 +123,7 @@ def _numbers(polygon: Any) -> np.ndarray:
 
 
 def _decode(value: Mapping[str, Any], size: tuple[int, int]) -> np.ndarray:
-    """Returns run lengths as rows of 0 and 1; they run down the columns (COCO's maskApi)."""
+    """Decodes run lengths to rows of 0 and 1; runs go down the columns (COCO's maskApi)."""
     width, height = size
     found = value.get("size")
     if not isinstance(found, Sequence) or list(found) != [height, width]:
@@ -139,9 +139,10 @@ def _decode(value: Mapping[str, Any], size: tuple[int, int]) -> np.ndarray:
 
 
 def _unpack(text: str | bytes) -> list[int]:
-    """Returns the run lengths that COCO packs as text: five bits a character, low ones first.
+    """Unpacks run lengths that COCO stores as text: five bits per character, low bits first.
 
-    From the fourth on they are differences to the one before last (cocoapi, maskApi.c, rleFrString).
+    From the fourth on, each is stored as its difference from the one before last (cocoapi, maskApi.c,
+    rleFrString).
     """
     codes = text if isinstance(text, bytes) else text.encode("ascii", "replace")
     runs: list[int] = []

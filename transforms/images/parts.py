@@ -1,4 +1,4 @@
-"""Reads an image that is a part of a file: a member of an archive, a stretch of bytes, bare pixels."""
+"""Reads an image that is part of a file: a member of an archive, a range of bytes, raw pixels."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 
-#: A zip's local file header (APPNOTE.TXT 4.3.7), and where the lengths of name and extra field stand.
+#: A zip's local file header (APPNOTE.TXT 4.3.7), and the position of the lengths of name and extra field.
 _HEADER = struct.Struct("<4s5H3L2H")
 _SIGNATURE = b"PK\x03\x04"
-#: Bytes of the extra field that are fetched with the header; few members have more.
+#: Number of bytes of the extra field that are fetched with the header; few members have more.
 _EXTRA_BYTES = 96
-#: Ways to write bare pixels.
-#: How many times its bytes a member may unpack to, once that is more than a little; deflate cannot.
+#: Encodings of raw pixels.
+#: Largest ratio of unpacked to packed size, except for small members; deflate stays below it.
 _MAX_RATIO, _SMALL_BYTES = 5000, 1 << 24
-#: Memory that LZMA may take for its dictionary, whatever a member asks for.
+#: Limit for the memory of LZMA's dictionary.
 _MAX_DICTIONARY = 256 << 20
 
 
 def read_part(uri: str, place: ByteRange, size: int, max_bytes: int) -> bytes:
-    """Returns the bytes of an image that is a part of a file.
+    """Returns the bytes of an image that is part of a file.
 
     Args:
-      uri: the file, unless the place names another one.
-      place: which part, and how it is stored.
-      size: bytes that the image should have; -1 when unknown.
-      max_bytes: beyond which unpacking stops.
+      uri: path or URL of the file, unless `place` names another one.
+      place: position of the part, and how it is stored.
+      size: expected size of the image in bytes; -1 if unknown.
+      max_bytes: size at which unpacking stops.
 
     Raises:
       ImageFault: if the part is damaged or too large.
@@ -72,14 +72,14 @@ def read_part(uri: str, place: ByteRange, size: int, max_bytes: int) -> bytes:
 
 
 def read_part_head(uri: str, place: ByteRange, length: int) -> bytes:
-    """Returns the first bytes of a part, unpacked as far as they go.
+    """Returns the first bytes of a part, unpacked.
 
     Raises:
       ImageFault: if the part is damaged.
       EngineError: if the file changed since it was listed.
       OSError: if it cannot be read.
     """
-    # Bytes that hardly compress may have a few more when they are packed.
+    # Data that cannot be compressed may grow by a few bytes.
     data = _stored_bytes(place.file or uri, place._replace(length=min(place.length, length + 64)))
     if place.method == STORED:
         return data[:length]
@@ -121,10 +121,10 @@ def _stored_bytes(path: str, place: ByteRange) -> bytes:
 
 
 def _unpack(data: bytes, method: str, limit: int) -> bytes:
-    """Unpacks a member, counting its bytes instead of believing its header.
+    """Unpacks a member, and counts its bytes instead of trusting its header.
 
     Raises:
-      ImageFault: if it is damaged, or larger than the limit.
+      ImageFault: if the member is damaged, or larger than the limit.
     """
     unpacked, finished = _unpack_some(data, method, min(limit, max(_SMALL_BYTES, _MAX_RATIO * len(data))) + 1)
     if len(unpacked) > limit:
@@ -143,10 +143,10 @@ def _unpack(data: bytes, method: str, limit: int) -> bytes:
 
 
 def _unpack_some(data: bytes, method: str, most: int) -> tuple[bytes, bool]:
-    """Unpacks at most some bytes; returns them and whether the data was complete.
+    """Unpacks a limited number of bytes; returns them, and whether the data was complete.
 
     Raises:
-      ImageFault: if they are damaged.
+      ImageFault: if the data is damaged.
     """
     try:
         if method == DEFLATE:
@@ -183,10 +183,10 @@ def _zip_lzma(data: bytes) -> lzma.LZMADecompressor:
 
 
 def as_image_file(data: bytes, place: ByteRange) -> bytes:
-    """Returns the image file that the bytes of a part of a record stand for, however they are written.
+    """Returns a part of a record as an image file, with its encoding removed.
 
     Raises:
-      ImageFault: if they are damaged.
+      ImageFault: if the part is damaged.
     """
     if place.method == BASE64:
         return _from_base64(data)
@@ -194,10 +194,10 @@ def as_image_file(data: bytes, place: ByteRange) -> bytes:
 
 
 def bare_pixels(data: bytes, place: ByteRange) -> bytes:
-    """Returns bare pixels as they lie in memory, however they are written.
+    """Returns raw pixels as they are in memory, with their encoding removed.
 
     Raises:
-      ImageFault: if they are damaged.
+      ImageFault: if the data is damaged.
     """
     if place.method == BASE64_PIXELS:
         return _from_base64(data)
@@ -207,10 +207,10 @@ def bare_pixels(data: bytes, place: ByteRange) -> bytes:
 
 
 def _from_base64(data: bytes) -> bytes:
-    """Returns what base64 holds, in its URL-safe or its plain alphabet.
+    """Decodes base64 in its URL-safe or standard alphabet.
 
     Raises:
-      ImageFault: if it is neither.
+      ImageFault: if the data is not base64.
     """
     if b"+" in data or b"/" in data:
         data = data.replace(b"+", b"-").replace(b"/", b"_")
@@ -221,7 +221,7 @@ def _from_base64(data: bytes) -> bytes:
 
 
 def _varints(data: bytes) -> np.ndarray:
-    """Returns numbers from 0 to 65535 that stand as packed varints."""
+    """Decodes packed varints from 0 to 65535."""
     parts = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(parts < 0x80)
     starts = np.concatenate(([0], ends[:-1] + 1))
@@ -233,9 +233,9 @@ def _varints(data: bytes) -> np.ndarray:
 
 
 def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
-    """Returns bare pixels as an image file of 8 bits (or 16 bits of grey), to be decoded as any other.
+    """Returns raw pixels as an image file with 8 bits (or 16 bits of grey), which is decoded like any other.
 
-    Truth values become 0 and 255. Integers of more than 16 bits, and signed ones, are taken for 8 bits.
+    False and true become 0 and 255. Integers with more than 16 bits, and signed ones, must be 0 to 255.
     """
     height, width, channels = place.shape
     dtype = np.dtype(place.dtype)
@@ -266,7 +266,7 @@ def _eight_bits(pixels: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Scales pixels to 8 bits.
 
     Raises:
-      ImageFault: if their values have no defined brightness.
+      ImageFault: if the values have no defined brightness.
     """
     if dtype.kind == "b":
         return np.where(pixels != 0, np.uint8(0xFF), np.uint8(0))
@@ -282,7 +282,7 @@ def _eight_bits(pixels: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _eight_bits_of_float(pixels: np.ndarray) -> np.ndarray:
-    """Scales floating-point pixels, 0 to 1, to 8 bits."""
+    """Scales floating-point pixels from 0 to 1 to 8 bits."""
     if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
         raise _corrupt("floating-point pixels have to lie between 0 and 1")
     if pixels.dtype.itemsize < 4:

@@ -1,11 +1,11 @@
-"""Tells pictures that look alike by two small prints of each: a hash of 256 bits, and a patch.
+"""Detects pictures that look alike by two small fingerprints of each: a hash of 256 bits, and a patch.
 
-The hash finds candidates: the signs of the 16x16 lowest frequencies of the picture's brightness, shrunk to
-32x32 (a discrete cosine transform, as in the pHash of Zauner, "Implementation and Benchmarking of
-Perceptual Image Hash Functions", 2010, which takes 8x8 of them). Frequencies with next to no amplitude
-count as zero: else noise decided their signs, and with them the hash of every smooth picture. Different
-pictures on the same background have near hashes, and smooth ones hardly any bits, so the patch decides:
-16x16 values of brightness and 4x4 of colour.
+The hash finds candidates. It holds the signs of the 16x16 lowest frequencies of the picture's brightness,
+shrunk to 32x32 (a discrete cosine transform, as in the pHash of Zauner, "Implementation and Benchmarking of
+Perceptual Image Hash Functions", 2010, which uses 8x8). Frequencies with almost no amplitude count as zero.
+Otherwise noise would determine their signs, and so the hash of every smooth picture. Different pictures on
+the same background have similar hashes, and smooth pictures have few bits. So the patch decides: 16x16
+values of brightness and 4x4 of colour.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 HASH_BYTES = 32
 _FREQUENCIES = 16
 _SIDE = 32
-#: Amplitude, in levels of brightness, under which a frequency counts as none.
+#: Amplitude, in levels of brightness, below which a frequency counts as zero.
 _NOISE = 8.0
 _LUMA_SIDE = 16
 _CHROMA_SIDE = 4
@@ -31,10 +31,10 @@ PATCH_BYTES = LUMA_BYTES + 2 * _CHROMA_SIDE**2
 
 
 def hash_and_patch(thumb: Image.Image) -> tuple[bytes, bytes]:
-    """Returns the two prints of a picture.
+    """Returns the two fingerprints of a picture.
 
     Args:
-      thumb: the picture, or a small copy of it; mode L or RGB.
+      thumb: the picture or a small copy of it, in mode L or RGB.
     """
     grey = thumb.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BILINEAR)
     small = np.asarray(grey, np.float32)
@@ -51,7 +51,7 @@ def hash_and_patch(thumb: Image.Image) -> tuple[bytes, bytes]:
 
 @cache
 def _cosines() -> Array:
-    """Returns the rows of an orthonormal DCT-II of 32 values that belong to the lowest 16 frequencies."""
+    """Returns the rows for the lowest 16 frequencies of an orthonormal DCT-II of 32 values."""
     frequencies = np.arange(_FREQUENCIES)[:, None]
     places = np.arange(_SIDE)[None, :]
     rows = np.cos(np.pi * frequencies * (2 * places + 1) / (2 * _SIDE)) * np.sqrt(2 / _SIDE)
@@ -59,46 +59,46 @@ def _cosines() -> Array:
     return np.ascontiguousarray(rows, dtype=np.float32)
 
 
-#: Hashes further apart are of different pictures.
+#: Pictures differ if more bits of their hashes differ.
 MOST_BITS_APART = 32
-#: Patches of pictures that look alike: least correlation of brightness, most difference of means, most
-#: difference of a value of colour (benchmarks/duplicates.py).
+#: Limits for patches of pictures that look alike: least correlation of brightness, largest difference of
+#: means, largest difference of a colour value (benchmarks/duplicates.py).
 _LEAST_CORRELATION = 0.985
 _MOST_BRIGHTER = 24.0
 _MOST_COLOUR_APART = 12
-#: Once means are equal, no value may differ by more than so much, a share of the contrast more, and ever:
-#: a mark on a blank page is another page, and in a busy picture as much is the work of the codec.
+#: With means made equal, the largest difference of a value: a constant, plus a share of the contrast, and a
+#: limit for the sum. A mark on a blank page makes another page; in a busy picture the codec causes as much.
 _MOST_APART_IF_FLAT = 7.0
 _MOST_APART_BY_CONTRAST = 0.45
 _MOST_APART = 36.0
-#: A patch of less contrast, in levels, is compared as if it had this much.
+#: Least contrast in levels: a patch with less contrast is compared as if it had this much.
 _LEAST_CONTRAST = 10.0
 
 
 def bits_apart(left: Array, right: Array) -> Array:
-    """Returns how many bits differ in each pair of hashes.
+    """Returns the number of differing bits in each pair of hashes.
 
     Args:
       left: rows of uint8.
-      right: as many.
+      right: as many rows.
     """
     counts: Array = np.bitwise_count(left ^ right).sum(axis=-1, dtype=np.int64)
     return counts
 
 
 def patches_agree(left: Array, right: Array) -> Array:
-    """Returns which pairs of patches are of pictures that look alike.
+    """Returns for each pair of patches whether their pictures look alike.
 
     Args:
       left: rows of uint8.
-      right: as many.
+      right: as many rows.
     """
     luma_left, mean_left = _centred(left)
     luma_right, mean_right = _centred(right)
     apart = luma_left - luma_right
     contrast = luma_left.std(axis=-1) * luma_right.std(axis=-1)  # squared, as a variance
     floor = _LEAST_CONTRAST**2
-    # With equal contrasts, 1 - correlation is half the mean square of the difference by the contrast's.
+    # With equal contrasts, 1 - correlation is half the mean squared difference divided by the variance.
     correlation = np.where(
         contrast > floor,
         (luma_left * luma_right).mean(axis=-1) / np.maximum(contrast, floor),
@@ -116,7 +116,7 @@ def patches_agree(left: Array, right: Array) -> Array:
 
 
 def means_of(patches: Array) -> Array:
-    """Returns the means of each patch: of its brightness and its two colours.
+    """Returns the means of each patch: brightness and two colours.
 
     Args:
       patches: rows of uint8.

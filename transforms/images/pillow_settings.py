@@ -1,8 +1,8 @@
-"""Gives Pillow the settings that our results rely on, and puts back those of the process.
+"""Changes the settings of Pillow that the results depend on, and restores those of the process.
 
 Pillow and Python keep some settings for the whole process: the largest picture that is opened, whether
-truncated pictures are loaded, and which warnings are shown. Whoever calls us from a notebook may have set
-them, and finds them unchanged afterwards.
+truncated pictures are loaded, and which warnings are shown. A notebook may have set them, so they are
+restored after each call.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 from PIL import Image, ImageFile
 
-#: For pictures that were accepted before; only absurd headers are refused.
+#: Limit for pictures that were accepted before; it rejects only absurd headers.
 NO_LIMIT = 2**31 - 1
-#: A picture above the limit is an error. Broken metadata says nothing about the pixels.
+#: A picture above the limit is an error. Broken metadata does not make the pixels wrong.
 _FILTERS: list[Any] = [
     ("error", None, Image.DecompressionBombWarning, None, 0),
     ("ignore", None, UserWarning, re.compile(r"PIL\."), 0),
@@ -26,7 +26,7 @@ _FILTERS: list[Any] = [
 
 
 class _Settings:
-    """The settings, while at least one thread needs them."""
+    """Pillow's settings, changed while at least one thread needs them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class _Settings:
         self._filters: list[Any] = []
 
     def begin(self, max_pixels: int) -> None:
-        """Sets what is needed, if no other thread has done so."""
+        """Changes the settings, unless another thread has done so."""
         with self._lock:
             if not self._limits:
                 self._found = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
@@ -47,10 +47,10 @@ class _Settings:
             self._set = Image.MAX_IMAGE_PIXELS = max(self._limits)
 
     def end(self, max_pixels: int) -> None:
-        """Puts back what was found, if no other thread needs the settings."""
+        """Restores the settings, unless another thread needs them."""
         with self._lock:
             self._limits.remove(max_pixels)
-            is_ours = self._set == Image.MAX_IMAGE_PIXELS  # else somebody has set it since
+            is_ours = self._set == Image.MAX_IMAGE_PIXELS  # otherwise other code has set it since
             if self._limits:
                 if is_ours:
                     self._set = Image.MAX_IMAGE_PIXELS = max(self._limits)
@@ -58,12 +58,12 @@ class _Settings:
             limit, ImageFile.LOAD_TRUNCATED_IMAGES = self._found
             if is_ours:
                 Image.MAX_IMAGE_PIXELS = limit
-            # Another thread may have put a copy of the list in its place.
+            # Another thread may have replaced the list by a copy.
             for filters in (self._filters, warnings.filters):
                 filters[:] = [item for item in filters if not any(item is ours for ours in _FILTERS)]  # type: ignore[index]
 
     def limit_of_process(self) -> int | None:
-        """Returns the limit that stands outside of our calls."""
+        """Returns Pillow's limit outside of our calls."""
         with self._lock:
             return self._found[0] if self._limits else Image.MAX_IMAGE_PIXELS
 
@@ -74,13 +74,13 @@ limit_of_process = _SETTINGS.limit_of_process
 
 @contextlib.contextmanager
 def pillow_settings(max_pixels: int) -> Iterator[None]:
-    """Sets Pillow's settings while the block runs; several threads may do so at once.
+    """Changes Pillow's settings while the block runs; several threads may do so at once.
 
-    Pillow itself refuses pictures above the largest of their limits, before it takes memory for them. So
-    whoever opens a picture compares its size with the limit, too.
+    Pillow rejects pictures above the largest limit of all threads, before it allocates memory for them. So
+    callers that open a picture must also compare its size with their own limit.
 
     Args:
-      max_pixels: width x height of the largest picture that is taken.
+      max_pixels: largest width x height that is accepted.
     """
     _SETTINGS.begin(max_pixels)
     try:

@@ -1,4 +1,4 @@
-"""What bare pixels tell of themselves where nothing else does: the order of channels, and brightness."""
+"""Detects the order of channels and the range of brightness of raw pixels from their values."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from itertools import islice
 
 import numpy as np
 
-#: Pictures that are looked at.
+#: Number of pictures that are examined.
 PICTURES = 16
-#: Values of one that are looked at, those of its upper rows.
+#: Number of values of a picture that are examined, from its upper rows.
 _VALUES = 1 << 18
-#: How much rougher than the other order pixels have to be; at 32 x 32, photos differ by a factor of 2.
+#: Ratio of roughness between the two orders that decides; for photos of 32 x 32 pixels it is about 2.
 _CLEARLY = 1.25
-#: 16-bit pixels up to here, those of 12-bit cameras, are next to black among 65,535.
+#: 16-bit pixels up to this value, as from 12-bit cameras, look almost black on a scale to 65,535.
 _DARK = 0x0FFF
 
 
 def are_planar(pictures: Iterable[tuple[np.ndarray, tuple[int, ...]]]) -> bool:
-    """Tells whether the channels of pictures stand one after another, as CIFAR's rows have them.
+    """Returns whether pictures store one channel after another, as in CIFAR's rows.
 
-    Neighbours in a picture are alike: in the wrong order they are not. Where it cannot be told, as of
-    noise, pixels are taken to stand one after another.
+    Neighbours in a picture are alike; in the wrong order they are not. If this cannot be decided, as with
+    noise, the channels of each pixel are taken to be together.
 
     Args:
-      pictures: the values of each, all in one row, and its (height, width, channels).
+      pictures: for each picture, its values in one row and its (height, width, channels).
     """
     pixels = planes = 0.0
     for values, (height, width, channels) in islice(pictures, PICTURES):
@@ -35,16 +35,16 @@ def are_planar(pictures: Iterable[tuple[np.ndarray, tuple[int, ...]]]) -> bool:
 
 
 def _roughness(picture: np.ndarray) -> float:
-    """Returns how much neighbours differ, down and across."""
+    """Returns the mean difference between neighbours, vertically and horizontally."""
     values = picture.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         return float(sum(np.abs(np.diff(values, axis=axis)).sum() for axis in (0, 1)))
 
 
 def brightest_if_dark(pictures: Iterable[np.ndarray]) -> int:
-    """Returns the highest value of 16-bit pictures that would all come out next to black; else 0.
+    """Returns the highest value of 16-bit pictures if all of them would look almost black; otherwise 0.
 
-    Nearly always these are pixels of 8, 10 or 12 bits in a wider type. Wholly black ones say nothing.
+    These are nearly always pixels of 8, 10 or 12 bits in a wider type. Completely black pictures are ignored.
     """
     highest = max((int(values.max()) for values in pictures if values.size), default=0)
     return highest if highest <= _DARK else 0

@@ -1,7 +1,7 @@
-"""Checks what Pillow leaves unchecked in a PNG: that the compressed pixels are whole.
+"""Checks that the compressed pixels of a PNG are complete. Pillow does not check this.
 
 Pillow compares the checksum of each chunk when it verifies an image, not when it decodes one, and stops
-reading when it has all rows. It takes a zlib stream with a wrong checksum, and one that ends before the
+reading when it has all rows. It accepts a zlib stream with a wrong checksum, and one that ends before the
 last row. Source: PNG specification (third edition), sections 4.5, 5, 8 and 10.
 """
 
@@ -15,27 +15,27 @@ from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 
 _SIGNATURE_BYTES = 8
-#: Length, type and checksum of a chunk.
+#: Bytes of length, type and checksum of a chunk.
 _CHUNK_BYTES = 12
-#: How uncompressed XMP begins (XMP specification part 3, 1.1.5).
+#: Prefix of uncompressed XMP (XMP specification part 3, 1.1.5).
 _XMP = b"XML:com.adobe.xmp\0\0\0"
-#: Color type -> samples of a pixel (11.2.1).
+#: Color type -> samples per pixel (11.2.1).
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 #: First column, first row, column step and row step of Adam7's passes (8.2).
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
-#: Bytes decompressed at once where the fast decoder gives no reason.
+#: Number of bytes decompressed at once to find the reason that the fast decoder does not give.
 _STEP = 1 << 16
-#: Bytes of pixels that are decompressed at once by the fast decoder, which keeps them all.
+#: Largest number of bytes that the fast decoder decompresses; it keeps all of them in memory.
 _MOST_AT_ONCE = 1 << 26
 
 
 @dataclass(frozen=True)
 class PngChunks:
-    """What the chunks of a PNG hold besides its header.
+    """The contents of a PNG's chunks after its header.
 
     Attributes:
-      pixels: the compressed pixels, a part for each IDAT chunk.
-      late_metadata: the `exif` and `xmp` that stand behind the pixels, where Pillow has not read yet.
+      pixels: the compressed pixels, one part for each IDAT chunk.
+      late_metadata: the `exif` and `xmp` after the pixels, which Pillow has not read yet.
     """
 
     pixels: Sequence[memoryview]
@@ -43,7 +43,7 @@ class PngChunks:
 
 
 def read_chunks(data: bytes) -> PngChunks:
-    """Walks the chunks of a PNG and compares the checksums of its pixels.
+    """Reads the chunks of a PNG and compares the checksums of its pixel data.
 
     Args:
       data: the whole file.
@@ -59,7 +59,7 @@ def read_chunks(data: bytes) -> PngChunks:
         size = int.from_bytes(view[position : position + 4], "big")
         end = position + _CHUNK_BYTES + size
         if end > len(data):
-            break  # cut off: the decoder says so
+            break  # truncated: the decoder reports it
         kind = bytes(view[position + 4 : position + 8])
         if kind == b"IEND":
             break
@@ -79,7 +79,7 @@ def read_chunks(data: bytes) -> PngChunks:
 
 
 def pixel_bytes(header: bytes) -> int:
-    """Returns how many bytes the pixels of a PNG decompress to, a filter byte for each row included.
+    """Returns the number of bytes of a PNG's decompressed pixels, including one filter byte per row.
 
     Args:
       header: the first 29 bytes of the file, up to the end of IHDR's fields.
@@ -101,8 +101,8 @@ def check_pixels(pixels: Sequence[memoryview], wanted: int) -> None:
     """Decompresses the pixels of a PNG and compares their number and checksum.
 
     Args:
-      pixels: of `PngChunks`.
-      wanted: bytes that they have to decompress to (`pixel_bytes`).
+      pixels: the pixels in `PngChunks`.
+      wanted: expected number of decompressed bytes (`pixel_bytes`).
 
     Raises:
       ImageFault: if rows are missing or the checksum is wrong.
@@ -131,7 +131,7 @@ def _check_rows(decompressed: int, wanted: int) -> None:
 
 
 def _inflated_bytes(stream: bytes, wanted: int) -> int:
-    """Returns how many bytes a zlib stream holds and compares its checksum; too many are no fault."""
+    """Returns the number of bytes in a zlib stream and compares its checksum; extra bytes are not a fault."""
     inflater = zlib.decompressobj()
     total, rest = 0, stream
     try:

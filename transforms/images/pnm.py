@@ -1,7 +1,7 @@
-"""Decodes the forms of PNM that Pillow decodes one sample at a time: text, and unusual highest values.
+"""Decodes the kinds of PNM that Pillow decodes sample by sample: text, and unusual highest values.
 
-The pixels are Pillow's. A large picture takes a second instead of minutes, and any number of comments costs
-no more than its bytes. Source: Netpbm's pbm(5), pgm(5) and ppm(5).
+The pixels are the same as Pillow's. A large picture takes a second instead of minutes, and comments take no
+longer than other bytes. Source: Netpbm's pbm(5), pgm(5) and ppm(5).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from PIL import Image, ImageFile
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 
-#: Bytes of text that are read at once.
+#: Number of bytes of text that are read at once.
 _BLOCK_BYTES = 1 << 22
 _COMMENT = re.compile(rb"#[^\r\n]*(?:[\r\n]|\Z)")
 _BLANKS = b" \t\n\r\v\f"
 _DIGITS = b"0123456789"
-#: More digits than any number that the format allows.
+#: Number of digits that no number in the format reaches.
 _LONG_NUMBER = re.compile(rb"\d{11}")
 
 
@@ -29,7 +29,7 @@ def load_pnm(image: Image.Image, data: bytes) -> None:
     """Decodes the pixels of a PNM.
 
     Args:
-      image: opened by Pillow, not loaded.
+      image: image that Pillow has opened but not loaded.
       data: the whole file.
 
     Raises:
@@ -61,7 +61,7 @@ def load_pnm(image: Image.Image, data: bytes) -> None:
 
 
 def _binary(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes:
-    """Scales samples of one or two bytes to what Pillow's modes hold."""
+    """Scales samples of one or two bytes to the range of Pillow's modes."""
     sample = np.dtype(np.uint8 if len(table) <= 256 else ">u2")
     present = (len(data) - offset) // sample.itemsize
     if present < samples:
@@ -71,7 +71,7 @@ def _binary(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes:
 
 
 def _numbers(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes:
-    """Reads samples that are written as numbers."""
+    """Reads samples that are written as decimal numbers."""
     pixels = np.empty(samples, table.dtype)
     found = 0
     for text in _blocks(data, offset):
@@ -89,7 +89,7 @@ def _numbers(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes
 
 
 def _bits(data: bytes, offset: int, samples: int) -> bytes:
-    """Reads black and white pixels, which need no blank between them."""
+    """Reads black and white pixels, which need no space between them."""
     found = bytearray()
     for text in _blocks(data, offset):
         digits = text.translate(None, _BLANKS)[: samples - len(found)]
@@ -102,7 +102,7 @@ def _bits(data: bytes, offset: int, samples: int) -> bytes:
 
 
 def _blocks(data: bytes, offset: int) -> Iterator[bytes]:
-    """Yields text without its comments, in blocks that end between two numbers."""
+    """Yields the text without comments, in blocks that end between two numbers."""
     begin = offset
     ends = re.compile(rb"[ \t\n\r\v\f]")
     while begin < len(data):
@@ -110,7 +110,7 @@ def _blocks(data: bytes, offset: int) -> Iterator[bytes]:
         end = blank.start() if blank else len(data)
         comment = data.rfind(b"#", begin, end)
         if comment >= 0 and (closing := _COMMENT.match(data, comment)) and closing.end() > end:
-            # The cut is inside of a comment: the block ends behind it, and behind what it interrupts.
+            # The cut is inside a comment, so the block ends after it and after the number that it interrupts.
             blank = ends.search(data, closing.end())
             following = data.find(b"#", closing.end(), blank.start() if blank else len(data))
             end = blank.start() if blank and following < 0 else closing.end()

@@ -1,10 +1,10 @@
-"""What the pixels of a picture are like: sums for statistics, prints for duplicates, and what is odd.
+"""Measures the pixels of a picture: sums for statistics, fingerprints for duplicates, and issues.
 
-What is odd is defined as by cleanvision 0.3.7 (issue_managers/image_property.py there), with its thresholds,
-so that its users find the same pictures; how it is reckoned is not: pictures of any size are looked at in
-strips, and percentiles are those of some thousands of their pixels. Transparency is left out of these
-measures, as there, and laid on a background for the prints. Grey is a picture with equal channels, whatever
-its mode, which is what cleanvision goes by.
+Issues are defined as in cleanvision 0.3.7 (issue_managers/image_property.py there), with its thresholds, so
+that its users find the same pictures. The computation differs: pictures of any size are processed in strips,
+and percentiles come from some thousands of pixels. As in cleanvision, these measures ignore transparency.
+For the fingerprints, transparent pixels are drawn on a background. A picture is grey if its channels are
+equal; cleanvision looks at its mode instead.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from shardwright.transforms.images.resize import resize
 
 Array = npt.NDArray[Any]
 
-#: What `ImageQuality.scores` holds, in this order. `brightness` is the mean, 0 to 1; `brightness_5` and
-#: `brightness_99` are percentiles of the pixels'; `information` is the entropy, 1 from ten bits on;
-#: `sharpness` is 0 to 1; `aspect_ratio` is the shorter side by the longer.
+#: Names of the values in `ImageQuality.scores`. `brightness` is the mean, 0 to 1; `brightness_5` and
+#: `brightness_99` are percentiles of the pixels' brightness; `information` is the entropy, 1 from ten bits
+#: on; `sharpness` is 0 to 1; `aspect_ratio` is the shorter side divided by the longer.
 SCORES = ("brightness", "brightness_5", "brightness_99", "information", "sharpness", "aspect_ratio")
 
 _DARK = 0.32
@@ -39,38 +39,38 @@ _BLURRY = 0.29
 _LOW_INFORMATION = 0.3
 _ODD_ASPECT_RATIO = 0.35
 _PERCENTILES = (5, 99)
-#: Bits of entropy that count as full information, and how fast sharpness approaches 1.
+#: Bits of entropy for an information of 1, and the rate at which sharpness approaches 1.
 _FULL_BITS = 10.0
 _SHARPNESS_RATE = 0.01
-#: A spread of grey values below it says nothing for sharpness.
+#: A spread of grey values below this adds nothing to sharpness.
 _SPREAD_COUNTS = 0.18
 _BLUR_SIDE = 64
-#: A picture that has no darker value of any channel is blank to the eye.
+#: A picture without a darker value in any channel looks blank.
 _NEARLY_WHITE = 240
 
-#: Weights of red, green and blue in perceived brightness (Finley, "HSP Color Model", 2006), squares summed.
+#: Weights of the squares of red, green and blue in perceived brightness (Finley, "HSP Color Model", 2006).
 _WEIGHTS = (0.241, 0.691, 0.068)
-#: Percentiles are of at least so many pixels, where there are as many.
+#: Least number of pixels for percentiles, if the picture has as many.
 _SAMPLES = 8_192
-#: Brightness, squared, is told apart in so many levels: 0.0002 near the threshold of dark pictures.
+#: Number of levels of squared brightness: steps of 0.0002 near the threshold of dark pictures.
 _LEVELS = 1 << 13
-#: A picture of more pixels is looked at in strips of about as many.
+#: A picture with more pixels is measured in strips of about this many.
 _STRIP_PIXELS = 1 << 20
-#: A large picture of another mode than RGB or L is first brought to sides of 512 to 1,023 pixels.
+#: A large picture in a mode other than RGB or L is first reduced to sides of 512 to 1,023 pixels.
 _REDUCED_SIDE = 512
 
-#: Values of a channel and their squares, by which its histogram gives the sums of both.
+#: Values of a channel and their squares; a histogram times these gives the sums of both.
 _POWERS = np.stack([np.arange(256), np.arange(256) ** 2], axis=1).astype(np.float64)
 _GREYS = np.arange(256, dtype=np.uint8)[:, None].repeat(3, axis=1)
-#: What the square of a channel's value adds to a pixel's perceived brightness, squared, in levels.
+#: Factor from the square of each channel's value to levels of squared brightness.
 _SHARES = (np.array(_WEIGHTS) * (_LEVELS - 1) / 255**2).astype(np.float32)
 
 
 def looks_of(image: Image.Image) -> ImageQuality:
-    """Returns what a decoded picture is like.
+    """Measures a decoded picture.
 
     Args:
-      image: of any mode and size. Memory is taken for some of its pixels only.
+      image: picture of any mode and size. It is processed in parts, so little memory is needed.
     """
     width, height = image.size
     if not width or not height:
@@ -96,7 +96,7 @@ def looks_of(image: Image.Image) -> ImageQuality:
             grey = grey and _is_grey(found, pixels)
             bright += np.bincount(_brightness(pixels[-top * width % step :: step]), minlength=_LEVELS)
         if image.mode in ("L", "RGB"):
-            continue  # shrunk as a whole below
+            continue  # reduced as a whole below
         if rows >= height:
             thumb = plain
         else:
@@ -128,7 +128,7 @@ def looks_of(image: Image.Image) -> ImageQuality:
 
 
 def _issues(scores: tuple[float, ...], grey: bool) -> Iterator[str]:
-    """Yields the codes of what is odd about a picture."""
+    """Yields the codes of a picture's issues."""
     _, dimmest, brightest, information, sharpness, aspect_ratio = scores
     if brightest < _DARK:
         yield FindingCode.DARK.value
@@ -145,11 +145,11 @@ def _issues(scores: tuple[float, ...], grey: bool) -> Iterator[str]:
 
 
 def describe_issue(code: str, scores: tuple[float, ...]) -> str:
-    """Returns one sentence that says what is odd about a picture.
+    """Describes an issue of a picture in one sentence.
 
     Args:
-      code: one of `ImageQuality.issues`.
-      scores: `ImageQuality.scores`.
+      code: code from `ImageQuality.issues`.
+      scores: values of `ImageQuality.scores`.
     """
     if code == FindingCode.GRAYSCALE:
         return "it has no colours"
@@ -181,7 +181,7 @@ def _is_grey(counts: Array, pixels: Array) -> bool:
 
 
 def _step(width: int, height: int) -> int:
-    """Returns every how manieth pixel is one of those that stand for all, in no column more than another."""
+    """Returns the step between sampled pixels, chosen so that all columns are sampled equally."""
     step = max(1, width * height // _SAMPLES)
     while math.gcd(step, width) > 1:
         step -= 1
@@ -189,17 +189,17 @@ def _step(width: int, height: int) -> int:
 
 
 def _brightness(pixels: Array) -> Array:
-    """Returns the perceived brightness of pixels, squared, in levels."""
+    """Returns the squared perceived brightness of pixels, in levels."""
     values = pixels[:, :3].astype(np.float32)
     values *= values
-    return (values @ _SHARES + np.float32(0.4)).astype(np.int64)  # rounds; half might make white too bright
+    return (values @ _SHARES + np.float32(0.4)).astype(np.int64)  # rounds; 0.5 might make white too bright
 
 
 def _digest(image: Image.Image, checksum: int, counts: Array, thumb: Image.Image) -> bytes:
-    """Returns what is equal for equal pictures, and for no others.
+    """Returns a digest that is equal for equal pictures only.
 
-    A checksum, the histogram and a small copy together tell pictures apart about as well as a digest of all
-    pixels, which would take as long as all the rest.
+    It covers a checksum, the histogram and a small copy. Together they distinguish pictures about as well as
+    a digest of all pixels, which would take as long as all other measures together.
     """
     digest = hashlib.sha256(f"{image.mode} {image.width} {image.height} {checksum} ".encode())
     if "P" in image.mode:
@@ -220,7 +220,7 @@ def _strips(image: Image.Image, rows: int) -> Iterator[tuple[int, Image.Image]]:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Returns a picture as L, LA, RGB or RGBA."""
+    """Converts a picture to L, LA, RGB or RGBA."""
     mode = image.mode
     if mode in ("L", "RGB", "RGBA", "LA"):
         return image
@@ -241,7 +241,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _shrink(image: Image.Image) -> Image.Image:
-    """Returns a picture of 64 pixels at most a side."""
+    """Reduces a picture to at most 64 pixels per side."""
     ratio = max(image.size) / _BLUR_SIDE
     if ratio <= 1:
         return image
@@ -252,7 +252,7 @@ def _shrink(image: Image.Image) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """Returns a picture without transparency, L or RGB; what cannot be seen on white is laid on black."""
+    """Draws a picture on white, or on black if it is invisible on white; returns L or RGB."""
     if image.mode in ("L", "RGB"):
         return image
     opaque = image.convert("RGBA")
@@ -270,7 +270,7 @@ def _mean_brightness(means: Array) -> float:
 
 
 def _percentiles(counts: Array) -> Iterator[float]:
-    """Yields percentiles of brightness, between two values in proportion (as `numpy.percentile`)."""
+    """Yields percentiles of brightness, interpolated between two values like `numpy.percentile`."""
     cumulated = np.cumsum(counts)
     last = int(cumulated[-1]) - 1
     for share in _PERCENTILES:
@@ -295,6 +295,6 @@ def _sharpness(grey: Image.Image) -> float:
 
 
 def _deviation(values: Array) -> float:
-    """Returns the standard deviation of whole numbers below 4,097, of which there are 4,096 at most."""
+    """Returns the standard deviation of at most 4,096 integers below 4,097."""
     mean = float(values.sum(dtype=np.float64)) / len(values)
     return math.sqrt(max(0.0, float(values @ values) / len(values) - mean**2))

@@ -1,4 +1,4 @@
-"""Reads one image's bytes and proves that they are those that were listed."""
+"""Reads the bytes of an image and checks that they are the ones that were listed."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from shardwright.schemas.units import format_size
 from shardwright.transforms import storage
 from shardwright.transforms.images.parts import read_part
 
-#: Faults of one file; any other OSError is one of the storage or the machine.
+#: Errors of a single file; any other OSError is a fault of the storage or the machine.
 _FAULTS_OF_ONE_FILE = frozenset(
     (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP,
      errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV)
 )  # fmt: skip
-#: Seconds to wait before reading again what failed; then the job stops.
+#: Seconds to wait before each new attempt to read; after the last one the job stops.
 _RETRY_AFTER = (0.1, 0.5, 2.0)
-#: How often an object is read whose bytes do not agree with the listing.
+#: Number of attempts to read an object whose bytes do not match the listing.
 _READS = 3
 _GZIP = b"\x1f\x8b\x08"
 
 
 def read_image(ref: ImageRef, max_bytes: int) -> bytes:
-    """Returns an image's bytes.
+    """Returns the bytes of an image.
 
     Raises:
-      ImageFault: if the file is too large, or absent or forbidden.
-      EngineError: if it changed since it was listed, or the storage keeps failing.
+      ImageFault: if the file is too large, missing or forbidden.
+      EngineError: if the file changed since it was listed, or the storage keeps failing.
     """
     if ref.size > max_bytes:
         raise _too_large(f"{format_size(ref.size)} are more than {format_size(max_bytes)}")
@@ -54,7 +54,7 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
 
 
 def check_sha256(ref: ImageRef, found: str) -> None:
-    """Compares the checksum of an image's bytes with what its source says, if it says one.
+    """Compares the sha256 of an image's bytes with the one that its source states, if any.
 
     Raises:
       ImageFault: if they differ.
@@ -68,8 +68,8 @@ def check_sha256(ref: ImageRef, found: str) -> None:
 
 
 def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
-    """Reads an object, in one request unless its bytes do not agree with the listing."""
-    if not ref.crc32c and not ref.version:  # a manifest names it, nothing has listed it
+    """Reads an object in one request, and again if its bytes do not match the listing."""
+    if not ref.crc32c and not ref.version:  # named by a manifest, never listed
         return _unpacked(storage.read_bytes(ref.uri), max_bytes)
     found = ""
     for _ in range(_READS):
@@ -91,14 +91,14 @@ def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
 
 
 def _check_unchanged(ref: ImageRef) -> None:
-    """Checks that an object is, or was last, the one that was listed."""
+    """Checks that an object is still the one that was listed."""
     now = storage.stat(ref.uri)
     if now is not None and ref.version and (now.version, now.size) != (ref.version, ref.size):
         raise storage.changed(ref.uri)
 
 
 def _unpacked(data: bytes, max_bytes: int) -> bytes:
-    """Unpacks an object that was uploaded with `Content-Encoding: gzip`; no image begins like one."""
+    """Unpacks an object that was uploaded with `Content-Encoding: gzip`; no image begins like gzip."""
     if not data.startswith(_GZIP):
         return data
     try:

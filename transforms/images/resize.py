@@ -1,4 +1,4 @@
-"""Resamples pictures: Pillow's filters, with SIMD instructions where they are to be had."""
+"""Resamples pictures with Pillow's filters, using SIMD instructions where available."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import threading
 from cykooz_resizer import CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
 from PIL import Image
 
-#: Filters of the SIMD library that are Pillow's own: the same kernels, widened when shrinking.
-#: On photographs its results are within 53 dB of Pillow's (bilinear: one level at most), the same
-#: for every instruction set, and take a sixth of the time. The others are Pillow's: nearest and
-#: box, where rounding decides between two pixels, and hamming, which the library lacks.
+#: Filters of the SIMD library that match Pillow's: the same kernels, widened when shrinking. On photographs
+#: its results are within 53 dB of Pillow's (bilinear: at most one level), the same for every instruction
+#: set, and take a sixth of the time. Pillow handles the others: nearest and box, where rounding decides
+#: between two pixels, and hamming, which the library does not have.
 _FILTERS = {
     "bilinear": FilterType.bilinear,
     "bicubic": FilterType.catmull_rom,
     "lanczos": FilterType.lanczos3,
 }
 _THREAD = threading.local()
-#: Pixels of a picture whose working memory is kept for the next one.
+#: Largest picture, in pixels, whose working memory is kept for the next one.
 _KEPT_PIXELS = 1 << 22
 
 
@@ -28,16 +28,16 @@ def resize(
     resample: str,
     box: tuple[float, float, float, float],
 ) -> Image.Image:
-    """Resamples a part of a picture.
+    """Resamples part of a picture.
 
     Args:
-      image: mode RGB or L.
-      size: width and height of the result, pixels.
-      resample: the filter, by Pillow's name in lower case.
-      box: the part: left, upper, right, lower, in pixels of the image.
+      image: picture in mode RGB or L.
+      size: width and height of the result in pixels.
+      resample: Pillow's name of the filter, in lower case.
+      box: the part to resample: left, upper, right, lower, in pixels of the image.
 
     Returns:
-      A picture of that size; the image itself if nothing changes.
+      A picture of that size; the same image if nothing changes.
     """
     if image.size == size and box == (0, 0, *image.size):
         return image
@@ -47,7 +47,7 @@ def resize(
     crop = CropBox(left, upper, _extent(left, right, image.width), _extent(upper, lower, image.height))
     target = Image.new(image.mode, size)
     options = ResizeOptions(ResizeAlg.convolution(_FILTERS[resample]), crop_box=crop)
-    # A resizer keeps its working memory, which is too much for every thread to keep after a large picture.
+    # A resizer keeps its working memory. After a large picture, this is too much to keep in every thread.
     large = max(image.width * image.height, size[0] * size[1]) > _KEPT_PIXELS
     (Resizer() if large else _resizer()).resize_pil(image, target, options)
     return target
@@ -59,19 +59,19 @@ def resize_steps(
     resample: str,
     box: tuple[float, float, float, float],
 ) -> list[tuple[tuple[int, int], tuple[float, float, float, float]]]:
-    """Returns the calls of `resize` that resample a large picture in the least memory.
+    """Returns the calls of `resize` that resample a large picture with the least memory.
 
-    Both libraries resample one side, then the other, and keep the source until both are done. Where each side
-    is a call of its own, the caller can let go of the source in between. The pixels are the same.
+    Both libraries resample one side, then the other, and keep the source until both are done. With one call
+    for each side, the caller can release the source in between. The pixels are the same.
 
     Args:
-      image_size: width and height of the picture, pixels.
-      size: of the result.
-      resample: the filter, by Pillow's name in lower case.
-      box: the part of the picture: left, upper, right, lower, in its pixels.
+      image_size: width and height of the picture in pixels.
+      size: width and height of the result in pixels.
+      resample: Pillow's name of the filter, in lower case.
+      box: the part to resample: left, upper, right, lower, in pixels of the picture.
 
     Returns:
-      Size and part of each call: one or two.
+      The size and box of each call: one call or two.
     """
     width, height = image_size
     left, upper, right, lower = box
@@ -79,7 +79,7 @@ def resize_steps(
     large = max(width * height, size[0] * size[1]) > _KEPT_PIXELS
     if not large or resample == "nearest":
         return once
-    if resample in _FILTERS:  # this library begins with the columns, Pillow with the rows
+    if resample in _FILTERS:  # this library resamples columns first, Pillow rows
         first, second = (width, size[1]), (left, 0.0, right, float(size[1]))
         part, needed = (0.0, upper, float(width), lower), (right - left) * size[1]
     else:
@@ -87,7 +87,7 @@ def resize_steps(
         part, needed = (left, 0.0, right, float(height)), size[0] * (lower - upper)
     if first in (image_size, size):
         return once
-    # A call of its own also keeps what lies beside the part, which a single call leaves out.
+    # The first of two calls also keeps the pixels beside the box, which a single call leaves out.
     source, between, result = width * height, math.prod(first), math.prod(size)
     return (
         [(first, part), (size, second)] if between + max(source, result) < source + needed + result else once
@@ -95,7 +95,7 @@ def resize_steps(
 
 
 def _extent(begin: float, end: float, limit: int) -> float:
-    """Returns end - begin, such that begin + extent never passes the limit by a rounding error."""
+    """Returns end - begin, reduced if a rounding error puts begin + extent above the limit."""
     extent = end - begin
     while begin + extent > limit:
         extent = math.nextafter(extent, 0)

@@ -1,14 +1,14 @@
-"""Tells a file's kind from its first bytes, and what its name claims to be."""
+"""Detects the format of an image file from its first bytes, and from its extension."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal
 
-#: Bytes that `kind_of` wants to see.
+#: Number of bytes that `kind_of` needs.
 HEAD_BYTES = 512
 
-#: Kinds that are decoded, with Pillow's names for the plugins that may open them.
+#: Supported formats, with the names of Pillow's plugins that may open them.
 SUPPORTED_KINDS = {
     "jpeg": "JPEG",
     "png": "PNG",
@@ -20,18 +20,17 @@ SUPPORTED_KINDS = {
     "ppm": "PPM",
 }
 
-#: Extensions of the kinds that are decoded.
+#: Extensions of the supported formats.
 _EXTENSIONS = frozenset(
     """jpg jpeg jpe jfif mpo png apng webp gif bmp dib tif tiff avif ppm pgm pbm pnm""".split()  # noqa: SIM905
 )
 
-#: Extensions of the camera raw formats. Many of these are TIFFs whose pixels only raw converters read,
-#: and whose first picture is a small preview.
+#: Extensions of camera raw formats. Many of these are TIFFs whose first picture is a small preview, and whose
+#: pixels only raw converters can read.
 _CAMERA_RAW = """3fr arw bay cr2 cr3 crw dcr dng erf fff iiq k25 kdc mef mos mrw nef nrw orf pef raf rw2 rwl
     sr2 srf srw x3f"""
-#: Kinds of images that are recognised and not decoded, with the extensions that say so. An extension that
-#: other kinds of files have too (`.raw`, `.hdr`, `.pcd`, `.rgb`) is missing on purpose: there the
-#: content decides.
+#: Image formats that are detected but not decoded, with their extensions. Extensions that other kinds of
+#: files use too (`.raw`, `.hdr`, `.pcd`, `.rgb`) are missing on purpose: for these, the content decides.
 UNSUPPORTED_KINDS = {
     "camera_raw": frozenset(_CAMERA_RAW.split()),
     "heif": frozenset(("heic", "heif", "heics", "heifs", "hif", "avci")),
@@ -66,7 +65,7 @@ UNSUPPORTED_KINDS = {
     "xbm": frozenset(("xbm",)),
     "xpm": frozenset(("xpm",)),
 }
-#: Kinds that have no signature, or none that all of their files show: there the name alone says what it is.
+#: Formats without a signature that all of their files have. They are detected by the extension alone.
 WITHOUT_SIGNATURE = frozenset(("camera_raw", "tga", "pcx", "svg", "wmf", "dicom"))
 _KIND_OF_EXTENSION = {
     extension: kind for kind, extensions in UNSUPPORTED_KINDS.items() for extension in extensions
@@ -121,18 +120,18 @@ _PNM = re.compile(rb"P[1-6](?:[ \t\r\n]|#)[\d\s#]")
 _PFM = re.compile(rb"P[Ff]\r?\n\d+\s")
 _XBM = re.compile(rb"\s*(?:/\*.*?\*/\s*)?#define\s+\S+_width\s+\d", re.DOTALL)
 _EPS = re.compile(rb"%!PS-Adobe-[^\r\n]*EPSF")
-#: Tag 50706, `DNGVersion`: what makes a TIFF a digital negative (DNG specification 1.7, chapter 4).
+#: Tag 50706, `DNGVersion`, which marks a TIFF as a digital negative (DNG specification 1.7, chapter 4).
 _DNG_VERSION = 50706
 _TIFF_ENTRY_BYTES = 12
-#: Two or three dimensions, or one, big endian.
+#: Number of dimensions, big endian: two or three, or one.
 _SGI_SIDES = (b"\0\1", b"\0\2", b"\0\3")
 _BITS_OF_ICONS = frozenset((0, 1, 4, 8, 16, 24, 32))
 
 
 def kind_of(head: bytes) -> str | None:
-    """Returns the kind of image that a file's first bytes announce, or None if they announce none.
+    """Returns the image format that a file's first bytes show, or None.
 
-    Sources: the formats' own specifications, as the `file` database and Pillow's `accept` use them.
+    Sources: the formats' specifications, the `file` database and Pillow's `accept` functions.
     """
     for prefix, kind in _PREFIXES:
         if head.startswith(prefix):
@@ -154,7 +153,7 @@ def kind_of(head: bytes) -> str | None:
 
 
 def _is_raw_tiff(head: bytes) -> bool:
-    """Returns whether a TIFF is a camera's raw file, as far as its first bytes tell."""
+    """Returns whether a TIFF is a camera raw file, judging by its first bytes."""
     if head[8:10] == b"CR":  # Canon's CR2
         return True
     order: Literal["little", "big"] = "little" if head[:2] == b"II" else "big"
@@ -165,7 +164,7 @@ def _is_raw_tiff(head: bytes) -> bool:
 
 
 def _icon_kind(head: bytes) -> str | None:
-    """Tells icons and cursors from other files, such as Targa pictures, that begin with the same bytes."""
+    """Detects icons and cursors among files that begin with the same bytes, such as Targa pictures."""
     entries, reserved = int.from_bytes(head[4:6], "little"), head[9:10]
     if head[3:4] != b"\0" or not 0 < entries < 256 or reserved != b"\0":
         return None
@@ -176,7 +175,7 @@ def _icon_kind(head: bytes) -> str | None:
 
 
 def _kind_of_text(head: bytes) -> str | None:
-    """Returns the kind of a format whose header is text."""
+    """Detects formats with a text header."""
     if _PNM.match(head):
         return "ppm"
     if _PFM.match(head):
@@ -189,7 +188,7 @@ def _kind_of_text(head: bytes) -> str | None:
 
 
 def _kind_further_on(head: bytes) -> str | None:
-    """Returns the kind of a format whose signature does not stand at the beginning or is short."""
+    """Detects formats whose signature is short or not at the beginning."""
     if head[128:132] == b"DICM":
         return "dicom"
     if head[:4] == b"\1\0\0\0" and head[40:44] == b" EMF":
@@ -202,12 +201,12 @@ def _kind_further_on(head: bytes) -> str | None:
 
 
 def claims_to_be_image(name: str) -> bool:
-    """Returns whether a file's extension is that of a supported kind of image."""
+    """Returns whether a file has the extension of a supported image format."""
     return _extension(name) in _EXTENSIONS
 
 
 def unsupported_kind_by_name(name: str) -> str | None:
-    """Returns the kind of image that a file's extension speaks of if it is one that is not decoded.
+    """Returns the image format of a file's extension if that format is not supported.
 
     >>> unsupported_kind_by_name("IMG_0001.HEIC"), unsupported_kind_by_name("a.jpg")
     ('heif', None)
@@ -216,7 +215,7 @@ def unsupported_kind_by_name(name: str) -> str | None:
 
 
 def is_image_name(name: str) -> bool:
-    """Returns whether a file's extension is that of an image of any kind, decoded or not."""
+    """Returns whether a file has the extension of any image format, supported or not."""
     extension = _extension(name)
     return extension in _EXTENSIONS or extension in _KIND_OF_EXTENSION
 

@@ -1,9 +1,9 @@
-"""Decompresses a TIFF's strips and tiles, so that every byte that Pillow shows was decoded from the file.
+"""Decompresses a TIFF's strips and tiles, so that every byte of the pixels was decoded from the file.
 
-Pillow hands compressed TIFFs to libtiff. A codec that fills a part of a strip leaves the rest as `malloc`
-returned it, and Pillow publishes that memory as pixels. Here each strip or tile is decompressed by a codec
-that says how much it decoded; what falls short is a fault. Pillow then reads the result as the uncompressed
-image that it is, so colors, palettes and orientation stay Pillow's.
+Pillow passes compressed TIFFs to libtiff. A codec that fills only a part of a strip leaves the rest as
+`malloc` returned it, and Pillow returns that memory as pixels. Here, each strip or tile is decompressed by a
+codec that reports how much it decoded, and missing data is a fault. Pillow then reads the result as an
+uncompressed image, so Pillow still handles colors, palettes and orientation.
 
 Sources: TIFF 6.0; its supplement for Deflate and predictors; Pillow's names of compressions
 (`COMPRESSION_INFO`).
@@ -40,29 +40,29 @@ _RGB, _YCBCR = 2, 6
 _SEPARATE = 2
 _HORIZONTAL, _FLOATING_POINT = 2, 3
 _REVERSED_BITS = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
-#: Pixels by which a tile may pass the image: the last tiles of a row and of a column are not full.
+#: Pixels by which a tile may exceed the image: the last tiles of a row and of a column are not full.
 _SEGMENT_SLACK = 1 << 20
-#: Compressions after which TIFF undoes a predictor (TIFF 6.0, section 14, and libtiff).
+#: Compressions that may use a predictor (TIFF 6.0, section 14, and libtiff).
 _PREDICTED = frozenset(("tiff_lzw", "tiff_adobe_deflate", "tiff_deflate", "zstd", "lzma"))
 
 
 @dataclass(frozen=True)
 class _Organization:
-    """How the pixels of a TIFF lie in its file.
+    """The layout of a TIFF's pixels in its file.
 
     Attributes:
-      compression: Pillow's name of it.
-      size: width and height of the image, as stored.
+      compression: Pillow's name of the compression.
+      size: width and height of the image in the file.
       segment: width and height of a strip or tile.
-      samples: values of a pixel in one segment.
-      planes: how often the image is stored, once for each sample if they are separate.
-      bits: of a sample.
-      predictor: 1 for none.
+      samples: number of values per pixel in one segment.
+      planes: number of planes: 1, or the number of samples if they are stored separately.
+      bits: number of bits per sample.
+      predictor: TIFF's Predictor; 1 for none.
       photometric: TIFF's PhotometricInterpretation.
-      reversed_bits: whether the lowest bit of a byte comes first.
-      little_endian: whether samples of several bytes begin with the lowest.
-      t4_options: of fax data.
-      jpeg_tables: tables that all JPEG segments share.
+      reversed_bits: whether the lowest bit of each byte comes first.
+      little_endian: whether the lowest byte of each sample comes first.
+      t4_options: TIFF's T4Options for fax data.
+      jpeg_tables: the tables that all JPEG segments share.
     """
 
     compression: str
@@ -79,7 +79,7 @@ class _Organization:
     jpeg_tables: bytes
 
     def row_bytes(self, width: int) -> int:
-        """Bytes of a row of so many pixels, padded to whole bytes."""
+        """Returns the number of bytes in a row of pixels, padded to whole bytes."""
         return -(-width * self.samples * self.bits // 8)
 
 
@@ -87,16 +87,16 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
     """Decodes the pixels of a TIFF's current frame.
 
     Args:
-      image: opened by Pillow, not loaded.
-      data: the whole file.
-      bounds: the most strips or tiles that it may have.
+      image: image that Pillow has opened but not loaded.
+      data: bytes of the whole file.
+      bounds: limits on strips and tiles.
 
     Raises:
-      ImageFault: if data is damaged, missing or in a form that cannot be decoded.
+      ImageFault: if data is damaged, missing or of an unsupported kind.
     """
     luma_chroma = image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") != "jpeg"
     if image.tile and image.tile[0].codec_name != "libtiff" and not luma_chroma:
-        image.load()  # uncompressed: Pillow itself notices what is missing
+        image.load()  # uncompressed: Pillow detects missing data itself
         return
     organization = _organization(image)
     places = _segments(image, data, organization, bounds)
@@ -111,7 +111,7 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
             Image.frombytes("YCbCr", organization.size, bytes(pixels)).convert("RGB").tobytes()
         )
         raw_mode = "RGB"
-    # From here on Pillow reads an uncompressed image, which stands behind the file: it still looks up tags
+    # Now Pillow reads an uncompressed image. It is appended to the file, because Pillow still looks up tags
     # there.
     image.tile = [ImageFile._Tile("raw", (0, 0, *organization.size), len(data), (raw_mode, 0, 1))]
     image.use_load_libtiff = False
@@ -120,7 +120,7 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
 
 
 class _Joined(io.RawIOBase):
-    """A file made of two parts that stay where they are."""
+    """A file made of two parts, without a copy."""
 
     def __init__(self, first: bytes, second: bytes | memoryview) -> None:
         self._parts = (memoryview(first), memoryview(second))
@@ -167,7 +167,7 @@ def _corrupt(message: str) -> ImageFault:
 
 
 def _native(raw_mode: str) -> str:
-    """Returns the raw mode for samples in this machine's byte order, in which `_pixels` returns them."""
+    """Returns the raw mode for samples in this machine's byte order, as `_pixels` returns them."""
     kind, _, layout = raw_mode.partition(";")
     if layout[:2] not in ("16", "32"):
         return raw_mode
@@ -184,7 +184,7 @@ def _organization(image: TiffImagePlugin.TiffImageFile) -> _Organization:
     separate = tags.get(_PLANES, 1) == _SEPARATE and samples > 1
     extra = _numbers(tags.get(_EXTRA_SAMPLES, ()))
     if separate and extra and max(extra) == 0:
-        samples -= len(extra)  # planes that say nothing about the picture, as Pillow takes them
+        samples -= len(extra)  # planes that Pillow ignores
     if tags.get(_PLANES, 1) not in (1, _SEPARATE):
         raise _corrupt(f"its planar configuration is {tags.get(_PLANES)!r}, neither 1 nor 2")
     segment = (width, min(int(tags.get(_ROWS_PER_STRIP, height)) or height, height))
@@ -210,14 +210,14 @@ def _organization(image: TiffImagePlugin.TiffImageFile) -> _Organization:
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
-    """Returns a tag's value as numbers, also where it holds a single one."""
+    """Returns the value of a tag as a tuple of numbers, even if there is only one."""
     return tuple(int(item) for item in value) if isinstance(value, (tuple, list)) else (int(value),)
 
 
 def _segments(
     image: TiffImagePlugin.TiffImageFile, data: bytes, organization: _Organization, bounds: Bounds
 ) -> list[tuple[int, int]]:
-    """Returns where each strip or tile begins and ends, after checking that all are in the file."""
+    """Returns the begin and end of each strip or tile, after checking that all are in the file."""
     tags = image.tag_v2
     tiled = _TILE_OFFSETS in tags
     offsets = _numbers(tags[_TILE_OFFSETS if tiled else _STRIP_OFFSETS])
@@ -241,7 +241,7 @@ def _segments(
 
 
 def _pixels(organization: _Organization, data: bytes, segments: Sequence[tuple[int, int]]) -> memoryview:
-    """Returns the whole image uncompressed: rows padded to whole bytes, samples in native byte order."""
+    """Decompresses the whole image: rows padded to whole bytes, samples in native byte order."""
     per_plane = len(segments) // organization.planes
     planes = [
         _plane(organization, data, segments[begin : begin + per_plane])
@@ -254,7 +254,7 @@ def _pixels(organization: _Organization, data: bytes, segments: Sequence[tuple[i
 
 
 def _plane(organization: _Organization, data: bytes, segments: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Returns the rows of a plane as bytes, shape (height, bytes of a row)."""
+    """Returns the rows of a plane as bytes, with shape (height, bytes per row)."""
     width, height = organization.size
     segment_width, segment_height = organization.segment
     across = math.ceil(width / segment_width)
@@ -275,7 +275,7 @@ def _plane(organization: _Organization, data: bytes, segments: Sequence[tuple[in
 
 
 def _decoded(segment: bytes, rows: int, organization: _Organization) -> np.ndarray:
-    """Decompresses a strip or tile of exactly so many rows, shape (rows, bytes of a row)."""
+    """Decompresses a strip or tile with the given number of rows to shape (rows, bytes per row)."""
     width = organization.segment[0]
     size = rows * organization.row_bytes(width)
     if organization.reversed_bits and organization.compression not in ("jpeg", "webp"):
@@ -297,7 +297,7 @@ def _decoded(segment: bytes, rows: int, organization: _Organization) -> np.ndarr
 
 
 def _without_predictor(array: np.ndarray, rows: int, organization: _Organization) -> np.ndarray:
-    """Undoes TIFF's predictor and brings samples of several bytes to native order."""
+    """Reverses TIFF's predictor and converts samples to native byte order."""
     width, samples = organization.segment[0], organization.samples
     if organization.predictor == _FLOATING_POINT:
         return _without_float_predictor(array, rows, organization)
@@ -317,7 +317,7 @@ def _without_predictor(array: np.ndarray, rows: int, organization: _Organization
 
 
 def _without_float_predictor(array: np.ndarray, rows: int, organization: _Organization) -> np.ndarray:
-    """Undoes the floating point predictor: bytes are differences, the highest bytes of a row come first."""
+    """Reverses the floating point predictor: bytes are differences, and a row's highest bytes come first."""
     width, samples, size = organization.segment[0], organization.samples, organization.bits // 8
     if organization.bits not in (16, 32):
         raise _unsupported(f"a floating point predictor over samples of {organization.bits} bits")
@@ -392,7 +392,7 @@ def _unpack_bits(segment: bytes, size: int) -> bytes:
     return b"".join(parts)
 
 
-#: Pillow's name of a compression -> from (segment, bytes wanted) to at most as many bytes.
+#: Pillow's name of a compression -> function of (segment, number of bytes) that returns at most that many.
 _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "raw": lambda segment, size: segment[:size],
     "packbits": _unpack_bits,
@@ -427,7 +427,7 @@ def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> byte
     if organization.jpeg_tables:
         whole = organization.jpeg_tables.removesuffix(b"\xff\xd9") + segment.removeprefix(b"\xff\xd8")
     _refuse_damaged(whole)
-    color = 2 if organization.photometric in (_RGB, _YCBCR) else None  # TIFF's own number of RGB
+    color = 2 if organization.photometric in (_RGB, _YCBCR) else None  # RGB in TIFF's tag
     stored = 2 if organization.photometric == _RGB else None
     if organization.samples == 1:
         color = stored = None
@@ -439,7 +439,7 @@ def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> byte
 
 
 def _refuse_damaged(segment: bytes) -> None:
-    """Refuses a JPEG of which a part is made up; some kinds TurboJPEG cannot judge."""
+    """Rejects a JPEG with missing or wrong pixels, except for kinds that TurboJPEG does not support."""
     try:
         simplejpeg.decode_jpeg(segment, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
     except ValueError as error:
@@ -464,7 +464,7 @@ def _decode_webp(segment: bytes, rows: int, organization: _Organization) -> byte
 
 
 def _exactly(array: np.ndarray, rows: int, organization: _Organization) -> bytes:
-    """Returns the bytes of a picture inside a strip or tile, which has to fill it."""
+    """Returns the bytes of a picture inside a strip or tile, after checking that it fills it."""
     wanted = (organization.segment[0], organization.samples)
     shape = array.reshape(*array.shape[:2], -1).shape
     if shape[1:] != wanted or shape[0] < rows:

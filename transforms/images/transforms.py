@@ -1,4 +1,4 @@
-"""`ReadImages` and `DecodeAndResize`: the single steps, for pipelines of one's own."""
+"""`ReadImages` and `DecodeAndResize`: single steps for custom pipelines."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ImageElement(NamedTuple):
     """An image on its way through `ReadImages | DecodeAndResize | BuildExamples`.
 
     Attributes:
-      ref: the reference.
-      data: the source bytes, once read and until decoded.
-      sha256: hex digest of the source bytes, once read.
-      image: the image as a record stores it, once decoded.
-      fault: what is wrong with the image; the steps pass such elements on untouched.
+      ref: reference of the image.
+      data: bytes of the source, from reading until decoding.
+      sha256: hex digest of the source bytes, after reading.
+      image: the image as a record stores it, after decoding.
+      fault: what is wrong with the image; each step passes on faulty elements unchanged.
     """
 
     ref: ImageRef
@@ -38,13 +38,13 @@ class ImageElement(NamedTuple):
 
 
 def ref_of_path(path: str) -> ImageRef:
-    """Returns the reference of a path: its key is the path, its label the folder's name."""
+    """Returns the reference of a path, with the path as its key and the folder's name as its label."""
     key = key_from_bytes(os.fsencode(path))
     return ImageRef(key=key, uri=path, label=key.split("/")[-2] if "/" in key else "")
 
 
 def attempt(element: ImageElement, step: Callable[[ImageElement], ImageElement]) -> ImageElement:
-    """Applies a step to a sound element; a fault of the image becomes part of it."""
+    """Applies a step to an element; stores a fault of the image in the element."""
     if element.fault is not None:
         return element
     try:
@@ -57,7 +57,7 @@ def attempt(element: ImageElement, step: Callable[[ImageElement], ImageElement])
 
 
 def step_settings(values: dict[str, Any]) -> ConvertSettings:
-    """Returns checked settings for a single step, where no input or output is needed."""
+    """Returns checked settings for a single step, which needs no input or output."""
     if "layout" in values:
         values = {**values, "layout": read_layout(str(values["layout"]))}
     settings = settings_from({"input": "-", **values})
@@ -69,7 +69,7 @@ class ReadImages(beam.PTransform):
     """Reads images. `PCollection[ImageRef | str] -> PCollection[ImageElement]`.
 
     Args:
-      **settings: `max_bytes`, as `shardwright convert` takes it.
+      **settings: `max_bytes`, as in `shardwright convert`.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -100,7 +100,7 @@ class DecodeAndResize(beam.PTransform):
     """Decodes, resizes and encodes. `PCollection[ImageElement] -> PCollection[ImageElement]`.
 
     Args:
-      **settings: those of `shardwright convert` that concern one image: `resize`, `fit`,
+      **settings: settings of `shardwright convert` for one image: `resize`, `fit`,
         `resample`, `image_format`, `quality`, `color`, `background`, `max_pixels`, ...
     """
 

@@ -1,4 +1,4 @@
-"""Decodes still WebPs without the canvases that Pillow's decoder of animations keeps."""
+"""Decodes still WebPs without the canvases that Pillow's decoder for animations keeps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def decode_webp(image: Image.Image, data: bytes) -> Image.Image:
     """Decodes the pixels of a WebP with one frame.
 
     Args:
-      image: opened by Pillow, not loaded.
+      image: image that Pillow has opened but not loaded.
       data: the whole file.
 
     Returns:
-      The picture in Pillow's mode for it, RGB or RGBA, with its metadata.
+      The picture in RGB or RGBA, as Pillow chooses, with its metadata.
 
     Raises:
       RuntimeError: if it cannot be decoded.
