@@ -48,14 +48,15 @@ from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _OTHERS = "others"
-#: Arrays whose headers are looked at before anything begins; the others' are when they are listed.
+#: Most arrays whose headers are checked before the start; others are checked when they are listed.
 _LOOKED_AT = 16
-#: Bytes of images, or images, that are listed at once.
+#: Most bytes of images, and most images, that are listed in one batch.
 _BATCH_BYTES, _BATCH_ROWS = 4 << 20, 1 << 16
-#: Bytes of a local array up to which its images are marked by what is in them, not by its file's state.
+#: Largest local array, in bytes, whose images are marked by their content; images of larger arrays are
+#: marked by the state of the file.
 _MARKED_BYTES = 4 << 30
 _MARK_BYTES = 8
-#: Images that are missing from a file, above which those that follow are told by their number.
+#: Most missing images of a file that are listed one by one; the rest is given as a number.
 _MOST_MISSING = 10_000
 _DIGITS = 6
 
@@ -63,7 +64,7 @@ _DIGITS = 6
 def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     try:
         found = find_arrays(glimpse, settings)
-    except UsageError:  # which `describe` says
+    except UsageError:  # `_describe` reports it
         return True
     except (OSError, EngineError):
         return False
@@ -76,9 +77,9 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     found = find_arrays(glimpse, settings)
     if not found.arrays:
         raise UsageError(
-            f"--input {printable(glimpse.path)} holds no array that its name says to be of images, such as "
-            "train-images-idx3-ubyte.gz, data_batch_1, or x_train or images in a .npz file; name the one in "
-            "a .npz file with --image_column."
+            f"--input {printable(glimpse.path)} holds no array with a name of an image array, such as "
+            "train-images-idx3-ubyte.gz, data_batch_1, or x_train or images in a .npz file; name the array "
+            "in a .npz file with --image_column."
         )
     coarse = False
     for number, array in enumerate(found.arrays[:_LOOKED_AT]):
@@ -99,8 +100,8 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if settings.parsed_extra_columns and (unknown or not coarse):
         name = unknown[0] if unknown else cifar_arrays.COARSE
         raise UsageError(
-            f"--extra_columns {name}: {printable(glimpse.path)} has no such column; arrays have none but "
-            f"{cifar_arrays.COARSE} of CIFAR-100."
+            f"--extra_columns {name}: {printable(glimpse.path)} has no such column; the only extra column "
+            f"of arrays is {cifar_arrays.COARSE} of CIFAR-100."
         )
     kinds = {IDX: "IDX files", NPY: "NumPy arrays", NPZ: "NumPy arrays", CIFAR: "CIFAR batches"}
     kind = kinds.get(found.arrays[0].kind, "a CIFAR archive")
@@ -112,7 +113,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields a part for every array of images."""
+    """Yields one input split for each array of images, and one for all other files."""
     found = find_arrays(look_at(item.path), context.settings)
     for array in found.arrays:
         yield InputSplit(item, found.folder, detail=json.dumps(array))
@@ -121,7 +122,7 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every image of an array, and the ids of its classes."""
+    """Yields a reference for each image of an array, and the ids of its classes."""
     kind, *detail = json.loads(part.detail)
     if kind == _OTHERS:
         yield from (_other(part, name) for name in detail)
@@ -146,7 +147,7 @@ def _key(name: str) -> str:
 
 
 def _split_of(array: FoundArray, settings: ConvertSettings) -> str:
-    """Returns the split that an array's name says, unless the user wants other ones."""
+    """Returns the split from an array's name, unless the user chose other splits."""
     return array.split if settings.splits == ConvertSettings.splits else ""
 
 
@@ -198,7 +199,7 @@ def _list_cifar_archive(
     members, damage = cifar_arrays.open_archive(stretch_of(path), context)
     batches = cifar_arrays.batches_among(members)
     if damage or not batches:
-        message = damage.message if damage else "it holds no batches of images; get it again"
+        message = damage.message if damage else "it holds no batches of images; download it again"
         raise UsageError(f"--input {printable(path)}: {message}.")
     files = {name: stretch for name, (_, stretch) in members.items()}
     for name in batches:
@@ -216,13 +217,13 @@ def _list_batch(
         batch = cifar_arrays.read_batch(name, files, context)
     except ValueError as error:
         raise UsageError(
-            f"{printable(path)}: {name} cannot be read: {error}; get the file again or move it away."
+            f"{printable(path)}: {name} cannot be read: {error}; download the file again or remove it."
         ) from None
     where = shown(path, name)
     coarse = batch.coarse
     by_coarse = settings.label_column in (cifar_arrays.COARSE, f"{cifar_arrays.COARSE}s")
     if coarse is None and (by_coarse or settings.parsed_extra_columns):
-        raise UsageError(f"{where} has no {cifar_arrays.COARSE}, which only CIFAR-100 has.")
+        raise UsageError(f"{where} has no {cifar_arrays.COARSE}; only CIFAR-100 has it.")
     reader = LabelReader(where, batch.coarse_names if by_coarse else batch.names)
     numbers = coarse if by_coarse and coarse is not None else batch.labels
 
@@ -230,7 +231,7 @@ def _list_batch(
         return reader.read(numbers[first : first + count])
 
     def extra(number: int) -> str:
-        """Returns the extra columns of an image; there are as many different ones as superclasses."""
+        """Returns the extra columns of an image."""
         assert coarse is not None
         found = int(coarse[number])
         named = batch.coarse_names[found] if found in range(len(batch.coarse_names)) else str(found)
@@ -257,15 +258,15 @@ def list_rows(
     uri: str,
     extra: Callable[[int], str] | None = None,
 ) -> Iterator[ImageRef]:
-    """Yields a reference for every image of an array, those that are missing from its file too.
+    """Yields a reference for each image of an array, also for images that are missing from its file.
 
     Args:
-      rows: the images.
-      labels: returns what is said of the classes of some of them.
-      key: what their keys begin with; the number of the image follows.
-      split: of all of them.
-      uri: the file.
-      extra: returns the extra columns of one of them.
+      rows: Images of the array.
+      labels: Function that returns the labels of some images, given the first number and the count.
+      key: Prefix of the keys; the number of the image follows.
+      split: Split of all images.
+      uri: File of the input.
+      extra: Function that returns the extra columns of an image, given its number.
     """
     digits = max(_DIGITS, len(str(max(rows.count - 1, 0))))
     stretch, length = rows.stretch, rows.length
@@ -274,7 +275,7 @@ def list_rows(
         file, 0, length, PIXELS, stretch.size, stretch.version,
         shape=rows.shape, planar=rows.planar, dtype=rows.dtype,
     ).encode()  # fmt: skip
-    before = f"[{json.dumps(file)}"  # what stands before and after the offset, the only thing that differs
+    before = f"[{json.dumps(file)}"  # only the offset between them differs
     after = place[len(before) + len(",0,") :]
     mark = f".{times(rows.shape)}.{rows.dtype[1:]}{rows.dtype[0] if rows.dtype[0] == '>' else ''}"
     mark += ".planar" if rows.planar else ""
@@ -292,7 +293,7 @@ def list_rows(
             version = digest(data[begin : begin + length]).hexdigest() + mark if marked else state
             place = f"{before},{offset + number * stride},{after}"
             columns = extra(number) if extra else ""
-            # Every field in its order: by name it would take half as long again.
+            # Positional fields: by name this call takes half as long again.
             ref = ImageRef(
                 f"{key}{number:0{digits}}", uri, label, split, "", length, version, "", "", "", "", place,
                 message, "", columns,
@@ -303,10 +304,10 @@ def list_rows(
 
 
 def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[ImageRef]:
-    """Yields what should be there and is not, and what is there and should not."""
+    """Yields references for missing images and for bytes after the last image."""
     cut = UnreadableRows(
         QuarantineReason.TRUNCATED,
-        f"the file ends after {rows.whole:,} of {counted(rows.count, 'image')}; get it again",
+        f"the file ends after {rows.whole:,} of {counted(rows.count, 'image')}; download it again",
     )
     reason, message = rows.damage or cut
     told = min(rows.count, rows.whole + _MOST_MISSING)
@@ -316,7 +317,7 @@ def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[Image
         rest = f"this one and {rows.count - told - 1} more: {message}"
         yield ref._replace(key=f"{key}{told:0{digits}}").quarantined(reason, rest)
     if rows.bytes_behind:
-        behind = f"at least {rows.bytes_behind} bytes follow the last image and belong to none"
+        behind = f"at least {rows.bytes_behind} bytes after the last image belong to no image"
         yield ref._replace(key=f"{key}{rows.count:0{digits}}").quarantined(QuarantineReason.CORRUPT, behind)
 
 

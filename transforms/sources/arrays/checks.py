@@ -1,4 +1,4 @@
-"""Whether arrays hold images: their headers, shapes, types and first values, before anything is written."""
+"""Checks the headers, shapes, types and first values of image arrays before anything is written."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from shardwright.transforms.sources.arrays.rows import ArrayHeader, Rows, stretc
 from shardwright.transforms.sources.source import Context
 
 _CHANNELS = (1, 3, 4)
-#: Bytes of the first images that are looked at, and of those whose brightness is what counts.
+#: Bytes of the first images to check: usually, and for 16-bit images, whose brightness is checked.
 _FIRST_BYTES, _FIRST_DEEP_BYTES = 1 << 18, 1 << 23
 
 
 def shown(path: str, member: str) -> str:
-    """Returns an array as messages name it."""
+    """Returns the name of an array for messages."""
     return printable(f"{path}!{member}" if member else path)
 
 
@@ -32,7 +32,7 @@ def array_header(path: str, kind: str, member: str) -> ArrayHeader:
     """Reads the header of an array.
 
     Raises:
-      UsageError: if it is none.
+      UsageError: if it is not a valid array.
     """
     try:
         if kind == IDX:
@@ -48,7 +48,7 @@ def array_rows(path: str, kind: str, member: str, context: Context) -> Rows:
     """Returns the rows of an array.
 
     Raises:
-      UsageError: if it is none.
+      UsageError: if it is not a valid array.
     """
     try:
         if kind == IDX:
@@ -66,7 +66,7 @@ def image_shape(
     """Returns (height, width, channels) of the images of an array, and whether they are planar.
 
     Raises:
-      UsageError: if its shape is not that of images, or could be that of several kinds.
+      UsageError: if the shape is not a shape of images, or is ambiguous.
     """
     row = header.shape[1:]
     given = parse_pixel_shape(settings.pixel_shape) if settings.pixel_shape else None
@@ -93,66 +93,66 @@ def image_shape(
         side = math.isqrt(row[0])
         guess = f"{side}x{side}" if side * side == row[0] else "32x32x3"
         raise UsageError(
-            f"{where} holds images of {row[0]} values in a row; say with --pixel_shape, such as {guess}, "
-            "how high and wide they are."
+            f"{where} holds images of {row[0]} values in a row; give their height and width with "
+            f"--pixel_shape, such as {guess}."
         )
     if len(row) in (2, 3) and min(row) <= max(_CHANNELS):
         raise UsageError(
-            f"{where} has shape {times(header.shape)}, from which it cannot be told what is height, width "
-            "and channels; say it with --pixel_shape HxWxC."
+            f"{where} has shape {times(header.shape)}, which leaves open what is height, width and channels; "
+            "give it with --pixel_shape HxWxC."
         )
     raise UsageError(
-        f"{where} has shape {times(header.shape)}, which is not that of images: N x height x width, with 1, "
-        "3 or 4 channels behind or before; name the right array with --image_column."
+        f"{where} has shape {times(header.shape)}, which is not a shape of images (N x height x width, with "
+        "1, 3 or 4 channels after N or last); name the right array with --image_column."
     )
 
 
 def times(shape: tuple[int, ...]) -> str:
-    """Returns a shape as people write it: 32x32x3."""
+    """Returns a shape as text, such as 32x32x3."""
     return "x".join(map(str, shape))
 
 
 def check_type(header: ArrayHeader, where: str) -> None:
-    """Checks that the values of an array are of a type that pixels have.
+    """Checks that the values of an array have a type of pixels.
 
     Raises:
-      UsageError: if they are not.
+      UsageError: if they do not.
     """
     dtype = np.dtype(header.dtype)
     if dtype.kind not in "buif" or dtype.itemsize > 8:
         raise UsageError(
-            f"{where} holds values of type {dtype}, which are no pixels; name the array of images with "
-            "--image_column, or save it as uint8."
+            f"{where} holds values of type {dtype}, which is not a type of pixels; name the array of "
+            "images with --image_column, or save it as uint8."
         )
 
 
 def check_counts(images: int, labels: int, array: FoundArray, folder: str) -> None:
-    """Checks that there are as many labels as images.
+    """Checks that the number of labels equals the number of images.
 
     Raises:
-      UsageError: if there are not.
+      UsageError: if the numbers differ.
     """
     if images != labels:
         raise UsageError(
             f"{shown(storage.join(folder, array.file), array.member)} has {counted(images, 'image')}, but "
-            f"{shown(array.labels_file, array.labels_member)} has {counted(labels, 'label')}; they have "
-            f"to be as many."
+            f"{shown(array.labels_file, array.labels_member)} has {counted(labels, 'label')}; the numbers "
+            "must be equal."
         )
 
 
 def rows_are_planar(rows: Rows, shape: tuple[int, int, int]) -> bool:
-    """Whether images that are flat rows have their channels one after another, as CIFAR's have."""
+    """Returns whether flat rows hold images channel by channel, as CIFAR does."""
     if len(rows.shape) != 1 or shape[2] == 1:
         return False
-    # One at a time: they may be large.
+    # One image at a time, because images may be large.
     return are_planar((rows.values(number, 1), shape) for number in range(min(PICTURES, rows.whole)))
 
 
 def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settings: ConvertSettings) -> None:
-    """Looks whether the values of the first images can be pixels, before anything is written.
+    """Checks that the values of the first images can be pixels, before anything is written.
 
     Raises:
-      UsageError: if they cannot.
+      UsageError: if they cannot be pixels.
     """
     dtype = np.dtype(header.dtype)
     if dtype.kind == "b" or dtype.str[1:] == "u1" or header.row_bytes > settings.max_source_bytes:
@@ -163,8 +163,8 @@ def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settin
         _check_brightness(values, where)
         return
     highest = 1 if dtype.kind == "f" else 255
-    wrong = ~((values >= 0) & (values <= highest)).all(axis=1)  # NaN is neither
-    if 2 * wrong.sum() <= len(values):  # a few bad ones are left out when they are converted
+    wrong = ~((values >= 0) & (values <= highest)).all(axis=1)  # NaN fails both comparisons
+    if 2 * wrong.sum() <= len(values):  # the conversion leaves a few bad images out
         return
     seen = values[np.isfinite(values)]
     low, high = (seen.min().item(), seen.max().item()) if seen.size else (math.nan, math.nan)
@@ -172,19 +172,19 @@ def check_first_images(path: str, array: FoundArray, header: ArrayHeader, settin
         advice = "divide them by 255" if low >= 0 and high <= 255 else "scale them back"
         raise UsageError(
             f"{where}: the values of its first images run from {low:g} to {high:g}, but pixels of "
-            f"type {dtype} have to lie between 0 and 1; {advice}, or save them as uint8."
+            f"type {dtype} must be between 0 and 1; {advice}, or save them as uint8."
         )
     raise UsageError(
         f"{where}: the values of its first images run from {low} to {high}, but pixels of type {dtype} "
-        "have to lie between 0 and 255; save them as uint8, or pixels of 16 bits as uint16."
+        "must be between 0 and 255; save them as uint8, or pixels of 16 bits as uint16."
     )
 
 
 def _check_brightness(values: np.ndarray, where: str) -> None:
-    """Refuses 16-bit images that would come out next to black.
+    """Checks that 16-bit images would not become almost black.
 
     Raises:
-      UsageError: if they would.
+      UsageError: if they would become almost black.
     """
     highest = brightest_if_dark(values)
     if highest:
@@ -195,9 +195,9 @@ def _check_brightness(values: np.ndarray, where: str) -> None:
 
 
 def _first_values(path: str, array: FoundArray, header: ArrayHeader) -> np.ndarray:
-    """Returns the values of the first images, one in a row; none if they cannot be read.
+    """Returns the values of the first images, one image in a row; none if they cannot be read.
 
-    In Fortran order these are values of many images, which is as good.
+    In Fortran order, these are values of many images. They serve the check equally well.
     """
     dtype = np.dtype(header.dtype)
     most = _FIRST_DEEP_BYTES if dtype.str[1:] == "u2" else _FIRST_BYTES
@@ -212,5 +212,5 @@ def _first_values(path: str, array: FoundArray, header: ArrayHeader) -> np.ndarr
             info = numpy_arrays.npz_members(path)[array.member]
             data = numpy_arrays.first_npz_values(path, info, header.begin, length)
     except ValueError:
-        return np.empty((0, size), dtype)  # which is told when it is listed
+        return np.empty((0, size), dtype)  # the listing reports it
     return np.frombuffer(data[: len(data) // header.row_bytes * header.row_bytes], dtype).reshape(-1, size)

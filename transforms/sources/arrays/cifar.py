@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as they are downloaded: the Python version (pickles) and the binary version."""
+"""Reads downloaded CIFAR-10 and CIFAR-100: the Python version (pickles) and the binary version."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from shardwright.transforms.sources.arrays.rows import (
 )
 from shardwright.transforms.sources.source import Context
 
-#: The extra column that CIFAR-100 has, and the names that it has in the pickles.
+#: Extra column of CIFAR-100, and its names in the pickles.
 COARSE = "coarse_label"
 _COARSE_LABELS, _LABELS = "coarse_labels", ("fine_labels", "labels")
 _SIDE, _CHANNELS = 32, 3
@@ -44,7 +44,7 @@ _BATCH = re.compile(r"(?:data_batch_\d+|test_batch)(\.bin)?\Z")
 _META_PYTHON, _META_BINARY = ("batches.meta", "meta"), ("batches.meta.txt", "fine_label_names.txt")
 _COARSE_NAMES_BINARY = "coarse_label_names.txt"
 _FOLDERS = re.compile(r"(?:\./)?(cifar-10-batches-(?:py|bin)|cifar-100-(?:python|binary))/?")
-#: Of an unpacked archive; CIFAR's have less than 200 MB.
+#: Most bytes of an unpacked archive; CIFAR's archives have less than 200 MB.
 _MAX_UNPACKED = 1 << 30
 _MAX_MEMBERS = 1000
 _MAX_META_BYTES = 1 << 20
@@ -53,7 +53,7 @@ _GZIP_BITS = 31
 
 
 def batches_among(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the files of a folder that are CIFAR's batches of images, in order; none elsewhere."""
+    """Returns the files of a folder that are CIFAR's batches of images, in order."""
     known = set(names)
     batches = {name for name in known if _BATCH.match(name)}
     if "meta" in known or "fine_label_names.txt" in known:
@@ -70,12 +70,12 @@ def meta_among(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def split_of_batch(name: str) -> str:
-    """Returns the split that a batch belongs to."""
+    """Returns the split of a batch."""
     return "test" if name.startswith("test") else "train"
 
 
 def is_cifar_archive(head: bytes) -> bool:
-    """Whether a file begins like one of CIFAR's archives, packed or not."""
+    """Returns whether a file begins like one of CIFAR's archives, compressed or not."""
     head = head_of(head, _GZIP_BITS) if head.startswith(_GZIP) else head
     try:
         with tarfile.open(fileobj=io.BytesIO(head), mode="r:") as archive:
@@ -90,11 +90,11 @@ class CifarBatch:
     """A batch of images with their labels.
 
     Attributes:
-      images: the images.
-      labels: the numbers of their classes.
-      names: the classes' names; empty if nothing says them.
-      coarse: the numbers of their superclasses, if they have any.
-      coarse_names: the names of these.
+      images: Rows of the images.
+      labels: Class number of each image.
+      names: Class names; empty if no file gives them.
+      coarse: Superclass number of each image, or None.
+      coarse_names: Names of the superclasses.
     """
 
     images: Rows
@@ -107,9 +107,9 @@ class CifarBatch:
 def open_archive(
     stretch: Stretch, context: Context
 ) -> tuple[dict[str, tuple[str, Stretch]], UnreadableRows | None]:
-    """Returns the files of one of CIFAR's archives by their names, with their paths in it.
+    """Returns the files of one of CIFAR's archives by name, with their paths in the archive.
 
-    What is wrong with the archive comes second; the files before that are there.
+    The second result is the damage of the archive, or None; files before the damage are included.
     """
     damage = None
     if stretch.read(0, 2) == _GZIP:
@@ -124,21 +124,21 @@ def open_archive(
                     files[name] = member.name, stretch.inside(member.offset_data, member.size)
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         damage = damage or UnreadableRows(
-            QuarantineReason.TRUNCATED, f"it is cut off or damaged ({error}); get it again"
+            QuarantineReason.TRUNCATED, f"it is cut off or damaged ({error}); download it again"
         )
     return files, damage
 
 
 def read_batch(name: str, files: Mapping[str, Stretch], context: Context) -> CifarBatch:
-    """Returns a batch of images; the pixels of most are read in place.
+    """Returns a batch of images; most pixels stay in the file and are read from there.
 
     Args:
-      name: of the batch.
-      files: of its folder.
-      context: of the listing.
+      name: Name of the batch.
+      files: Files of its folder, by name.
+      context: Context of the listing.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if the file is not a valid batch.
     """
     if name.endswith(".bin"):
         return _read_binary(name, files)
@@ -157,7 +157,7 @@ def read_batch(name: str, files: Mapping[str, Stretch], context: Context) -> Cif
         raise UsageError(
             f"{printable(files[name].uri)}: {name} has {counted(pixels.count, 'image')} and "
             f"{counted(labels.size, 'label')}; "
-            "get the file again."
+            "download the file again."
         )
     names, coarse_names = _names_python(files)
     return CifarBatch(pixels, labels, names, coarse, coarse_names)
@@ -173,7 +173,7 @@ def _pixels(array: PickledArray, stretch: Stretch, context: Context) -> Rows:
     """Returns the images of a pickled array.
 
     Raises:
-      ValueError: if these are not pixels as CIFAR has them.
+      ValueError: if they are not pixels in CIFAR's format.
     """
     dtype = array.dtype or PickledType("")
     if dtype.code != "u1" or len(array.shape) != 2 or array.shape[1] != _PIXELS:
@@ -181,11 +181,11 @@ def _pixels(array: PickledArray, stretch: Stretch, context: Context) -> Rows:
     length = array.data.length if isinstance(array.data, LongString) else len(array.data)
     if length != array.shape[0] * _PIXELS:
         raise ValueError(
-            f"its array has {length} bytes and says that it has {counted(array.shape[0], 'image')}"
+            f"its array has {length} bytes, but its shape says {counted(array.shape[0], 'image')}"
         )
     if isinstance(array.data, LongString):
         pixels = stretch.inside(array.data.offset, length)
-    else:  # written by a Python to which they were text
+    else:  # a pickle that stores the bytes as text
         data = array.data
 
         def write(file: IO[bytes]) -> None:
@@ -203,10 +203,10 @@ def _images(stretch: Stretch, begin: int, stride: int, count: int) -> Rows:
 
 
 def _numbers(values: Any, stretch: Stretch) -> np.ndarray:
-    """Returns a list of numbers, or an array of them, as it stands in a pickle.
+    """Returns a list or an array of numbers in a pickle as a NumPy array.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it is neither.
     """
     if isinstance(values, list) and all(type(value) is int and abs(value) < 2**63 for value in values):
         return np.array(values, np.int64)
@@ -214,11 +214,11 @@ def _numbers(values: Any, stretch: Stretch) -> np.ndarray:
         data = values.data if isinstance(values.data, bytes) else stretch.read(*values.data)
         order = ">" if values.dtype.order == ">" else "<"
         return np.frombuffer(data, np.dtype(order + values.dtype.code)).astype(np.int64)
-    raise ValueError("its labels are no numbers")
+    raise ValueError("its labels are not numbers")
 
 
 def _names_python(files: Mapping[str, Stretch]) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the names of classes and superclasses; none where nothing says them."""
+    """Returns the names of classes and superclasses; empty if no file gives them."""
     name = next((name for name in _META_PYTHON if name in files), None)
     if name is None:
         return (), ()
@@ -226,32 +226,32 @@ def _names_python(files: Mapping[str, Stretch]) -> tuple[Sequence[str], Sequence
         with files[name].open() as file:
             content = read_pickle(file)
         if not isinstance(content, dict):
-            raise PickleError("it holds no dictionary")
+            raise PickleError("it does not hold a dictionary")
         names = _texts(content.get("fine_label_names", content.get("label_names", [])))
         return names, _texts(content.get("coarse_label_names", []))
     except PickleError as error:
         raise UsageError(
             f"{printable(files[name].uri)}: {name}, which names the classes, cannot be read: {error}; "
-            "get the file again, or move it away to have numbers for names."
+            "download the file again, or remove it to use numbers as names."
         ) from None
 
 
 def _texts(values: Any) -> Sequence[str]:
     if not isinstance(values, list) or not all(isinstance(value, str | bytes) for value in values):
-        raise PickleError("its class names are no texts")
+        raise PickleError("its class names are not strings")
     as_bytes = (value if isinstance(value, bytes) else value.encode("utf-8", "replace") for value in values)
     return [value.decode("utf-8", "replace").replace(LABEL_SEPARATOR, " ") for value in as_bytes]
 
 
 def _read_binary(name: str, files: Mapping[str, Stretch]) -> CifarBatch:
-    """Returns a batch of the binary version: a byte or two of labels before the pixels of each image."""
+    """Returns a batch of the binary version, in which 1 or 2 label bytes precede each image's pixels."""
     hundred = "fine_label_names.txt" in files
     stretch = files[name]
     before = 2 if hundred else 1
     stride = before + _PIXELS
     count = -(-stretch.length // stride)
     images = _images(stretch, before, stride, count)
-    # The labels stand before the pixels: where these are whole, those are.
+    # The labels precede the pixels, so a complete image has its labels too.
     table = Rows(stretch, 0, stride, before, count, (before,), "|u1").values(0, images.whole)
     labels = table[:, before - 1].astype(np.int64)
     names = _lines(files, "fine_label_names.txt" if hundred else "batches.meta.txt")

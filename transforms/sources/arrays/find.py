@@ -1,4 +1,4 @@
-"""Finds the arrays of images below an input, and the labels that go with each."""
+"""Finds the arrays of images below an input, and the labels of each array."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from shardwright.transforms.sources.arrays.numpy_files import npz_member, npz_me
 from shardwright.transforms.sources.input_probe import InputProbe
 
 IDX, NPY, NPZ, CIFAR, CIFAR_ARCHIVE = "idx", "npy", "npz", "cifar", "cifar_archive"
-#: How deep below the input, and how many folders of a folder, are looked into.
+#: Most levels of folders below the input, and most subfolders of a folder, that are searched.
 _DEPTH = 3
 _FOLDERS = 8
-#: Of a folder; a Glimpse shows no more.
+#: Most files of a folder; `InputProbe` shows no more.
 _MOST_FILES = 2000
 
 
@@ -34,14 +34,14 @@ class FoundArray(NamedTuple):
     """An array of images, with its labels.
 
     Attributes:
-      kind: of the file: idx, npy, npz, cifar, cifar_archive.
-      file: path of the file, relative to the folder of the input.
-      member: the array in the file, if it has several.
-      split: that its name says; empty for none.
-      labels_file: the file with the labels, if there are any elsewhere than in a CIFAR batch.
-      labels_member: the array in that file.
-      labels_kind: of that file.
-      dataset: what its name says besides.
+      kind: Kind of the file: idx, npy, npz, cifar, cifar_archive.
+      file: Path of the file, relative to the folder of the input.
+      member: Name of the array in the file, if the file holds several.
+      split: Split from its name; empty if it has none.
+      labels_file: File with the labels; empty if there is none, and for CIFAR batches.
+      labels_member: Name of the labels array in that file.
+      labels_kind: Kind of that file.
+      dataset: The rest of its name, which identifies the dataset.
     """
 
     kind: str
@@ -55,13 +55,13 @@ class FoundArray(NamedTuple):
 
 
 class FoundArrays(NamedTuple):
-    """What was found below an input.
+    """Arrays and other files below an input.
 
     Attributes:
-      folder: that the paths of the files are relative to.
-      arrays: of images, in order.
-      others: files that are of no use.
-      has_images: whether there are image files besides.
+      folder: Folder that the paths of the files are relative to.
+      arrays: Arrays of images, in order.
+      others: Files that are not used.
+      has_images: Whether there are image files too.
     """
 
     folder: str
@@ -86,7 +86,7 @@ class _Candidate(NamedTuple):
 
     @property
     def preference(self) -> tuple[int, bool, str, str]:
-        """The plainest name first, and what need not be unpacked."""
+        """Sort key: clear names first, and files that need no unpacking."""
         return self.named.rank, self.file.endswith(".gz"), self.file, self.member
 
 
@@ -94,7 +94,7 @@ def find_arrays(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays:
     """Finds the arrays of images below a folder, or in a file.
 
     Raises:
-      UsageError: if it cannot be told what belongs together.
+      UsageError: if it is unclear which arrays belong together.
     """
     if glimpse.is_file:
         return _find_in_file(glimpse, settings)
@@ -106,10 +106,10 @@ def find_arrays(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays:
         if len(folder.files) >= _MOST_FILES and any(map(_kind_of, folder.files)):
             raise UsageError(
                 f"--input {printable(folder.path)} holds {_MOST_FILES} files or more; put the arrays into a "
-                "folder of their own."
+                "separate folder."
             )
         has_images |= any(map(claims_to_be_image, folder.files))
-        if has_images and settings.source == "auto":  # they are what the folder is about
+        if has_images and settings.source == "auto":  # this is a folder of image files
             return FoundArrays(glimpse.path, (), (), has_images)
         batches = batches_among(folder.files)
         for name in batches:
@@ -156,7 +156,7 @@ def _find_in_file(glimpse: InputProbe, settings: ConvertSettings) -> FoundArrays
 
 
 def _folders(glimpse: InputProbe, relative: str = "", depth: int = 0) -> Iterator[tuple[InputProbe, str]]:
-    """Yields a folder and the few folders below it."""
+    """Yields a folder and the folders below it, if there are only a few."""
     yield glimpse, relative
     if depth == _DEPTH or len(glimpse.folders) > _FOLDERS:
         return
@@ -177,7 +177,7 @@ def _kind_of(name: str) -> str:
 def _candidates(
     folder: InputProbe, relative: str, name: str, settings: ConvertSettings, alone: bool = False
 ) -> Iterator[_Candidate]:
-    """Yields the arrays in a file whose names say that they hold images or labels."""
+    """Yields the arrays in a file that hold images or labels, judged by their names."""
     kind = _kind_of(name)
     if not kind:
         return
@@ -193,7 +193,7 @@ def _candidates(
 
 
 def _within(outer: NamedArray, inner: NamedArray) -> NamedArray:
-    """Joins what two names say; the inner one comes first."""
+    """Combines two parsed names; the inner name takes precedence."""
     dataset, number = (
         f"{a} {b}".strip() for a, b in ((outer.dataset, inner.dataset), (outer.number, inner.number))
     )
@@ -230,7 +230,7 @@ def _candidates_in_npz(
 
 
 def _pair(candidates: list[_Candidate], settings: ConvertSettings) -> Iterator[FoundArray]:
-    """Yields the arrays of images with the labels that their names fit to."""
+    """Yields the arrays of images, each with the labels whose name matches."""
     groups: defaultdict[tuple[str, str, str], list[_Candidate]] = defaultdict(list)
     labels = [candidate for candidate in candidates if candidate.named.role == LABELS]
     for candidate in candidates:
@@ -262,7 +262,7 @@ def _labels_for(images: _Candidate, labels: list[_Candidate], settings: ConvertS
             item for item in labels if (item.file, item.member) == (images.file, settings.label_column)
         )
     fitting = [item for item in labels if item.group == images.group]
-    if not fitting:  # named otherwise, but there is nothing else
+    if not fitting:  # the names differ, but there is no other array of labels
         fitting = [item for item in labels if item.group[1:] == images.group[1:]]
         fitting = fitting if len(fitting) == 1 and images.kind == fitting[0].kind else []
     return min(fitting, key=lambda item: item.preference, default=None)

@@ -1,4 +1,4 @@
-"""IDX files, as MNIST and its kin come: `train-images-idx3-ubyte.gz` and `train-labels-idx1-ubyte.gz`."""
+"""Reads IDX files, the format of MNIST: `train-images-idx3-ubyte.gz`, `train-labels-idx1-ubyte.gz`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAME = re.compile(r"idx\d|ubyte\Z", re.IGNORECASE)
 
 
 def is_idx_name(name: str) -> bool:
-    """Whether a file is named like those of MNIST."""
+    """Returns whether a file is named like those of MNIST."""
     return bool(_NAME.search(name.removesuffix(".gz")))
 
 
@@ -34,22 +34,22 @@ def parse_idx_header(head: bytes) -> ArrayHeader:
     """Reads the header of an IDX file.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if the file is not an IDX file.
     """
     if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES or not head[3]:
-        raise ValueError("it is no IDX file")
+        raise ValueError("it is not an IDX file")
     begin = 4 + 4 * head[3]
     if len(head) < begin:
-        raise ValueError("its header is cut off")
+        raise ValueError("its header is incomplete")
     shape = tuple(int.from_bytes(head[i : i + 4], "big") for i in range(4, begin, 4))
     return ArrayHeader(_TYPES[head[2]], shape, begin)
 
 
 def idx_header(path: str) -> ArrayHeader:
-    """Reads the header of an IDX file, packed or not.
+    """Reads the header of an IDX file, compressed or not.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if the file is not an IDX file.
     """
     stretch = stretch_of(path)
     head = stretch.read(0, HEADER_BYTES)
@@ -57,10 +57,10 @@ def idx_header(path: str) -> ArrayHeader:
 
 
 def idx_rows(path: str, context: Context) -> Rows:
-    """Returns the rows of an IDX file; a packed one is unpacked into the spool.
+    """Returns the rows of an IDX file; a compressed file is unpacked into the spool.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if the file is not an IDX file.
     """
     stretch = stretch_of(path)
     head = stretch.read(0, HEADER_BYTES)

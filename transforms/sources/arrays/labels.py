@@ -1,4 +1,4 @@
-"""Labels in arrays: numbers, names, one-hot rows, as class names with their ids."""
+"""Converts labels in arrays (numbers, names, one-hot rows) to class names with ids."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import MAX_OWN_ID, ClassId
 from shardwright.schemas.units import counted
 
-#: Columns of a one-hot array, beyond which it is taken for something else.
+#: Most columns of a one-hot array; a wider array is not one.
 _MAX_COLUMNS = 100_000
 
 
 class ArrayLabel(NamedTuple):
-    """What an array says of an image's class.
+    """Label of an image from an array.
 
     Attributes:
-      label: the class name or names; empty for none.
-      reason: why it makes no sense, if so.
-      message: why there is none, or it makes no sense.
+      label: Class name or names; empty if there is none.
+      reason: Quarantine reason of an invalid label; empty if there is none.
+      message: Why the label is missing or invalid.
     """
 
     label: str = ""
@@ -31,17 +31,17 @@ class ArrayLabel(NamedTuple):
     message: str = ""
 
 
-#: What is said of an image behind the end of the labels.
-MISSING = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, "the labels end before its own")
+#: Label of an image after the end of the labels.
+MISSING = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, "the labels end before this image")
 
 
 class LabelReader:
-    """Turns the values of label arrays into class names, and keeps in mind which ids they have.
+    """Converts the values of label arrays to class names, and remembers the ids of the classes.
 
     Args:
-      where: the array, for messages.
-      names: the names of the classes by their numbers; empty where numbers are all there is.
-      separator: between several classes in a text; empty if an image has only one.
+      where: Name of the array, for messages.
+      names: Class names by number; empty if numbers are the only names.
+      separator: Separator of several classes in a text; empty if an image has only one.
     """
 
     def __init__(self, where: str, names: Sequence[str] = (), separator: str = "") -> None:
@@ -53,10 +53,10 @@ class LabelReader:
         self._columns = 0
 
     def read(self, values: np.ndarray) -> list[ArrayLabel]:
-        """Returns what each row says.
+        """Returns the label of each row.
 
         Raises:
-          UsageError: if the array holds no labels.
+          UsageError: if the array does not hold labels.
         """
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
@@ -72,12 +72,12 @@ class LabelReader:
         if values.ndim == 2 and kind in "biuf" and 0 < values.shape[1] <= _MAX_COLUMNS:
             return self._one_hot(values)
         raise UsageError(
-            f"{self._where} holds no labels but {values.dtype} of shape {values.shape[1:]} for each image; "
+            f"{self._where} holds {values.dtype} of shape {values.shape[1:]} for each image, not labels; "
             "name the right array with --label_column."
         )
 
     def class_ids(self) -> Iterator[ClassId]:
-        """Yields the ids of the classes, those known by name whether they were seen or not."""
+        """Yields the ids of the classes; classes with known names are included even if no image has them."""
         if self._names:
             yield from map(ClassId, self._names, range(len(self._names)))
             return
@@ -88,13 +88,13 @@ class LabelReader:
                 yield ClassId(said.label, min(int(number), MAX_OWN_ID + 1))
 
     def _number(self, number: float) -> ArrayLabel:
-        """Returns what a number says; NaN is never found again and does no harm."""
+        """Returns the label for a number."""
         if number != number:
             return ArrayLabel(message="its label is NaN")
         if number in (float("inf"), float("-inf")) or number != int(number):
             raise UsageError(
-                f"{self._where} holds {number}, which numbers no class; labels are whole numbers, names or "
-                "one-hot rows: name the right array with --label_column."
+                f"{self._where} holds {number}, which is not a class number; labels are whole numbers, names "
+                "or one-hot rows: name the right array with --label_column."
             )
         self._numbers[number] = said = self._class(int(number))
         return said
@@ -106,7 +106,7 @@ class LabelReader:
             return ArrayLabel(str(number))
         if number < len(self._names):
             return ArrayLabel(self._names[number])
-        message = f"its label is {number}, and there are names for {counted(len(self._names), 'class')} only"
+        message = f"its label is {number}, but there are names for {counted(len(self._names), 'class')} only"
         return ArrayLabel("", QuarantineReason.BAD_ANNOTATION, message)
 
     def _text(self, raw: bytes, codec: str) -> ArrayLabel:
@@ -115,7 +115,7 @@ class LabelReader:
             try:
                 found = self._named(raw.decode(codec).rstrip("\0").replace(LABEL_SEPARATOR, " "))
             except UnicodeDecodeError:
-                found = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, f"its label {raw[:40]!r} is no text")
+                found = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, f"its label {raw[:40]!r} is not text")
             self._texts[raw] = found
         return found
 
@@ -131,8 +131,8 @@ class LabelReader:
         chosen = values == 1
         if not (chosen | (values == 0)).all():
             raise UsageError(
-                f"{self._where} has {values.shape[1]} values for each image, and they are not 0 and 1 only; "
-                "labels are whole numbers, names or one-hot rows: name the right array with --label_column."
+                f"{self._where} has {values.shape[1]} values for each image, but not only 0 and 1; labels "
+                "are whole numbers, names or one-hot rows: name the right array with --label_column."
             )
         self._columns = values.shape[1]
         several = chosen.sum(axis=1)

@@ -1,4 +1,4 @@
-"""What the names of arrays say: images or labels, of which split, of which dataset."""
+"""Parses the names of arrays: whether they hold images or labels, and their split and dataset."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import NamedTuple
 from shardwright.transforms.sources.folder_tree import SPLIT_FOLDERS
 
 IMAGES, LABELS = "images", "labels"
-#: Words for images, the clearest first: of several arrays the first one is taken.
+#: Words for images, clearest first; among several arrays, the clearest is used.
 _IMAGE_WORDS = ("images", "image", "imgs", "img", "x", "pixels", "data")
 _LABEL_WORDS = ("labels", "label", "lbls", "y", "targets", "target")
 _SPLIT_WORDS = {**{word: word for word in SPLIT_FOLDERS}, "t10k": "test"}
-#: Words that say nothing of which dataset it is.
+#: Words that do not identify a dataset.
 _EMPTY_WORDS = frozenset(("idx1", "idx2", "idx3", "idx4", "ubyte", "int", "raw", "part", "batch", "shard"))
 _EXTENSION = re.compile(r"\.(?:gz|npy|npz)\Z")
 _WORD = re.compile(r"[^\W_]+")
 
 
 class NamedArray(NamedTuple):
-    """What the name of an array says.
+    """Parts of the name of an array.
 
     Attributes:
-      role: images or labels; empty if it says neither.
-      split: its split, empty if it says none.
-      number: of a part of the array, such as 001.
-      dataset: what is left of its name.
-      rank: how plainly it says its role; 0 is plainest.
+      role: Either images or labels; empty if the name gives neither.
+      split: Split; empty if the name gives none.
+      number: Number of a part of the array, such as 001.
+      dataset: The rest of the name.
+      rank: How clearly the name gives its role; 0 is clearest.
     """
 
     role: str
@@ -37,7 +37,7 @@ class NamedArray(NamedTuple):
 
 
 def parse_array_name(name: str) -> NamedArray:
-    """Takes the name of an array or its file apart.
+    """Parses the name of an array or of its file.
 
     >>> parse_array_name("emnist-letters-train-images-idx3-ubyte.gz")
     NamedArray(role='images', split='train', number='', dataset='emnist letters', rank=0)

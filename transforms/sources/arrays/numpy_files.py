@@ -1,4 +1,4 @@
-"""NumPy files: `.npy`, and `.npz` whose members are read in place where they are not compressed."""
+"""Reads NumPy's `.npy` and `.npz` files; uncompressed members of `.npz` files are read in place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shardwright.transforms.sources.arrays.rows import (
 )
 from shardwright.transforms.sources.source import Context
 
-#: A zip's local file header (APPNOTE.TXT 4.3.7), of which the last two fields are lengths.
+#: A zip's local file header (APPNOTE.TXT 4.3.7); its last two fields are lengths.
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _LOCAL_SIGNATURE = b"PK\x03\x04"
 _NPY = ".npy"
@@ -39,10 +39,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 def parse_npy_header(head: bytes) -> ArrayHeader:
-    """Reads the header of an array; nothing in it is unpickled.
+    """Reads the header of an array without unpickling anything.
 
     Raises:
-      ValueError: if it is none, or its values are not plain.
+      ValueError: if it is not an array's header, or the values are not plain.
     """
     file = io.BytesIO(head)
     try:
@@ -50,25 +50,25 @@ def parse_npy_header(head: bytes) -> ArrayHeader:
         read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}[version]
         shape, fortran, dtype = read(file)
     except KeyError:
-        raise ValueError("it is of a version of the format that holds no plain numbers") from None
-    except Exception as error:  # it is parsed as Python's text, which can be wrong in many ways
-        raise ValueError(f"it is no NumPy array ({' '.join(str(error).split())[:120]})") from None
+        raise ValueError("its version of the format is not for plain numbers") from None
+    except Exception as error:  # NumPy parses it as Python text, which can fail in many ways
+        raise ValueError(f"it is not a NumPy array ({' '.join(str(error).split())[:120]})") from None
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never unpickled: save it with a plain dtype")
     if dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biufSU":
         raise ValueError(f"it holds values of type {dtype}, which are neither pixels nor labels")
     if not all(type(side) is int and 0 <= side < 2**63 for side in shape) or not shape:
-        raise ValueError(f"its shape {shape} is that of no list of images or labels")
+        raise ValueError(f"its shape {shape} is not the shape of an array of images or labels")
     return ArrayHeader(dtype.str, shape, file.tell(), fortran)
 
 
 def npy_header(path: str) -> ArrayHeader:
-    """Reads the header of a `.npy` file; raises ValueError if it is none."""
+    """Reads the header of a `.npy` file; raises ValueError if it is not one."""
     return parse_npy_header(stretch_of(path).read(0, HEADER_BYTES))
 
 
 def npy_rows(path: str, context: Context) -> Rows:
-    """Returns the rows of a `.npy` file; raises ValueError if it is none."""
+    """Returns the rows of a `.npy` file; raises ValueError if it is not one."""
     stretch = stretch_of(path)
     return rows_of(stretch, parse_npy_header(stretch.read(0, HEADER_BYTES)), context)
 
@@ -77,41 +77,41 @@ def npz_members(path: str) -> dict[str, zipfile.ZipInfo]:
     """Returns the arrays in a `.npz` file by name.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it is not a `.npz` file.
     """
     stretch = stretch_of(path)
     try:
         with zipfile.ZipFile(stretch.open()) as archive:
             members = {info.filename: info for info in archive.infolist()}
     except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
-        raise ValueError(f"it is no .npz file or damaged ({error}): get it again") from None
+        raise ValueError(f"it is damaged or not a .npz file ({error}); download it again") from None
     return {name.removesuffix(_NPY): info for name, info in members.items() if name.endswith(_NPY)}
 
 
 def npz_member(members: Mapping[str, zipfile.ZipInfo], name: str, path: str, option: str) -> str:
-    """Returns the name of a member that a setting names.
+    """Returns the name of the member that an option names.
 
     Raises:
-      UsageError: if there is none.
+      UsageError: if there is no such member.
     """
     if name in members:
         return name
     raise UsageError(
-        f"{option} {name}: {printable(path)} has no such array, but "
-        f"{', '.join(sorted(members)) or 'none at all'}{nearest(name, sorted(members)) or '.'}"
+        f"{option} {name}: {printable(path)} has no such array; it has "
+        f"{', '.join(sorted(members)) or 'none'}{nearest(name, sorted(members)) or '.'}"
     )
 
 
 def npz_header(path: str, info: zipfile.ZipInfo) -> ArrayHeader:
-    """Reads the header of an array in a `.npz` file; raises ValueError if it is none."""
+    """Reads the header of an array in a `.npz` file; raises ValueError if it is not valid."""
     return _member_header(stretch_of(path), info)
 
 
 def npz_rows(path: str, name: str, context: Context) -> Rows:
-    """Returns the rows of an array in a `.npz` file; one that is compressed is unpacked into the spool.
+    """Returns the rows of an array in a `.npz` file; a compressed array is unpacked into the spool.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if the array is not valid.
     """
     stretch = stretch_of(path)
     info = npz_members(path)[name]
@@ -134,13 +134,13 @@ def _open_member(stretch: Stretch, info: zipfile.ZipInfo) -> IO[bytes]:
 
 
 def _member_header(stretch: Stretch, info: zipfile.ZipInfo) -> ArrayHeader:
-    """Reads the header of a member; its checksum is another matter.
+    """Reads the header of a member; its checksum is not compared.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it is not an array's header.
     """
     if info.flag_bits & _ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("it is encrypted or compressed as NumPy does not: save it again")
+        raise ValueError("it is encrypted, or compressed in a way that NumPy does not use; save it again")
     head = _stored_member(stretch, info).read(0, HEADER_BYTES)
     return parse_npy_header(
         head if info.compress_type == zipfile.ZIP_STORED else head_of(head, -zlib.MAX_WBITS)
@@ -151,17 +151,17 @@ def _stored_member(stretch: Stretch, info: zipfile.ZipInfo) -> Stretch:
     """Returns the bytes of a member as they are stored.
 
     Raises:
-      ValueError: if there is none where the archive says.
+      ValueError: if the member is not where the archive says.
     """
     head = stretch.read(info.header_offset, _LOCAL_HEADER.size)
     if len(head) < _LOCAL_HEADER.size or not head.startswith(_LOCAL_SIGNATURE):
-        raise ValueError("it is a damaged .npz file: get it again")
+        raise ValueError("it is a damaged .npz file; download it again")
     *_, name, extra = _LOCAL_HEADER.unpack(head)
     return stretch.inside(info.header_offset + _LOCAL_HEADER.size + name + extra, info.compress_size)
 
 
 def _check_crc(member: Stretch, info: zipfile.ZipInfo) -> UnreadableRows | None:
-    """Compares a member with its checksum; one in a bucket would have to be fetched for that."""
+    """Compares a local member with its checksum; a remote member would have to be downloaded."""
     if storage.is_remote(member.file):
         return None
     checksum = 0
@@ -170,5 +170,5 @@ def _check_crc(member: Stretch, info: zipfile.ZipInfo) -> UnreadableRows | None:
     if checksum == info.CRC and member.length == info.file_size:
         return None
     return UnreadableRows(
-        QuarantineReason.CHECKSUM_MISMATCH, f"the CRC-32 of {info.filename} is wrong; get the file again"
+        QuarantineReason.CHECKSUM_MISMATCH, f"the CRC-32 of {info.filename} is wrong; download the file again"
     )

@@ -1,8 +1,8 @@
-"""Reads the part of Python's pickles that holds plain data. No code of a pickle is ever run.
+"""Reads pickles of plain data without running any of their code.
 
-Pickles are programs for a small machine (`pickletools` in the standard library describes it). This one
-knows only what makes lists, dictionaries, texts, numbers and NumPy arrays. Long strings are not read:
-where they lie is noted, so that the pixels of an array can be read in place.
+A pickle is a program for a small stack machine (see `pickletools` in the standard library). This machine
+has only the operations that make lists, dictionaries, texts, numbers and NumPy arrays. It does not read
+long strings but keeps their positions, so that the pixels of an array can be read in place.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
-#: Strings of more bytes than that stay in the file.
+#: Strings with more bytes are not read but stay in the file.
 _LONG_STRING = 1 << 16
-#: Steps after which it is given up; CIFAR-100 takes some 300,000.
+#: Most steps of a program; CIFAR-100 takes about 300,000.
 _MAX_STEPS = 3_000_000
-#: Bytes of a line, in which old pickles write names and numbers.
+#: Most bytes of a line; old pickles write names and numbers as lines.
 _MAX_LINE = 1 << 12
 
 _ARRAY, _DTYPE, _NDARRAY, _SCALAR, _ENCODE, _FROM_BUFFER, _BYTES = (
     "_reconstruct", "dtype", "ndarray", "scalar", "encode", "_frombuffer", "bytes",
 )  # fmt: skip
-#: The only names that may be looked up; they stand for records here, not for anything that is called.
+#: The only names that a pickle may look up. Here they name records; they are never called.
 _GLOBALS = {
     **{(f"numpy.{core}.multiarray", name): name for core in ("core", "_core") for name in (_ARRAY, _SCALAR)},
     **{(f"numpy.{core}.numeric", _FROM_BUFFER): _FROM_BUFFER for core in ("core", "_core")},
@@ -36,15 +36,15 @@ _GLOBALS = {
 
 
 class PickleError(Exception):
-    """A pickle that is damaged, or holds more than plain data."""
+    """The pickle is damaged or holds more than plain data."""
 
 
 class LongString(NamedTuple):
-    """A string that stayed in the file.
+    """A string that was not read.
 
     Attributes:
-      offset: where its bytes begin.
-      length: how many they are.
+      offset: Position of its first byte.
+      length: Number of bytes.
     """
 
     offset: int
@@ -52,14 +52,14 @@ class LongString(NamedTuple):
 
 
 class _Name(NamedTuple):
-    """A name that a pickle looks up."""
+    """A name that a pickle looked up."""
 
     name: str
 
 
 @dataclass
 class PickledType:
-    """A NumPy dtype: its code such as u1, and its byte order."""
+    """A NumPy dtype: its code, such as u1, and its byte order."""
 
     code: str
     order: str = "|"
@@ -70,10 +70,10 @@ class PickledArray:
     """A NumPy array.
 
     Attributes:
-      shape: its own.
-      dtype: of its values.
-      fortran: whether the first index runs fastest.
-      data: the bytes of its values, or where they lie.
+      shape: Shape of the array.
+      dtype: Type of its values.
+      fortran: Whether it is in Fortran order.
+      data: Bytes of its values, or their position in the file.
     """
 
     shape: tuple[int, ...] = ()
@@ -89,10 +89,10 @@ def read_pickle(file: IO[bytes]) -> Any:
     """Returns the plain data of a pickle: texts as `str` or `bytes`, long ones as `LongString`.
 
     Args:
-      file: at the beginning of the pickle; it can be searched.
+      file: Seekable file at the beginning of the pickle.
 
     Raises:
-      PickleError: if it is damaged or holds anything else.
+      PickleError: if the pickle is damaged or holds anything else.
     """
     machine = _Machine(file)
     try:
@@ -102,7 +102,7 @@ def read_pickle(file: IO[bytes]) -> Any:
 
 
 class _Machine:
-    """The machine that a pickle is a program for."""
+    """Stack machine that runs the operations of a pickle."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -111,7 +111,7 @@ class _Machine:
         file.seek(self._begin)
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        #: Bytes of text that may still be taken for bytes: no honest pickle does so with one text twice.
+        #: Bytes of text that may still be encoded; a valid pickle encodes each text only once.
         self._to_encode = self._size
 
     def run(self) -> Any:
@@ -148,7 +148,7 @@ class _Machine:
         self._stack.append(value)
 
     def string(self, length: int, codec: str = "") -> None:
-        """Pushes a string, or where it lies if it is long."""
+        """Pushes a string, or its position if it is long."""
         if length > _LONG_STRING:
             offset = self._file.tell()
             if length > self._size - offset:
@@ -160,7 +160,7 @@ class _Machine:
         self.push(data.decode(codec, "surrogatepass") if codec else data)
 
     def to_mark(self) -> list[Any]:
-        """Takes everything down to the last mark."""
+        """Removes and returns everything down to the last mark."""
         place = len(self._stack) - 1
         while self._stack[place] is not _MARK:
             place -= 1
@@ -173,29 +173,29 @@ class _Machine:
     def extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if type(target) is not list:
-            raise PickleError("it appends to what is no list")
+            raise PickleError("it appends to something that is not a list")
         target.extend(items)
 
     def update(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if type(target) is not dict or len(items) % 2:
-            raise PickleError("it sets an item of what is no dictionary")
+            raise PickleError("it sets an item of something that is not a dictionary")
         for key, value in zip(items[::2], items[1::2]):
-            # Their hashes are random, so that nobody can make a dictionary slow.
+            # Python randomizes their hashes, so a crafted pickle cannot slow a dictionary down.
             if type(key) not in (str, bytes):
-                raise PickleError("the key of a dictionary is no text")
+                raise PickleError("the key of a dictionary is not text")
             target[key.decode("utf-8", "replace") if type(key) is bytes else key] = value
 
     def look_up(self, module: str, name: str) -> None:
         module = "_codecs" if module == "codecs" else module
         if (module, name) not in _GLOBALS:
-            raise PickleError(f"it asks for {module}.{name}, which is no plain data and is never run")
+            raise PickleError(f"it asks for {module}.{name}, which is not plain data and is never run")
         self.push(_Name(name))
 
     def reduce(self) -> None:
         arguments, callee = self._stack.pop(), self._stack.pop()
         if type(callee) is not _Name or type(arguments) is not tuple:
-            raise PickleError("it calls what is no name")
+            raise PickleError("it calls something that is not a name")
         if callee.name == _ARRAY:
             self.push(PickledArray())
         elif callee.name == _DTYPE:
@@ -213,12 +213,12 @@ class _Machine:
             raise PickleError(f"it calls {callee.name}")
 
     def _encoded(self, text: Any, codec: str = "") -> bytes:
-        """Returns bytes that were written as text, as protocol 2 of Python 3 does."""
+        """Returns bytes that protocol 2 of Python 3 wrote as text."""
         if codec not in ("latin1", "latin-1") or not isinstance(text, str | _LongText):
-            raise PickleError("it encodes what is no text")
+            raise PickleError("it encodes something that is not text")
         self._to_encode -= text.length if isinstance(text, _LongText) else len(text)
         if self._to_encode < 0:
-            raise PickleError("it is larger than its file")
+            raise PickleError("its data is larger than its file")
         if isinstance(text, _LongText):
             here = self._file.tell()
             self._file.seek(text.offset)
@@ -228,14 +228,14 @@ class _Machine:
     def build(self) -> None:
         state, target = self._stack.pop(), self._stack[-1]
         if type(state) is not tuple:
-            raise PickleError("it changes what is no array")
+            raise PickleError("it changes something that is not an array")
         if type(target) is PickledType:
             target.order = _text(state[1])
         elif type(target) is PickledArray:
             _, shape, dtype, fortran, data = state
             self._stack[-1].__dict__.update(_array(shape, dtype, bool(fortran), data).__dict__)
         else:
-            raise PickleError("it changes what is no array")
+            raise PickleError("it changes something that is not an array")
 
     def put(self, place: int) -> None:
         self._memo[place] = self._stack[-1]
@@ -245,7 +245,7 @@ class _Machine:
 
 
 class _LongText(NamedTuple):
-    """A long text in UTF-8 that stayed in the file."""
+    """A long UTF-8 text that was not read."""
 
     offset: int
     length: int

@@ -1,4 +1,4 @@
-"""Rows of arrays: where in a file each image's pixels or each label lie, without taking its header's word."""
+"""Rows of arrays: the position in a file of each image's pixels, or of each label."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 from shardwright.transforms.sources.source import Context
 
-#: Bytes of the beginning of an array in which its header stands.
+#: Bytes at the beginning of an array that are read for its header.
 HEADER_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20
-#: Bytes of an array that are in memory at once while it is brought into another order.
+#: Bytes of an array that are in memory at once while it is converted to C order.
 _REORDERED_BYTES = 32 << 20
-#: Bytes of a compressed stream that are unpacked at a time to see its beginning.
+#: Compressed bytes that are unpacked at a time to read the beginning of a stream.
 _STEP_BYTES = 256
-#: What is raised where compressed bytes are wrong, or encrypted, or compressed in some other way.
+#: Errors from bytes that are damaged, encrypted, or compressed with an unsupported method.
 _DAMAGES = (zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 
 
 class UnreadableRows(NamedTuple):
-    """Why rows cannot be had."""
+    """Why rows cannot be read."""
 
     reason: QuarantineReason
     message: str
 
 
 class ArrayHeader(NamedTuple):
-    """What the beginning of an array says.
+    """Header of an array.
 
     Attributes:
-      dtype: NumPy's name of the type of its values, with the byte order.
-      shape: of all of it.
-      begin: the first byte of its values.
-      fortran: whether the first index runs fastest.
+      dtype: NumPy's name for the type of its values, with the byte order.
+      shape: Shape of the whole array.
+      begin: Position of the first byte of its values.
+      fortran: Whether it is in Fortran order, in which the first index changes fastest.
     """
 
     dtype: str
@@ -55,26 +55,26 @@ class ArrayHeader(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row: one image, or one label."""
+        """Number of bytes of one row, which is one image or one label."""
         return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
     @property
     def end(self) -> int:
-        """The byte behind its values."""
+        """Position after the last byte of its values."""
         return self.begin + self.shape[0] * self.row_bytes
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Bytes that can be read at random: a file, or a part of one.
+    """Bytes with random access: a file, or a part of one.
 
     Attributes:
-      uri: the file of the input that they come from.
-      file: the file to read: the same, or a spool file.
-      offset: where they begin in it.
-      length: how many they are.
-      size: bytes of the whole file.
-      version: the mark of its state; empty for a spool file.
+      uri: File of the input that the bytes come from.
+      file: File to read: the same file, or a spool file.
+      offset: Position of the first byte in it.
+      length: Number of bytes.
+      size: Size of the whole file in bytes.
+      version: Mark of the file's state; empty for a spool file.
     """
 
     uri: str
@@ -85,26 +85,26 @@ class Stretch:
     version: str
 
     def read(self, begin: int, length: int) -> bytes:
-        """Reads some of the bytes; fewer at their end."""
+        """Reads some of the bytes; fewer at the end."""
         length = min(length, self.length - begin)
-        if length <= 0 or begin < 0:  # no file is that way round, but its own header may say so
+        if length <= 0 or begin < 0:  # a header may state impossible positions
             return b""
         with storage.translated_errors("read", self.file):
             return storage.read_range(self.file, self.offset + begin, length, self.size, self.version)
 
     def inside(self, begin: int, length: int) -> Stretch:
-        """Returns a part of the bytes; what would lie behind their end is left out."""
+        """Returns a part of the bytes, cut at their end."""
         begin = min(max(begin, 0), self.length)
         length = min(max(length, 0), self.length - begin)
         return Stretch(self.uri, self.file, self.offset + begin, length, self.size, self.version)
 
     def open(self) -> io.BufferedReader:
-        """Opens the bytes as a file that can be read and searched."""
+        """Opens the bytes as a seekable file."""
         return io.BufferedReader(_StretchFile(self), _CHUNK_BYTES)
 
 
 class _StretchFile(io.RawIOBase):
-    """A stretch as a file."""
+    """File interface to a stretch."""
 
     def __init__(self, stretch: Stretch) -> None:
         super().__init__()
@@ -138,12 +138,12 @@ def stretch_of(path: str) -> Stretch:
     """Returns all bytes of a file.
 
     Raises:
-      UsageError: if it is not there.
+      UsageError: if the file does not exist.
     """
     with storage.translated_errors("look for", path):
         found = storage.stat(path)
     if found is None:
-        raise UsageError(f"{printable(path)} is not there any more; check the path.")
+        raise UsageError(f"{printable(path)} does not exist any more; check the path.")
     return Stretch(path, path, 0, found.size, found.size, found.version)
 
 
@@ -152,15 +152,15 @@ class Rows:
     """The rows of an array.
 
     Attributes:
-      stretch: what they lie in.
-      begin: where the first one begins in it.
-      stride: bytes from one to the next.
-      length: bytes of one.
-      count: how many there should be.
-      shape: of one.
-      dtype: NumPy's name of the type of the values, with its byte order.
-      planar: whether the values of an image stand channel by channel.
-      damage: why none of them can be had, if so.
+      stretch: Bytes that hold the rows.
+      begin: Position of the first row in them.
+      stride: Number of bytes from one row to the next.
+      length: Number of bytes of one row.
+      count: Number of rows that there should be.
+      shape: Shape of one row.
+      dtype: NumPy's name for the type of the values, with the byte order.
+      planar: Whether the values of an image are stored channel by channel.
+      damage: Why no row can be read; None if rows can be read.
     """
 
     stretch: Stretch
@@ -175,7 +175,7 @@ class Rows:
 
     @property
     def whole(self) -> int:
-        """How many of them are there to the last byte."""
+        """Number of rows that are complete in the file."""
         if self.damage:
             return 0
         room = self.stretch.length - self.begin - self.length
@@ -183,15 +183,15 @@ class Rows:
 
     @property
     def bytes_behind(self) -> int:
-        """Bytes that follow the last row and belong to nothing."""
+        """Number of bytes after the last row."""
         return 0 if self.damage else max(0, self.stretch.length - self.begin - self.count * self.stride)
 
     def read(self, first: int, count: int) -> bytes:
-        """Reads some of the rows, with what stands between them."""
+        """Reads some of the rows, with the bytes between them."""
         return self.stretch.read(self.begin + first * self.stride, (count - 1) * self.stride + self.length)
 
     def values(self, first: int, count: int) -> np.ndarray:
-        """Returns some of the rows that are there as an array."""
+        """Returns some of the complete rows as an array."""
         count = max(0, min(count, self.whole - first))
         if not count:
             return np.empty((0, *self.shape), self.dtype)
@@ -203,10 +203,10 @@ class Rows:
 def rows_of(
     stretch: Stretch, header: ArrayHeader, context: Context, damage: UnreadableRows | None = None
 ) -> Rows:
-    """Returns the rows of an array that can be read at random.
+    """Returns the rows of an array, with random access.
 
-    An array in Fortran order, in which no image's pixels stand together, is brought into C order in
-    the spool first.
+    An array in Fortran order scatters the pixels of each image, so it is first converted to C order
+    in the spool.
     """
     size = header.row_bytes
     rows = Rows(
@@ -241,7 +241,7 @@ def _spooled(uri: str, path: str) -> Stretch:
 
 
 class _DamagedStreamError(Exception):
-    """A compressed stream whose bytes are wrong, not only too few."""
+    """A compressed stream is damaged, not only cut off."""
 
 
 def unpack(
@@ -249,25 +249,25 @@ def unpack(
 ) -> tuple[Stretch, UnreadableRows | None]:
     """Unpacks a compressed stream into the spool.
 
-    What a stream that ends early has is kept. One whose bytes are wrong yields nothing: its first wrong
-    byte cannot be told.
+    Data before an early end of the stream is kept. A damaged stream yields nothing, because the position
+    of its first wrong byte is unknown.
 
     Args:
-      stretch: the compressed file.
-      name: of the stream in it, if it has several.
-      open_stream: opens it.
-      limit: bytes that it should have at most; one more is unpacked, so that too many can be seen.
-      context: of the listing.
+      stretch: Bytes of the compressed file.
+      name: Name of the stream in it, if there are several.
+      open_stream: Function that opens the stream.
+      limit: Most bytes that the stream should have; one more is unpacked to detect a longer stream.
+      context: Context of the listing.
 
     Returns:
-      The unpacked bytes, and why there are none, if so.
+      The unpacked bytes, and the damage if the stream is damaged, else None.
     """
 
     def write(file: IO[bytes]) -> None:
         left = limit + 1
         try:
             with open_stream() as stream:
-                # A step at a time: where the stream is cut off, what came before is not lost.
+                # In small steps, so that data before an early end is not lost.
                 while left > 0 and (chunk := stream.read1(min(left, _CHUNK_BYTES))):  # type: ignore[attr-defined]
                     file.write(chunk)
                     left -= len(chunk)
@@ -279,17 +279,17 @@ def unpack(
     try:
         path = context.spool.fill(f"{_identity(stretch)}:{name}:{limit}", write)
     except _DamagedStreamError as error:
-        message = f"its file cannot be unpacked without fault ({error}); get it again"
+        message = f"its file cannot be unpacked ({error}); download it again"
         return stretch.inside(0, 0), UnreadableRows(QuarantineReason.CORRUPT, message)
     return _spooled(stretch.uri, path), None
 
 
 def head_of(packed: bytes, wbits: int) -> bytes:
-    """Returns the beginning of a compressed stream, as far as it can be unpacked.
+    """Returns the unpacked beginning of a compressed stream, as much as can be unpacked.
 
     Args:
-      packed: its first bytes.
-      wbits: what `zlib` calls its form.
+      packed: First bytes of the stream.
+      wbits: Format of the stream, as the `wbits` of `zlib`.
     """
     inflater = zlib.decompressobj(wbits)
     head = b""
@@ -304,7 +304,7 @@ def head_of(packed: bytes, wbits: int) -> bytes:
 
 
 def read_first(open_stream: Callable[[], IO[bytes]], length: int) -> bytes:
-    """Returns the first bytes of a compressed stream, as far as it can be unpacked."""
+    """Returns the first bytes of a compressed stream, as many as can be unpacked."""
     parts: list[bytes] = []
     with contextlib.suppress(*_DAMAGES, EOFError), open_stream() as stream:
         while length > 0 and (chunk := stream.read1(min(length, _CHUNK_BYTES))):  # type: ignore[attr-defined]
@@ -314,5 +314,5 @@ def read_first(open_stream: Callable[[], IO[bytes]], length: int) -> bytes:
 
 
 def open_gzip(stretch: Stretch) -> IO[bytes]:
-    """Opens the bytes that a gzip file holds."""
+    """Opens the content of a gzip file."""
     return gzip.GzipFile(fileobj=stretch.open(), mode="rb")  # type: ignore[return-value]
