@@ -20,8 +20,8 @@ from unittest import mock
 
 from PIL import Image
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.layouts import layout_by_name
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.concurrency.pool import working_budget
 from shardwright.transforms.conversion.convert import ShardRecipe, convert_refs
 from shardwright.transforms.images import resize as resizing

@@ -21,7 +21,7 @@ from pathlib import Path
 from PIL import Image
 from quality import psnr
 
-from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.transforms.images.convert import convert_image
 
 MIN_PIXELS = 4_000_000

@@ -75,7 +75,7 @@ def write_manifest(kind: str, size: int, folder: Path) -> Path:
 
 def list_rows(path: str) -> int:
     """Reads all rows as the workers do, one after the other; returns how many there are."""
-    from shardwright.schemas.settings import ConvertSettings
+    from shardwright.schemas.configuration.settings import ConvertSettings
     from shardwright.transforms.sources.manifest import SOURCE
     from shardwright.transforms.sources.source import Context, Input
     from shardwright.transforms.sources.spool import Spool

@@ -94,7 +94,7 @@ def prepare_shard(planned: Any, forecast: Any) -> tuple[int, int, int, int]:
     Returns:
       1, how many references the shard has, the sum of their numbers, and their encoded bytes.
     """
-    from shardwright.schemas.settings import ConvertSettings
+    from shardwright.schemas.configuration.settings import ConvertSettings
     from shardwright.transforms.shards.shard_plan import plan_shard
 
     Marks.end("check")
@@ -117,8 +117,8 @@ def build(pipeline: Any, size: int, result: str) -> None:
     """
     import apache_beam as beam
 
+    from shardwright.schemas.configuration.settings import ConvertSettings
     from shardwright.schemas.image_ref import EncodedRefs
-    from shardwright.schemas.settings import ConvertSettings
     from shardwright.transforms.plan.transforms import (
         AssignShards,
         BatchRefs,

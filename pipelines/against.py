@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.pipelines.datasets import Target
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.dataset import RUN_JSON, WORK_DIR
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lost import LOST_JSONL
-from shardwright.schemas.settings import ConvertSettings
-from shardwright.schemas.settings_values import setting_fields, settings_from
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import left_behind, read_dataset
 from shardwright.transforms.sources.choices import check_settings, choices_of

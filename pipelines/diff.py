@@ -22,15 +22,15 @@ from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import run_pipeline
 from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import ExitCode, Severity
+from shardwright.schemas.configuration.expectations import unmet
+from shardwright.schemas.configuration.job import JobGates
+from shardwright.schemas.configuration.thresholds import Thresholds, check
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
 from shardwright.schemas.drift import Described, Drift, Previous, drift_between
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.expectations import unmet
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.job import JobGates
 from shardwright.schemas.plain_yaml import WrongValue
-from shardwright.schemas.thresholds import Thresholds, check
 from shardwright.schemas.version import version_name
 from shardwright.schemas.violation import Violation
 from shardwright.transforms import storage

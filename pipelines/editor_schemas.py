@@ -14,8 +14,8 @@ from typing import Any
 from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.job_model import Sections
 from shardwright.schemas.configuration.layout_model import LayoutFile
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.configuration.typed_yaml import FileModel
-from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms.sources.choices import choices_of
 
 FOLDER = Path(__file__).with_name("json_schemas")

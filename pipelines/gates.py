@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from shardwright.pipelines.datasets import Target
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
+from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.job import JobGates
 from shardwright.transforms import storage
 from shardwright.transforms.validation.shard import Depth
 

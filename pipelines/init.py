@@ -15,9 +15,9 @@ from shardwright.pipelines.job_template import job_text
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.result_places import check_result_place
 from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.configuration.settings_values import not_for_rebuilds, setting_fields, settings_from
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.settings_values import not_for_rebuilds, setting_fields, settings_from
 from shardwright.schemas.shell import shell_word
 from shardwright.transforms import storage
 from shardwright.transforms.result_files import write_result

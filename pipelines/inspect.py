@@ -21,12 +21,12 @@ from shardwright.pipelines.record_values import shown, values_of
 from shardwright.pipelines.summary import ledger_rows, print_ledger
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard, pretty_json
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Encoding, features_json
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size, parse_int
 from shardwright.transforms import storage

@@ -19,23 +19,23 @@ from shardwright.pipelines.job_sections import (
     verification_for,
 )
 from shardwright.schemas.configuration.gate_file import gate_names
+from shardwright.schemas.configuration.job import JobFile, Retention
+from shardwright.schemas.configuration.job_values import Variables, expanded, variables_at, without_secrets
+from shardwright.schemas.configuration.settings_values import (
+    is_on,
+    not_for_rebuilds,
+    setting_fields,
+    settings_from,
+    settings_over,
+)
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.job import JobFile, Retention
-from shardwright.schemas.job_values import Variables, expanded, variables_at, without_secrets
 from shardwright.schemas.plain_yaml import (
     NotPlain,
     WrongValue,
     load_plain_texts,
     load_plain_yaml,
     places_of_keys,
-)
-from shardwright.schemas.settings_values import (
-    is_on,
-    not_for_rebuilds,
-    setting_fields,
-    settings_from,
-    settings_over,
 )
 from shardwright.transforms import storage
 from shardwright.transforms.sources.choices import check_setting

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from shardwright.pipelines.gates import read_gate_file
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
 from shardwright.schemas.configuration.gate_file import EXPECT, gates_from, notes_of, with_expectations
+from shardwright.schemas.configuration.job import EVENTS, Hook, JobGates
 from shardwright.schemas.configuration.job_model import HookBlock, Hooks, default_of, reader_of, scalar_names
+from shardwright.schemas.configuration.job_values import Variables, expanded
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.job import EVENTS, Hook, JobGates
-from shardwright.schemas.job_values import Variables, expanded
 from shardwright.schemas.plain_yaml import WrongValue
 from shardwright.transforms import storage
 

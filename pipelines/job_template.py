@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from shardwright.pipelines.editor_schemas import schema_path
+from shardwright.schemas.configuration.job_values import escaped
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.job_values import escaped
-from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms.sources.choices import choices_of
 
 _SIZE = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)

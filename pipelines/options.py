@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from shardwright.pipelines.watchdog import STUCK_AFTER_MINUTES, WATCHDOG
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings_values import setting_fields, settings_from, settings_over
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.settings import ConvertSettings
-from shardwright.schemas.settings_values import setting_fields, settings_from, settings_over
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.worker_watchdog import EXPERIMENT
 from shardwright.transforms.layout_files import read_layout

@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 
 from shardwright.pipelines.result_places import nearest_existing
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR, WRITER_JSON
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.version import (
     INDEX_HTML,
     LATEST_JSON,

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.pipelines import options as cli_options
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Forecast, Plan
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.overwrite import repair_swap
 from shardwright.transforms.sources.effects import ConversionFacts, given_names

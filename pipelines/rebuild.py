@@ -40,11 +40,11 @@ from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
 from shardwright.pipelines.workers import choose_workers
 from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.configuration.job import JobFile
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
-from shardwright.schemas.job import JobFile
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.plan import Plan
-from shardwright.schemas.settings_values import setting_fields
 from shardwright.schemas.version import VersionRecord, next_version
 from shardwright.transforms import storage
 from shardwright.transforms.lease import heartbeat, release

@@ -38,6 +38,9 @@ from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode
+from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.configuration.job import JobGates
+from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,
@@ -48,11 +51,8 @@ from shardwright.schemas.dataset import (
 )
 from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.job import JobGates
-from shardwright.schemas.settings_values import settings_from
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset
 from shardwright.transforms.result_files import answer_path, remove_unfinished

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.sketches import Moments
+from shardwright.schemas.statistics.sketches import Moments
 
 _MEASURES = ("width", "height", "bytes")
 

@@ -17,6 +17,7 @@ import apache_beam as beam
 from shardwright.schemas import dataset
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.earlier_checks import with_earlier_checks
 from shardwright.schemas.errors import DataRefused, EngineError
@@ -24,10 +25,9 @@ from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.ledger import LedgerTotals, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.source_sizes import SourceSizes
-from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
 from shardwright.transforms.condense_results import CondenseResults

@@ -1,6 +1,6 @@
 """Writes metadata.json, the parameters of the Flex Template, from the declaration of the settings.
 
-Run it after a change of `schemas/settings.py`: `python deploy/dataflow/make_metadata.py`.
+Run it after a change of `schemas/configuration/settings.py`: `python deploy/dataflow/make_metadata.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.layouts import LAYOUTS
-from shardwright.schemas.settings_values import setting_fields
 from shardwright.schemas.values import TYPE_NAMES
 from shardwright.transforms.sources.choices import choices_of
 

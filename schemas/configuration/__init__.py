@@ -1,1 +1,1 @@
-"""What users configure: gate, job and layout files, as typed models."""
+"""What users configure: settings, and the job, gate and layout files."""

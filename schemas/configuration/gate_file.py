@@ -20,13 +20,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, TypeAdapter, WithJsonSchema
 
 from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.configuration.job import JobGates
+from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.configuration.typed_yaml import FileModel, read_model, shown, write, wrong
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import Gates
-from shardwright.schemas.job import JobGates
 from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml, places_of_keys
-from shardwright.schemas.thresholds import Policy, Thresholds
 
 
 def _number(value: Any) -> Any:

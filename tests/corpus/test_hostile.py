@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.signatures import SUPPORTED_KINDS, kind_of
 

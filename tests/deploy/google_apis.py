@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 from conftest import ROOT
 
-from shardwright.schemas.settings_values import setting_fields
+from shardwright.schemas.configuration.settings_values import setting_fields
 
 METADATA = json.loads((ROOT / "deploy" / "dataflow" / "metadata.json").read_text())
 PARAMETERS = {entry["name"]: entry for entry in METADATA["parameters"]}

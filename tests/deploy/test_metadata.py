@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwright.pipelines import options
+from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.settings_values import setting_fields, settings_from
 from shardwright.transforms.sources.choices import check_settings
 
 FOLDER = ROOT / "deploy" / "dataflow"

@@ -15,10 +15,10 @@ from typing import Any
 
 import zstandard
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.sources.source import Context, Input, source_by_name

@@ -18,7 +18,7 @@ from PIL import Image
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
-from shardwright.schemas.settings_values import setting_fields
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.transforms.sources.source import SOURCES
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

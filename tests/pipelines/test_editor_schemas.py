@@ -15,8 +15,8 @@ from shardwright.pipelines.editor_schemas import editor_schemas, schema_path, sc
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import SECTIONS
 from shardwright.schemas.configuration.gate_file import gate_names
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.layouts import layout_file
-from shardwright.schemas.settings_values import setting_fields
 
 SCHEMAS = editor_schemas()
 

@@ -47,7 +47,7 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
         QUALITY,
         (
             "pipelines/test_quality.py",
-            "transforms/images/test_looks.py",
+            "transforms/images/test_quality_metrics.py",
             "transforms/validation/test_balance.py",
         ),
     ),

@@ -17,11 +17,11 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import read_job
 from shardwright.pipelines.job_template import job_text
+from shardwright.schemas.configuration.job import JobFile, Retention
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.job import JobFile, Retention
-from shardwright.schemas.settings import ConvertSettings
-from shardwright.schemas.settings_values import setting_fields
-from shardwright.schemas.thresholds import Policy, Thresholds
 from shardwright.transforms.sources.choices import choices_of
 
 AWKWARD = [

@@ -11,11 +11,11 @@ from conftest import PHOTOS
 from shardwright.pipelines import cli
 from shardwright.pipelines.job_file import naming_lines, read_job, read_job_settings
 from shardwright.pipelines.options import beam_options, build_settings
+from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.configuration.job import Hook, JobFile, JobGates, Retention
+from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import Gates
-from shardwright.schemas.job import Hook, JobFile, JobGates, Retention
-from shardwright.schemas.thresholds import Policy, Thresholds
 
 WHOLE = r"""
 input: ["gs://b/${BUCKET:-photos}", "old=gs://b/{date}"]

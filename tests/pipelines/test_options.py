@@ -10,8 +10,8 @@ from apache_beam.transforms.environments import python_sdk_dependencies
 from conftest import PHOTOS
 
 from shardwright.pipelines import cli, options
+from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.settings_values import settings_from
 
 NO_LIST = "disable_logging_submission_environment"
 

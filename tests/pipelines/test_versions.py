@@ -30,8 +30,8 @@ from versioned import (
 from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.versions import print_versions, versions
+from shardwright.schemas.configuration.job import Retention
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
-from shardwright.schemas.job import Retention
 from shardwright.transforms import storage
 from shardwright.transforms.versions import pointer as pointers
 from shardwright.transforms.versions.listing import list_versions

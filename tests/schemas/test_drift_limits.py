@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas import thresholds as limits
 from shardwright.schemas.changes import Change, Changes, Kind
 from shardwright.schemas.codes import Severity
+from shardwright.schemas.configuration import thresholds as limits
 from shardwright.schemas.configuration.gate_file import gate_names, parse_gates
+from shardwright.schemas.configuration.thresholds import Policy, Thresholds, check
 from shardwright.schemas.distributions import Distance
 from shardwright.schemas.drift import ClassDrift, Drift, Pair
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.thresholds import Policy, Thresholds, check
 
 SAME = Drift(
     datasets=Pair("old", "new"),

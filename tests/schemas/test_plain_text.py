@@ -8,11 +8,11 @@ import pytest
 
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.configuration.gate_file import parse_gates
+from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import labels_txt
 from shardwright.schemas.plain_text import escape_controls
-from shardwright.schemas.thresholds import Thresholds
 
 
 def test_control_characters_are_written_as_python_does() -> None:

@@ -6,9 +6,9 @@ from fnmatch import filter as matching
 
 import pytest
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.plan import shard_file
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.side_files import SIDE_FILES, check_split_names, clash_of
 
 

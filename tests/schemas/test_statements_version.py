@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard, has_own_digest, with_digest
 from shardwright.schemas.layouts import CLASSIFICATION, DETECTION
 from shardwright.schemas.plan import Plan
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.sidecars import with_sidecars
 from shardwright.transforms.shards.shard_plan import recipes_of
 

@@ -11,9 +11,9 @@ from conftest import PHOTOS
 from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, decode_annotations
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.inputs import recognise
 from shardwright.transforms.sources.source import Context, Input, source_by_name

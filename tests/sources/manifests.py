@@ -12,7 +12,7 @@ import pyarrow
 from conftest import PHOTOS
 from pyarrow import parquet
 
-from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.transforms.sources import manifest
 from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.source import Context, Input

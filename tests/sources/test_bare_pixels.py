@@ -14,7 +14,7 @@ from PIL import Image
 from tfrecords import converted, example, listed, read, refused_sentence, tf, write
 
 from shardwright.schemas.byte_range import decode_place
-from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import ConvertSettings
 
 PICTURES = colours(20)
 PLANES = PICTURES.transpose(0, 3, 1, 2)

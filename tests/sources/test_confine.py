@@ -12,8 +12,8 @@ from PIL import Image
 
 from shardwright.pipelines import cli
 from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.inputs import recognise

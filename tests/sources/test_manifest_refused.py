@@ -10,8 +10,8 @@ from conftest import PHOTOS
 from hostile import refused
 from manifests import PICTURES, ROWS, described, listed, write_csv, write_parquet
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources import manifest
 from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.source import Context, Input

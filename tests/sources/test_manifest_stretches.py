@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import listed, write_csv, write_jsonl
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources import manifest
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool

@@ -11,8 +11,8 @@ from conftest import PHOTOS
 from records import balanced, examples, labels_by_key, value
 
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.inputs import check_inputs
 
 

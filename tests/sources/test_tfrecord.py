@@ -22,8 +22,8 @@ from tfrecords import (
 )
 
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.input_probe import look_at
 from shardwright.transforms.sources.tfrecord import SOURCE
 

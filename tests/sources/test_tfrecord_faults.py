@@ -26,9 +26,9 @@ from tfrecords import (
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import decode_place
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.image_ref import decode_refs, encode_refs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.read import read_image
 
 

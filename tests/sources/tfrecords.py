@@ -15,10 +15,10 @@ from hostile import check_books, picture
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import written_entries
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.sources.tfrecord import SOURCE

@@ -14,8 +14,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from shardwright.pipelines.convert import _refusal_of
 from shardwright.pipelines.progress import progress_text
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec
 from shardwright.transforms.storage import deadlines, gcs, s3

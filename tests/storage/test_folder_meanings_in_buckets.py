@@ -8,9 +8,9 @@ import pytest
 from conftest import PHOTOS
 from packing import by_key, list_refs
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage as storage_of_project
 from shardwright.transforms.sources.inputs import check_inputs
 from storage.buckets import Bucket

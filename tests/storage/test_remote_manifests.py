@@ -12,8 +12,8 @@ import pytest
 from pyarrow import parquet
 
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources import manifest
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool

@@ -12,9 +12,9 @@ from PIL import Image
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.annotate import read_mask
 from storage.buckets import Bucket

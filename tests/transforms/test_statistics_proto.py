@@ -9,9 +9,9 @@ import numpy as np
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.feature_statistics import RecordStatistics
 from shardwright.schemas.layouts import CLASSIFICATION
-from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.statistics.feature_statistics import RecordStatistics
 from shardwright.transforms.statistics.combine import AddUpStatistics
 from shardwright.transforms.statistics.stats_pb import ALL_EXAMPLES, stats_pb
 

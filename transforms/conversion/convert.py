@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.concurrency.pool import (
     IN_FLIGHT_BYTES,
     READS_AHEAD,

@@ -10,11 +10,11 @@ import numpy as np
 from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, PanopticSegment, decode_annotations
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import OBJECT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.layouts import FeatureRole, Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images import masks
 from shardwright.transforms.images.boxes import bad_annotation
 from shardwright.transforms.images.convert import ConvertedImage, Frame, Reserve

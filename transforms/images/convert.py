@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from PIL import Image
 
 from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images import color, decode
 from shardwright.transforms.images.encode import FORMAT_NAMES, encode_image
 from shardwright.transforms.images.geometry import Geometry, plan_geometry

@@ -9,9 +9,9 @@ import zlib
 import numpy as np
 from PIL import Image
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.image_ref import ImageRef, printable
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images import decode
 from shardwright.transforms.images.boxes import bad_annotation, is_upright
 from shardwright.transforms.images.convert import Frame

@@ -11,10 +11,10 @@ import numpy as np
 from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images import masks, outlines
 from shardwright.transforms.images.boxes import (
     Box,

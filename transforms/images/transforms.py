@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
-from shardwright.schemas.settings import ConvertSettings
-from shardwright.schemas.settings_values import settings_from
 from shardwright.transforms.images.convert import ConvertedImage, convert_image
 from shardwright.transforms.images.read import read_image
 from shardwright.transforms.layout_files import read_layout

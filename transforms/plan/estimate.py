@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from shardwright.schemas.codes import Outcome
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plan import MAX_SHARDS
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.concurrency.pool import working_budget
 from shardwright.transforms.conversion.convert import ShardRecipe, convert_ref
 from shardwright.transforms.records.framing import FRAME_BYTES

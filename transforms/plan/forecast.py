@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from shardwright.schemas import units
 from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.labels import order_labels, unused_ids
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.side_files import check_split_names
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted, is_or_are

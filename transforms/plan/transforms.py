@@ -16,6 +16,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import FilterReason, Outcome
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import (
     EncodedRefs,
@@ -27,7 +28,6 @@ from shardwright.schemas.image_ref import (
 )
 from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids, merge_class_texts
 from shardwright.schemas.plan import Forecast, Plan
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.source_ids import number_text, source_id_of
 from shardwright.transforms.concurrency.progress import PROGRESS
 from shardwright.transforms.concurrency.workers import worker_threads

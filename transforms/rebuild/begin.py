@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from shardwright.schemas.configuration.settings import SUFFIXES
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import Plan
-from shardwright.schemas.settings import SUFFIXES
 from shardwright.schemas.shell import shell_word
 from shardwright.schemas.version import VERSION_JSON, VersionRecord, VersionState, version_path
 from shardwright.transforms import storage

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, index_file, ledger_file
 from shardwright.schemas.scrub import listed
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_path
 from shardwright.transforms import storage

@@ -13,13 +13,13 @@ from shardwright.schemas import dataset as files
 from shardwright.schemas.changes import Changes, Kind
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.configuration.job import JobGates
+from shardwright.schemas.configuration.thresholds import check
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Described, Drift, drift_between
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.job import JobGates
-from shardwright.schemas.statistics import Statistics
-from shardwright.schemas.thresholds import check
+from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.units import percent_beside_limit
 from shardwright.schemas.version import (
     CHECK_LIST,

@@ -19,7 +19,7 @@ from typing import IO, Any
 from urllib.parse import urljoin, urlsplit
 
 from shardwright.schemas import __version__
-from shardwright.schemas.job import Hook
+from shardwright.schemas.configuration.job import Hook
 from shardwright.transforms.rebuild.events import dumps, one_line, plain_value
 
 #: Seconds for a command, and for one attempt to reach a web address.

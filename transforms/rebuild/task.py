@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.schemas.job import Hook, JobGates, Retention
+from shardwright.schemas.configuration.job import Hook, JobGates, Retention
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.lease import Lease
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.version import version_path
 from shardwright.transforms.lease import HeldLease
 

@@ -11,7 +11,7 @@ from shardwright.schemas.changes import Changes
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
-from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.version import VersionRecord, check_file, version_path
 from shardwright.transforms import storage
 from shardwright.transforms.condense_results import CondenseResults

@@ -8,9 +8,9 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.schemas.codes import Outcome
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.annotate import annotate, read_mask
 from shardwright.transforms.images.transforms import ImageElement, step_settings
 from shardwright.transforms.records.build import build_example, label_ids

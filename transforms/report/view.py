@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.plan import SplitsFrom
-from shardwright.schemas.settings_values import setting_fields, settings_from
 from shardwright.schemas.split_order import in_split_order
 from shardwright.transforms.report.charts import (
     Chart,

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from shardwright.schemas.configuration.settings import (
+    RECORDED_IF_GIVEN,
+    Affects,
+    ConvertSettings,
+    settings_that_affect,
+)
 from shardwright.schemas.digests import plan_digest, recipe_digest, ref_digest
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_ref import ImageRef, decode_refs
 from shardwright.schemas.plan import Forecast
-from shardwright.schemas.settings import RECORDED_IF_GIVEN, Affects, ConvertSettings, settings_that_affect
 from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.plan.assign import shard_order

@@ -18,12 +18,12 @@ from apache_beam.metrics import Metrics
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.codes import Outcome
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.ledger import Entry, ShardResult
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, shard_file
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import converting_executor, working_budget
 from shardwright.transforms.concurrency.progress import PROGRESS

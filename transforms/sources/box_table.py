@@ -15,11 +15,11 @@ from typing import IO, Any, NamedTuple
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import MAX_OWN_ID, ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.file_states import FileStates, with_states

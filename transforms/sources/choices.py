@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.settings import ConvertSettings
-from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms.sources.source import SOURCES
 
 

@@ -8,11 +8,11 @@ from itertools import chain
 from typing import Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.image_files import class_name, join, number
 from shardwright.transforms.sources.input_probe import InputProbe, look_at

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, key_from_bytes, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import merge_streams
 from shardwright.transforms.images.decode import check_kind

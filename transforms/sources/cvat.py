@@ -10,10 +10,10 @@ from xml.parsers import expat
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import AnnotationFault

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from shardwright.schemas.configuration.settings import Condition, ConvertSettings
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import SplitsFrom
-from shardwright.schemas.settings import Condition, ConvertSettings
 from shardwright.transforms.sources.source import all_sources, source_by_name
 
 

@@ -9,10 +9,10 @@ from itertools import groupby, islice
 from typing import TypeVar
 
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.folder_tree import AUTO

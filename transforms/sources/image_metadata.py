@@ -10,10 +10,10 @@ from typing import Any
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.columns import column_values, encode_extra, finite_or_text
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.settings import ConvertSettings
 
 #: Extensions of files that say something of the image beside them: its class, anything, a caption.
 METADATA = ("cls", "json", "txt")

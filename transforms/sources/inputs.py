@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.version import LATEST_JSON, split_version
 from shardwright.transforms import storage
 from shardwright.transforms.sources.folder_tree import AUTO

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.annotation_files import AnnotationFault, read_annotation_file
 from shardwright.transforms.sources.image_files import class_name, join, number_in, split_token
 from shardwright.transforms.sources.input_probe import InputProbe, look_at

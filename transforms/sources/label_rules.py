@@ -8,11 +8,11 @@ from functools import cached_property
 
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, is_image
 from shardwright.schemas.labels import lines_of, numbered_names
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 
 

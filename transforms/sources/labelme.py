@@ -18,10 +18,10 @@ from PIL import Image
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings

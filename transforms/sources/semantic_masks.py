@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.class_folders import list_class_folders
 from shardwright.transforms.sources.folder_tree import FolderTree, could_be_splits, split_folders

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import NamedTuple
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.spool import Spool
 

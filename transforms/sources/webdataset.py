@@ -8,11 +8,11 @@ from itertools import islice
 
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.parts import read_part
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.archives import why_filtered

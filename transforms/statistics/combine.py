@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
-from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.statistics.dataset_statistics import Statistics
 
 
 class AddUpStatistics(beam.CombineFn):

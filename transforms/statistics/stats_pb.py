@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.feature_statistics import FeatureStatistics, RecordStatistics, is_texts
-from shardwright.schemas.sketches import Buckets, Histogram
-from shardwright.schemas.statistics import Statistics
-from shardwright.schemas.value_counts import ValueCounts
+from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.statistics.feature_statistics import FeatureStatistics, RecordStatistics, is_texts
+from shardwright.schemas.statistics.sketches import Buckets, Histogram
+from shardwright.schemas.statistics.value_counts import ValueCounts
 
 #: What TFDV calls the slice that holds everything (tensorflow_data_validation/constants.py).
 ALL_EXAMPLES = "All Examples"

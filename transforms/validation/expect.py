@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.configuration.expectations import DatasetFacts, Expectations, unmet
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.expectations import DatasetFacts, Expectations, unmet
 from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.transforms.validation.shard import ShardCheck
 
 

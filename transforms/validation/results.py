@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,
@@ -22,10 +23,9 @@ from shardwright.schemas.dataset import (
 )
 from shardwright.schemas.drift import Described, Previous, drift_between
 from shardwright.schemas.earlier_checks import with_earlier_checks
-from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
 from shardwright.schemas.junit import junit_xml
-from shardwright.schemas.statistics import Statistics, statistics_text
+from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
 from shardwright.transforms import storage
 from shardwright.transforms.dataset_files import read_dataset, read_measured, remove_old_findings, utc
 from shardwright.transforms.images.quality_metrics import SCORES

@@ -13,12 +13,12 @@ from typing import IO, NamedTuple, cast
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.feature_statistics import RecordStatistics
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import ShardHeader, index_line
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.statistics.feature_statistics import RecordStatistics
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import map_ordered, working_budget

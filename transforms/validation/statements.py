@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     DIGEST,
@@ -33,7 +34,6 @@ from shardwright.schemas.ledger import LedgerTotals
 from shardwright.schemas.lost import LOST_JSONL
 from shardwright.schemas.page_digest import has_page_digest
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
-from shardwright.schemas.settings_values import settings_from
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage

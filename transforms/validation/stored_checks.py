@@ -29,7 +29,7 @@ from shardwright.schemas.dataset import canonical_json
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.layouts import features_json
 from shardwright.schemas.pictures import ImageQuality, Picture
-from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.version import check_file
 from shardwright.transforms import storage
 from shardwright.transforms.images.encode import codec_versions

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.typehints import with_input_types, with_output_types
 
 from shardwright.schemas.findings import FindingSummary
-from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.transforms.statistics.combine import AddUpStatistics
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from shardwright.schemas.findings import FindingSummary
-from shardwright.schemas.statistics import Statistics
+from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.transforms.buckets import bucket_count
 from shardwright.transforms.concurrency.pool import converting_executor
 from shardwright.transforms.concurrency.progress import PROGRESS

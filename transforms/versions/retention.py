@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from shardwright.schemas.configuration.job import Retention
 from shardwright.schemas.dataset import COMMIT_FILES
-from shardwright.schemas.job import Retention
 from shardwright.schemas.version import PINNED_JSON, VERSION_JSON, VersionRecord, VersionState, version_path
 from shardwright.transforms import storage
 from shardwright.transforms.versions.pointer import read_pointer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.configuration.gate_file import gate_names, gates_from, parse_gates
+from shardwright.schemas.configuration.job import JobGates
+from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.expectations import Expectations
 from shardwright.schemas.findings import Gates
-from shardwright.schemas.job import JobGates
-from shardwright.schemas.thresholds import Policy, Thresholds
 
 WHOLE = """
 fail_on: [SPLIT_LEAKAGE, box_range]

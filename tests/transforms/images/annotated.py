@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.annotate import Annotated, annotate, read_mask
 from shardwright.transforms.images.convert import ConvertedImage, convert_image
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.transforms.images.convert import ConvertedImage, convert_image
 from shardwright.transforms.images.decode import load, open_image
 

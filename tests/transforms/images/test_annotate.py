@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.settings import FITS
 from shardwright.transforms.records.build import build_example
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.record import RecordChecker

@@ -15,8 +15,8 @@ from PIL import Image
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.settings import FITS
 from shardwright.transforms.images.boxes import TOLERANCE, normalised, place_box, turn
 from shardwright.transforms.images.geometry import plan_geometry
 

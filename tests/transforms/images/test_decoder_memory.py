@@ -12,8 +12,8 @@ import pictures
 import pytest
 from PIL import Image
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images import color, png
 from shardwright.transforms.images.bounds import jpeg_frame
 from shardwright.transforms.images.convert import convert_image

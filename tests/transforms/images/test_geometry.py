@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from shardwright.schemas.settings import FITS, RESAMPLES
+from shardwright.schemas.configuration.settings import FITS, RESAMPLES
 from shardwright.transforms.images import resize
 from shardwright.transforms.images.geometry import plan_geometry
 

@@ -17,8 +17,8 @@ from PIL import Image
 from shardwright.schemas.annotations import Annotations, PanopticSegment
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.settings import FITS
 
 SIDES = st.integers(1, 40)
 

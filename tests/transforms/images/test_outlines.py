@@ -20,8 +20,8 @@ from pycocotools import mask as coco
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import ByteRange
+from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.settings import FITS
 from shardwright.transforms.images import outlines
 
 SIDES = st.integers(1, 40)

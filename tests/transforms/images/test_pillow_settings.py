@@ -15,8 +15,8 @@ from PIL import Image, ImageFile
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.contact_sheet import thumbnail
 from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.decode import load, open_image

@@ -10,7 +10,7 @@ import pytest
 from pictures import file_of
 from PIL import Image
 
-from shardwright.schemas.settings import RESAMPLES, ConvertSettings
+from shardwright.schemas.configuration.settings import RESAMPLES, ConvertSettings
 from shardwright.transforms.images import convert, resize
 from shardwright.transforms.images.convert import convert_image
 from shardwright.transforms.images.resize import resize as resample_once

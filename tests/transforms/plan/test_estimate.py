@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import CLASSIFICATION
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.conversion.convert import ShardRecipe
 from shardwright.transforms.plan.estimate import (
     MAX_RECORDS_PER_SHARD,

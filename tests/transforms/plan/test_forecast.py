@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.plan import forecast
 from shardwright.transforms.plan.assign import limit_order, shard_order
 from shardwright.transforms.plan.estimate import SAMPLE_CANDIDATES, Sample

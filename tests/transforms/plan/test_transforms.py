@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import pytest
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.plan import Forecast, Plan
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.plan import transforms
 from shardwright.transforms.plan.assign import limit_order, shard_of, shard_order, split_bounds, split_of
 from shardwright.transforms.plan.planned_shard import ShardId

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from shardwright.pipelines.run import suppress_beam_logs
-from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.task import RebuildTask
 
@@ -33,7 +33,7 @@ import apache_beam as beam
 from shardwright.pipelines.beam_patches import patching
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.run import suppress_beam_logs, run_pipeline
-from shardwright.schemas.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.transforms.rebuild import events
 from shardwright.transforms.rebuild.task import RebuildTask
 

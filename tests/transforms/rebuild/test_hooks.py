@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from shardwright.schemas.job import Hook
+from shardwright.schemas.configuration.job import Hook
 from shardwright.transforms.rebuild import hooks
 from shardwright.transforms.rebuild.hooks import run_hooks
 

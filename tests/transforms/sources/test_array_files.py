@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from shardwright.schemas.byte_range import PIXELS, decode_place
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.arrays import list_rows
 from shardwright.transforms.sources.arrays.checks import image_shape
 from shardwright.transforms.sources.arrays.idx import parse_idx_header

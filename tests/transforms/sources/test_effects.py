@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from shardwright.schemas.configuration.settings import Condition, ConvertSettings
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.plan import SplitsFrom
-from shardwright.schemas.settings import Condition, ConvertSettings
-from shardwright.schemas.settings_values import setting_fields
 from shardwright.transforms.sources.effects import ConversionFacts, given_names, has_effect, without_effect
 from shardwright.transforms.sources.source import SOURCES, all_sources, source_by_name
 

@@ -12,10 +12,10 @@ from shardwright.schemas.annotations import (
     PanopticSegment,
     decode_annotations,
 )
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import check_numbering, first_number_of
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.image_files import annotated
 from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 

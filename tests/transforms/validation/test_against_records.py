@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.conversion.convert import Converted, ShardRecipe, convert_ref
 from shardwright.transforms.records.build import label_ids
 from shardwright.transforms.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet

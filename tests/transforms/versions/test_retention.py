@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from versioned import V1, V2, V3, add_version, make_versions
 
-from shardwright.schemas.job import Retention
+from shardwright.schemas.configuration.job import Retention
 from shardwright.schemas.version import VersionRecord, VersionState
 from shardwright.transforms import storage
 from shardwright.transforms.versions.listing import list_versions

@@ -10,11 +10,11 @@ from itertools import islice
 
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.codes import FilterReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.parts import read_part_head

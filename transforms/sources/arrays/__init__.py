@@ -12,12 +12,12 @@ from functools import partial
 from shardwright.schemas.byte_range import PIXELS, ByteRange
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import counted, parse_pixel_shape
 from shardwright.transforms import storage
 from shardwright.transforms.images.pixel_order import PICTURES, are_planar, brightest_if_dark

@@ -10,11 +10,11 @@ from typing import IO, Any
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.source_ids import number_text
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.files import (

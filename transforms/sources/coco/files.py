@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.layouts import FeatureRole, Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.coco.json_stream import JsonFault, stream_object
 from shardwright.transforms.sources.image_files import (

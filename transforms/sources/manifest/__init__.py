@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.signatures import is_image_name
 from shardwright.transforms.sources.input_probe import HEAD_BYTES
 from shardwright.transforms.sources.manifest.lines import count_lines, csv_cells, row_pattern

@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.images.signatures import kind_of
 from shardwright.transforms.sources.manifest.columns import (
     OBJECTS,

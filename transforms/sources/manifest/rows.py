@@ -10,10 +10,10 @@ from typing import Any
 
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import MAX_OWN_ID, ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.image_files import annotated, join, key_of

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shardwright.schemas.columns import ExtraColumn, column_values, encode_extra
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 
 #: What records lack, and by which features of layouts in wide use they would say it.

@@ -10,10 +10,10 @@ from typing import IO
 
 import numpy as np
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.example_spans import NotAnExample
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import parse_pixel_shape
 from shardwright.transforms import storage
 from shardwright.transforms.images.pixel_order import are_planar, brightest_if_dark

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.annotation_files import (

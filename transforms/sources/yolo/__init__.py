@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.schemas.units import counted
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,

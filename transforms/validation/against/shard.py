@@ -10,12 +10,12 @@ from hashlib import sha256
 from typing import IO, NamedTuple
 
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.settings import ConvertSettings
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import (
     READS_AHEAD,

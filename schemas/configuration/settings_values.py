@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import layout_by_name
-from shardwright.schemas.settings import ConvertSettings
 
 
 def setting_fields() -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
-from shardwright.schemas.sketches import FLOAT32_BITS, Histogram
-from shardwright.schemas.value_counts import ValueCounts
+from shardwright.schemas.statistics.sketches import FLOAT32_BITS, Histogram
+from shardwright.schemas.statistics.value_counts import ValueCounts
 from shardwright.schemas.values import ValueType
 
 #: Different values that are counted: of classes and the like, and of what may be anything.

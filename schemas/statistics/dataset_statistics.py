@@ -27,11 +27,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.schemas.feature_roles import FeatureRole
-from shardwright.schemas.feature_statistics import MOST_CATEGORIES, RecordStatistics, first_of, keep_first
-from shardwright.schemas.picture_statistics import PictureStatistics
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.split_order import by_split
-from shardwright.schemas.value_counts import ValueCounts
+from shardwright.schemas.statistics.feature_statistics import (
+    MOST_CATEGORIES,
+    RecordStatistics,
+    first_of,
+    keep_first,
+)
+from shardwright.schemas.statistics.picture_statistics import PictureStatistics
+from shardwright.schemas.statistics.value_counts import ValueCounts
 
 FORMAT_VERSION = 1
 #: Classes of a split that are described, the largest ones; of all others there is the number of records.

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shardwright.schemas.expectations import Expectations
+from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.scrub import DEFAULT_SCRUB
-from shardwright.schemas.thresholds import Thresholds
 
 #: What a hook can be told of; `on_any` in a file stands for all of them.
 EVENTS = ("success", "no_change", "refused", "failure")

@@ -15,7 +15,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.schemas.sketches import (
+from shardwright.schemas.statistics.sketches import (
     FLOAT32_BITS,
     FRACTION_BITS,
     Histogram,
@@ -23,7 +23,7 @@ from shardwright.schemas.sketches import (
     bin_edges,
     bin_of,
 )
-from shardwright.schemas.value_counts import ValueCounts
+from shardwright.schemas.statistics.value_counts import ValueCounts
 
 #: By how much a quantile may be wrong, as a share of itself: half a bin.
 _RELATIVE_ERROR = 1 / 256

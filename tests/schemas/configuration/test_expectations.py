@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from shardwright.schemas.configuration.expectations import DatasetFacts, Expectations, unmet
 from shardwright.schemas.configuration.gate_file import parse_gates
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.expectations import DatasetFacts, Expectations, unmet
 
 FACTS = DatasetFacts(
     records={"train": 80, "test": 20},

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.schemas.pictures import ImageQuality, Picture
-from shardwright.schemas.sketches import FRACTION_BITS, Histogram, Moments, rounded, square_root
+from shardwright.schemas.statistics.sketches import FRACTION_BITS, Histogram, Moments, rounded, square_root
 
 _WHOLE = ("boxes_per_image", "bytes", "height", "width")
 _SHARES = ("box_area", "box_height", "box_width")

@@ -13,12 +13,12 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.schemas import statistics
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.feature_statistics import RecordStatistics, first_of, keep_first
 from shardwright.schemas.layouts import DETECTION
 from shardwright.schemas.pictures import ImageQuality, Picture
-from shardwright.schemas.statistics import Statistics, statistics_text
+from shardwright.schemas.statistics import dataset_statistics
+from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
+from shardwright.schemas.statistics.feature_statistics import RecordStatistics, first_of, keep_first
 
 _NAMES = ["birds", 'a "quote"\nand <script>', "日本", ""]
 _SPECS = {spec.name: spec for spec in DETECTION.features}
@@ -152,7 +152,7 @@ def test_a_picture_of_several_classes_is_one_of_each_and_one_of_none_is_counted(
 
 
 def test_of_many_classes_all_are_counted_and_the_largest_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "MAX_DESCRIBED_CLASSES", 4)
+    monkeypatch.setattr(dataset_statistics, "MAX_DESCRIBED_CLASSES", 4)
     many = 9
     pictures = [_picture(labels=(f"c{number:05d}",)) for number in range(many)]
     pictures += [_picture(labels=(f"c{many - 1:05d}",))]
