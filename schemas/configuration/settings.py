@@ -460,7 +460,7 @@ class ConvertSettings:
         False,
         "finish a run that was cut off",
         Affects.RUN,
-        not_for_rebuilds="a rebuild continues a run that was cut off by itself",
+        not_for_rebuilds="a rebuild always continues a run that was cut off",
     )
 
     @cached_property

@@ -123,7 +123,7 @@ def test_the_command_line_counts_and_what_it_replaces_is_not_looked_at(tmp_path:
     assert job.lines["output"] == 2 and not {"input", "resize"} & set(job.lines)
     for wrong, says in (
         ({"keep": "-1"}, "^--keep -1: write how many"),
-        ({"resume": True}, "^--resume: a rebuild goes on by itself"),
+        ({"resume": True}, "^--resume: a rebuild always continues a run that was cut off; leave it out"),
         ({"resiz": "1"}, "^unknown setting 'resiz'; did you mean resize"),
     ):
         with pytest.raises(UsageError, match=says):
@@ -202,8 +202,8 @@ WRONG: list[tuple[str, str]] = [
         "line 3: the environment variable NOPE is not set; set it, or write ${NOPE:-default}.",
     ),
     ("seed: ${TOKEN}", "line 3: seed ${TOKEN}: '${TOKEN}' is no number."),
-    ("overwrite: true", "line 3: overwrite: a rebuild replaces nothing, it writes a new version"),
-    ("resume: true", "line 3: resume: a rebuild goes on by itself with what was cut off; take it out."),
+    ("overwrite: true", "line 3: overwrite: a rebuild replaces nothing; it writes a new version"),
+    ("resume: true", "line 3: resume: a rebuild always continues a run that was cut off; take it out."),
     ("keep: -1", "line 3: keep -1: write how many versions stay, such as 5, or 0 for all."),
     ("keep: 1.5", "line 3: keep 1.5: write a whole number."),
     ("keep: true", "line 3: keep true: write how many versions stay"),
