@@ -118,7 +118,8 @@ class SplitBalance(NamedTuple):
         lines += map(str, self.missing[:_SENTENCES])
         if len(self.missing) > _SENTENCES:
             more = len(self.missing) - _SENTENCES
-            lines.append(f"{counted(more, 'more split')} {'lacks' if more == 1 else 'lack'} classes.")
+            verb = "lacks" if more == 1 else "lack"
+            lines.append(" ".join((counted(more, "more split"), verb, "classes.")))
         return lines
 
 
