@@ -40,7 +40,6 @@ from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.summary import print_convert_summary, print_inputs
 from shardwright.pipelines.workers import choose_workers
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.transforms import storage

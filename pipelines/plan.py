@@ -27,7 +27,6 @@ from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.summary import print_inputs
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
