@@ -149,7 +149,7 @@ def test_where_images_are(tmp_path: Path, photos: list[Photo]) -> None:
 
 def test_other_csv_is_not_taken_for_open_images(tmp_path: Path, photos: list[Photo]) -> None:
     path = put_csv(tmp_path / "boxes.csv", [], header="ImageID,LabelName,Confidence\n")
-    with pytest.raises(UsageError, match="the first line has to name"):
+    with pytest.raises(UsageError, match="the first line must name"):
         listed(path, source="open_images")
     put_photos(tmp_path / "ant")
     assert listed(tmp_path, layout="classification").input.source == "class_folders"

@@ -179,12 +179,12 @@ def test_images_and_labels_without_yaml(tmp_path: Path) -> None:
 BAD_LABELS = {
     b"0 0.5 0.5 0.1\n": "4 numbers",
     b"0 0.5 0.5 0.1 0.1 9\n": "6 numbers",
-    b"0 0.5 0.5 0.1 x": "not of numbers",
-    b"thing 0.5 0.5 0.1 0.1": "not of numbers",
+    b"0 0.5 0.5 0.1 x": "not a number",
+    b"thing 0.5 0.5 0.1 0.1": "not a number",
     b"0 0.5 0.5 nan 0.1": "not finite",
     b"0 0.5 0.5 1e999 0.1": "not finite",
-    b"0.5 0.5 0.5 0.1 0.1": "no class id",
-    b"\xff\xfe0\x00": "not of numbers",
+    b"0.5 0.5 0.5 0.1 0.1": "not a class id",
+    b"\xff\xfe0\x00": "not a number",
     b"0 0.5 0.5 0.1 0.1\n\n0 1 2 3 4 5 6 7": "line 3",
 }
 
@@ -302,7 +302,7 @@ def test_one_list_is_no_split_and_both_the_same_neither(tmp_path: Path) -> None:
         file.write("valid = data/train.txt\n")
     found = listed(tmp_path)
     assert {ref.split for ref in found.refs.values()} == {""} and len(found.refs) == 2
-    assert "left out: valid data/train.txt, which is another split's" in found.input.detected_as
+    assert "left out: valid data/train.txt, which is in another split" in found.input.detected_as
 
 
 def test_obj_data_whose_list_is_missing_is_refused(tmp_path: Path) -> None:
@@ -388,12 +388,12 @@ WRONG_YAML = {
     "train: images/train\nval: 7\nnames: [a]\n": "neither a folder nor a list",
     "train: images/train\nval: {a: b}\nnames: [a]\n": "neither a folder nor a list",
     "val:\nnames: [a]\n": "names no images",
-    "train: images/train\nnames: {x: a}\n": "no number",
-    "train: images/train\nnames: [[a, b]]\n": "no class name",
+    "train: images/train\nnames: {x: a}\n": "not a number",
+    "train: images/train\nnames: [[a, b]]\n": "not a class name",
     "train: images/train\n": "names no classes",
-    "train: [\n": "no YAML",
-    "- train\n": "no YAML mapping",
-    "train: " + "[" * 5000: "no YAML",
+    "train: [\n": "not YAML",
+    "- train\n": "not a YAML mapping",
+    "train: " + "[" * 5000: "not YAML",
     "a: &a [x, x]\nb: &b [*a, *a]\ntrain: images/train\nnames: [*b, *b]\n": "write out what *name stands for",
 }
 

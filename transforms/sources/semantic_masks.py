@@ -1,4 +1,4 @@
-"""A folder of images and a folder of masks with the same names, for `--layout segmentation`."""
+"""Images in one folder and masks with the same names in another, for `--layout segmentation`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from shardwright.transforms.sources.image_files import bad_entry, below, check_f
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.source import Context, InputSplit, Source
 
-#: What masks are stored as, the likeliest first; JPEG changes the ids.
+#: File formats of masks, the most common first. JPEG is not among them because it changes the ids.
 _MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif")
 NO_MASK = "there is no mask for it"
 
 
 def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if glimpse.is_file:
-        raise UsageError(f"--input {printable(glimpse.path)} is no folder; name the one with the images.")
+        raise UsageError(f"--input {printable(glimpse.path)} is not a folder; name the folder of the images.")
     if not settings.mask_dir:
         raise UsageError("--source semantic_masks needs --mask_dir, the folder with a mask for each image.")
     check_folder("--mask_dir", settings.mask_dir)
@@ -34,29 +34,29 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def stem_of(path: str) -> str:
-    """Returns a path without the suffix of its file."""
+    """Returns a path without its file extension."""
     folder, slash, name = path.rpartition("/")
     stem = name.rpartition(".")[0] or name
     return folder + slash + stem
 
 
 class MaskFile(NamedTuple):
-    """A mask's file: its path relative to the folder of the masks, and its state."""
+    """File of a mask: its path, relative to the mask folder, and its state."""
 
     path: str
     state: storage.StoredObject
 
     @property
     def annotations(self) -> Annotations:
-        """What is known of an image with this mask."""
+        """Annotations of an image with this mask."""
         uri, size, version, _ = self.state
         return Annotations(semantic_mask=uri, mask_size=size, mask_version=version)
 
 
 def find_masks(folder: str) -> dict[str, MaskFile]:
-    """Returns every mask of a folder by its path in it without its suffix.
+    """Returns the masks in a folder by path, relative to the folder and without extension.
 
-    The paths are keys (`key_of`), so that those of images compare with them.
+    The paths are keys (`key_of`), so that they can be compared with the keys of images.
     """
     found: dict[str, tuple[int, str, MaskFile]] = {}
     for path, state in files_below(folder):
@@ -71,7 +71,7 @@ def find_masks(folder: str) -> dict[str, MaskFile]:
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
-    """Yields a reference for every file below a folder, and for every mask without an image."""
+    """Yields a reference for every file in the folder tree, and for every mask without an image."""
     folder = part.item.path.rstrip("/") or "/"
     mask_folder = context.settings.mask_dir.rstrip("/") or "/"
     masks = find_masks(mask_folder)
@@ -103,14 +103,14 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
 
 
 def _lies_in(path: str, folder: str) -> bool:
-    """Whether a file lies in the folder of the masks, which may lie among the images."""
+    """Returns whether a file is in the mask folder, which may be inside the image folder."""
     if storage.is_remote(path) or storage.is_remote(folder):
         return below(path, folder) is not None
     return below(os.path.abspath(path), os.path.abspath(folder)) is not None
 
 
 def split_folders_in(folder: str) -> FolderTree:
-    """Returns what the folders at the top mean: splits if all of them are named like splits."""
+    """Returns the meaning of the top folders: splits if all of them have names of splits."""
     tops = InputProbe(folder, is_file=False).folders
     return FolderTree(split_folders(tops) if could_be_splits(tops) else {})
 

@@ -1,4 +1,4 @@
-"""Shapes that annotation tools draw, as boxes and outlines: polygons, ellipses, rotated boxes, masks."""
+"""Converts shapes of annotation tools (polygons, ellipses, rotated boxes, masks) to boxes and outlines."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy as np
 
 Box = tuple[float, float, float, float]
 
-#: Corners of the polygon that stands for an ellipse.
+#: Number of corners of the polygon that approximates an ellipse.
 _CORNERS = 72
-#: Pixels of the largest picture whose masks are read.
+#: Number of pixels of the largest image whose masks are read.
 _MOST_PIXELS = 1 << 28
 LEAST_CORNERS = 3
 
 
 def hull(corners: Sequence[float]) -> Box:
-    """Returns the box around x0, y0, x1, y1, ..."""
+    """Returns the bounding box of the points x0, y0, x1, y1, ..."""
     xs, ys = corners[::2], corners[1::2]
     return min(xs), min(ys), max(xs), max(ys)
 
 
 def rotated_box(box: Box, degrees: float) -> list[float]:
-    """Returns the corners of a box that is turned clockwise around its center."""
+    """Returns the corners of a box, rotated clockwise around its center."""
     xmin, ymin, xmax, ymax = box
     corners = ((xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax))
     return _turned(corners, (xmin + xmax) / 2, (ymin + ymax) / 2, degrees)
 
 
 def ellipse(x: float, y: float, x_radius: float, y_radius: float, degrees: float = 0.0) -> list[float]:
-    """Returns the corners of a polygon that stands for an ellipse, turned clockwise around its center."""
+    """Returns the corners of a polygon that approximates an ellipse, rotated clockwise around its center."""
     angles = (2 * math.pi * number / _CORNERS for number in range(_CORNERS))
     corners = [(x + x_radius * math.cos(angle), y + y_radius * math.sin(angle)) for angle in angles]
     return _turned(corners, x, y, degrees)
@@ -47,22 +47,23 @@ def _turned(corners: Sequence[tuple[float, float]], x: float, y: float, degrees:
 
 
 def mask_outline(mask: np.ndarray, left: int, top: int, size: tuple[int, int]) -> Mapping[str, Any]:
-    """Returns COCO's run lengths of a mask that covers a part of a picture.
+    """Returns COCO's run lengths of a mask that covers a part of an image.
 
     Args:
-      mask: rows of 0 and anything else; what lies outside of the picture is cut off.
-      left: the column of the picture where the mask begins.
-      top: the row of the picture where it begins.
-      size: width and height of the picture.
+      mask: Mask of shape (height, width); pixels other than 0 belong to the object. Pixels outside of the
+        image are cut off.
+      left: Column of the image where the mask begins.
+      top: Row of the image where the mask begins.
+      size: Width and height of the image.
 
     Raises:
-      ValueError: if the picture is too large.
+      ValueError: If the image is too large.
     """
     width, height = size
     if width * height > _MOST_PIXELS:
-        raise ValueError(f"the picture of {width} x {height} pixels is too large for masks")
+        raise ValueError(f"the image of {width} x {height} pixels is too large for masks")
     mask = mask[max(-top, 0) : max(height - top, 0), max(-left, 0) : max(width - left, 0)]
-    columns, rows = np.nonzero(mask.T)  # down the columns, as COCO counts
+    columns, rows = np.nonzero(mask.T)  # column by column, as in COCO
     places = (columns + max(left, 0)) * height + rows + max(top, 0)
     begins = np.flatnonzero(np.diff(places, prepend=-2) != 1)
     ends = np.append(begins[1:], len(places)) - 1
@@ -72,10 +73,10 @@ def mask_outline(mask: np.ndarray, left: int, top: int, size: tuple[int, int]) -
 
 
 def mask_of_runs(runs: Sequence[int], width: int, height: int) -> np.ndarray:
-    """Returns the rows of a mask from run lengths along its rows, the first of zeros.
+    """Returns a mask from run lengths along its rows; the first run is of zeros.
 
     Raises:
-      ValueError: if they do not make a mask of that size.
+      ValueError: If the run lengths do not make a mask of that size.
     """
     if not 0 < width * height <= _MOST_PIXELS or sum(runs) != width * height or min(runs) < 0:
         raise ValueError(f"its run lengths make {sum(runs)} pixels instead of {width} x {height}")

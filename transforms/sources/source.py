@@ -1,4 +1,4 @@
-"""What a source is: how it knows its inputs, takes them apart, and lists what is in them."""
+"""Defines sources: they recognize an input format, split an input and list its images."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shardwright.schemas.layouts import Needs
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.spool import Spool
 
-#: What `--source` may name, in the order in which `auto` asks them: each is the module of that name
-#: in this package.
+#: Values of `--source` and their descriptions, in the order in which `auto` tries them. Each is implemented
+#: by the module of that name in this package.
 SOURCES: Mapping[str, str] = {
     "file_names": "a folder whose file names say the class, taken apart by --label_regex",
     "semantic_masks": "a folder of images whose masks lie in --mask_dir under the same names",
@@ -38,14 +38,14 @@ SOURCES: Mapping[str, str] = {
 
 
 class Input(NamedTuple):
-    """One input.
+    """An input of a conversion.
 
     Attributes:
-      path: where it is.
-      prefix: what its keys begin with: empty, or `name/`.
-      source: the name of the source that reads it.
-      detected_as: what that source takes it for, for people.
-      is_file: whether it is a single file.
+      path: Path of the file or folder.
+      prefix: Prefix of its keys: empty, or `name/`.
+      source: Name of the source that reads the input.
+      detected_as: Description of the detected format for messages.
+      is_file: Whether the input is a single file.
     """
 
     path: str
@@ -56,15 +56,15 @@ class Input(NamedTuple):
 
 
 class InputSplit(NamedTuple):
-    """A part of an input that a worker lists by itself.
+    """A part of an input that one worker lists.
 
     Attributes:
-      item: the input.
-      path: the file or folder to list.
-      begin: of a stretch of that file: a byte or the number of a row group, as the source has it.
-      end: of the stretch; -1 for the end of the file.
-      number: of the first row in the stretch, from 1.
-      detail: whatever else the source needs to know of it.
+      item: Input.
+      path: File or folder to list.
+      begin: Begin of the range to list, as a byte offset or a row group, depending on the source.
+      end: End of the range, exclusive; -1 for the end of the file.
+      number: Number of the first row in the range, counted from 1.
+      detail: Other data that the source needs to list the part.
     """
 
     item: Input
@@ -77,36 +77,36 @@ class InputSplit(NamedTuple):
 
 @dataclass(frozen=True)
 class Context:
-    """What listing needs besides the part: checked settings, and a place for spool files."""
+    """Context of a listing: checked settings and a directory for spool files."""
 
     settings: ConvertSettings
     spool: Spool
 
 
 def whole(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields an input as one part."""
+    """Yields the whole input as one split."""
     yield InputSplit(item, item.path)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A kind of input, as functions; `docs/sources.md` shows how to add one.
+    """A reader of one input format, as functions; `docs/sources.md` shows how to add one.
 
     Attributes:
-      name: what `--source` calls it, and the module that holds it.
-      provides: what it can say of an image.
-      accepts: whether an input looks like one of this kind (asked by `--source auto`).
-      describe: what the input is taken for, in a few words; raises UsageError if it cannot be read
-        as such, or the settings do not go with it.
-      list_part: yields a reference for everything in a part, in no particular order, and the ids of
-        classes where the source has ids of its own.
-      split: yields the parts of an input, listed side by side.
-      unique_keys: whether no key can stand twice in one input, as with the files of a folder.
-      names_images: whether a file of this kind names images instead of holding them.
-      has_columns: whether it can say more of an image, for `--extra_columns` and columns of layouts.
-      names_classes_by_folder: whether classes are folders, of which `--label_depth` takes several.
-      settings: of those that some sources use and others do not, the ones that this source uses.
-      metadata_settings: more of them that it uses where metadata files lie beside the images.
+      name: Name for `--source`, and name of the module.
+      provides: Kinds of annotations that the source can provide.
+      accepts: Function that returns whether an input looks like this format; `--source auto` calls it.
+      describe: Function that returns a short description of an input. It raises UsageError if the input
+        cannot be read in this format, or does not work with the settings.
+      list_part: Function that yields a reference for every item in a split, in any order, and the class
+        ids if the source has its own.
+      split: Function that yields the splits of an input, which workers list in parallel.
+      unique_keys: Whether every key is unique within an input, as for files in a folder.
+      names_images: Whether a file of this format names images instead of containing them.
+      has_columns: Whether the source has values for `--extra_columns` and columns of layouts.
+      names_classes_by_folder: Whether folders name the classes, so that `--label_depth` applies.
+      settings: Settings that this source uses, out of those that only some sources use.
+      metadata_settings: Further such settings that apply if metadata files are beside the images.
     """
 
     name: str
@@ -124,11 +124,11 @@ class Source:
 
 
 def source_by_name(name: str) -> Source:
-    """Returns a source; only the modules of those that are used are loaded."""
+    """Returns a source by name, loading only the module of that source."""
     found: Source = import_module(f"shardwright.transforms.sources.{name}").SOURCE
     return found
 
 
 def all_sources() -> Iterator[Source]:
-    """Yields every source in the order in which `auto` asks them."""
+    """Yields all sources in the order in which `auto` tries them."""
     return map(source_by_name, SOURCES)

@@ -1,4 +1,4 @@
-"""Split names as sources write them."""
+"""Reads split names from sources."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _SPLIT_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
 
 
 def split_name(text: str) -> str:
-    """Returns a split's name in lower case; empty for none (and for AutoML's UNASSIGNED).
+    """Returns a split name in lower case; empty for no split and for AutoML's UNASSIGNED.
 
     Raises:
-      ValueError: if it cannot be the name of a split.
+      ValueError: If the text cannot be the name of a split.
     """
     name = text.strip().lower()
     if name in ("", "unassigned"):

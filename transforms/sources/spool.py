@@ -1,4 +1,4 @@
-"""Spool files: what cannot be read at random, unpacked once for the workers of a job."""
+"""Spool files: files without random access, unpacked once for all workers of a job."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ class Spool:
     """A directory for spool files that all workers can read, removed when the job is done.
 
     Attributes:
-      directory: of the dataset that is being built, or a temporary one; it exists.
+      directory: Existing directory: that of the dataset being built, or a temporary one.
     """
 
     directory: str
 
     @property
     def path(self) -> str:
-        """Where the spool files lie."""
+        """Path of the folder with the spool files."""
         return storage.join(self.directory, WORK_DIR, _DIRECTORY)
 
     @property
     def tree_path(self) -> str:
-        """A file in which a worker says what the input holds, for the process that shows it."""
+        """Path of the file in which a worker describes the input's folders to the main process."""
         return storage.join(self.path, _TREE)
 
     def fill(self, identity: str, write: Callable[[IO[bytes]], None]) -> str:
-        """Returns the spool file of a source, written if it is not there yet.
+        """Returns the path of a spool file, which is written if it does not exist.
 
-        Its name says nothing but what it was made from, so a second attempt, or a second run,
-        finds what the first has finished, and no name from an archive ever becomes a file's.
+        The file name is a hash of the source's identity. A second attempt or run thus reuses finished
+        files, and names from archives never become file names.
 
         Args:
-          identity: the source's path and state.
-          write: writes the unpacked bytes; what it raises is passed on and leaves nothing behind.
+          identity: Path and state of the source.
+          write: Function that writes the unpacked bytes. If it raises, no file remains.
 
         Raises:
-          EngineError: if the spool cannot be written.
+          EngineError: If the spool file cannot be written.
         """
         name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         path = storage.join(self.path, name)

@@ -1,4 +1,4 @@
-"""`ListSources`: the inputs as a PCollection of references."""
+"""`ListSources`: lists the inputs as a PCollection of references."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CLASS_IDS = "class_ids"
 
 
 def split_input(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the parts of an input that workers list side by side."""
+    """Yields the splits of an input, which workers list in parallel."""
     yield from source_by_name(item.source).split(item, context)
 
 
 def list_part(part: InputSplit, context: Context, rules: LabelRules) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for everything that a part holds, in no particular order."""
+    """Yields a reference for every item in a split, in any order, with the class rules applied."""
     confinement = Confinement(part.item, context) if context.settings.confine else None
     for found in source_by_name(part.item.source).list_part(part, context):
         if isinstance(found, ClassId):
@@ -48,13 +48,13 @@ class _ListPart(beam.DoFn):
 class ListSources(beam.PTransform):
     """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId])`.
 
-    The second result are the ids that sources give to class names, as often as they are found. Applied to a
-    PCollection of one element it lists when that is there.
+    The second result contains the ids that sources give to class names; it may have duplicates. Applied to
+    a PCollection of one element, it lists the inputs once that element is ready.
 
     Args:
-      inputs: checked inputs.
-      context: the settings, and a place for spool files.
-      rules: what becomes of class names.
+      inputs: Checked inputs.
+      context: Settings and a directory for spool files.
+      rules: Rules for class names.
     """
 
     def __init__(self, inputs: Sequence[Input], context: Context, rules: LabelRules) -> None:

@@ -1,4 +1,4 @@
-"""WebDataset: tars whose members `KEY.jpg`, `KEY.cls`, `KEY.json` and `KEY.txt` make up samples."""
+"""WebDataset: tar files whose members `KEY.jpg`, `KEY.cls`, `KEY.json` and `KEY.txt` form a sample."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.source import Context, InputSplit, Source
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
-#: Members that are looked at to know a WebDataset, and compressed bytes that may be unpacked for it.
+#: Members and compressed bytes that are read to detect a WebDataset.
 _MEMBERS_LOOKED_AT, _PACKED_BYTES = 12, 4 << 20
 
 
 def take_name_apart(name: str) -> tuple[str, str]:
-    """Returns a member's sample and what it is of it: all behind the first dot of its last part.
+    """Returns the sample and the field of a member; the field follows the first dot of the file name.
 
     >>> take_name_apart("train/0001.seg.png")
     ('train/0001', 'seg.png')
@@ -63,7 +63,7 @@ def take_name_apart(name: str) -> tuple[str, str]:
 
 @dataclass
 class _Sample:
-    """Members of one sample, which follow each other."""
+    """Members of one sample, which are adjacent in the tar file."""
 
     name: str
     images: list[ImageRef] = field(default_factory=list)
@@ -71,7 +71,7 @@ class _Sample:
 
 
 def _shows_samples(members: Iterator[Member | ArchiveDamage]) -> bool:
-    """Whether the first members of an archive are those of samples, and lie in no folders."""
+    """Returns whether the first members of an archive form samples that are not in folders."""
     fields: dict[str, set[str]] = {}
     for item in islice(members, _MEMBERS_LOOKED_AT):
         if isinstance(item, Member) and not item.is_folder and not item.name.startswith("."):
@@ -100,14 +100,14 @@ def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
 
 
 class _InMemory(RangeReader):
-    """Bytes that are read as a file is."""
+    """Reads bytes in memory like a file."""
 
     def __init__(self, data: bytes) -> None:
         self.path, self.size, self.version = "", len(data), ""
         self._data = data
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Returns a stretch; less of it at the end."""
+        """Returns a range of bytes, which is shorter at the end."""
         return self._data[offset : offset + length]
 
 
@@ -115,24 +115,26 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if not glimpse.is_file:
         if not first_archive(glimpse):
             raise UsageError(
-                f"--input {printable(glimpse.path)} holds no tars; name the folder with the "
+                f"--input {printable(glimpse.path)} has no tar files; name the folder with the "
                 "shards of a WebDataset."
             )
         return "a folder with the shards of a WebDataset"
     with open_ranges(glimpse.path) as reader:
         if not kind_of_archive(reader, glimpse.name):
-            raise UsageError(f"--input {printable(glimpse.path)} is no tar; name a shard of a WebDataset.")
+            raise UsageError(
+                f"--input {printable(glimpse.path)} is not a tar file; name a shard of a WebDataset."
+            )
     return "a shard of a WebDataset"
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every image, and for whatever else goes with none, and the ids of classes."""
+    """Yields references to images and to files without an image, and the ids of classes."""
     archive = archive_of(part)
     if archive is None:
         for ref in list_class_folders(part.item):
             if not is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
                 ref = ref._replace(label="", split="")
-                yield ref.filtered(FilterReason.NOT_LISTED) if is_image(ref) else ref  # of no sample
+                yield ref.filtered(FilterReason.NOT_LISTED) if is_image(ref) else ref  # in no sample
         return
     with open_archive(part, archive, context) as opened:
         if isinstance(opened, ArchiveDamage):
@@ -171,7 +173,7 @@ def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[Im
 
 
 def _finish(sample: _Sample, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
-    """Yields the images of a sample with what it says of them; what says something of none is filtered."""
+    """Yields the images of a sample with their metadata; metadata without an image is filtered."""
     if not sample.images:
         for ref in sample.says.values():
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
@@ -196,7 +198,7 @@ def _text(name: str, ref: ImageRef) -> str:
     except ImageFault as fault:
         raise BadMetadata(f"its .{name}: {fault.message}") from None
     except UnicodeDecodeError:
-        raise BadMetadata(f"its .{name} is no UTF-8 text") from None
+        raise BadMetadata(f"its .{name} is not UTF-8 text") from None
 
 
 SOURCE = Source(

@@ -1,4 +1,4 @@
-"""Pascal VOC: a folder of XML files and one of images, or both beside each other."""
+"""Pascal VOC: XML files and images in two folders, or side by side in one folder."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from shardwright.transforms.sources.source import Context, Input, InputSplit, So
 from shardwright.transforms.sources.voc.xml_files import named_images, parse_voc
 
 _ANNOTATIONS, _MASKS, _SETS = "annotations", "SegmentationClass", "ImageSets"
-#: Folders of images by their names in lower case, the likeliest first.
+#: Names of image folders in lower case, the most common first.
 _IMAGES = ("jpegimages", "images")
-#: Suffixes that are tried where a folder has too many files to look at all names.
+#: Extensions to try if a folder has too many files to read all names.
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
-#: Folders that are looked into for XML files where none has a name that tells.
+#: Number of folders to search for XML files if no folder has a usual name.
 _MOST_FOLDERS = 12
 _SPLITS = ("train", "val", "test")
 _BOTH = "trainval"
-#: Files that a worker reads at a time.
+#: Number of images in one split.
 _PART_FILES = 2000
 _XML_HEAD_BYTES = 4096
 _XML_TRIED = 3
 
 
 class VocPlace(NamedTuple):
-    """Where a set of images and their XML files lie.
+    """Folders of a set of images and their XML files.
 
     Attributes:
-      root: the folder with the lists of splits and the masks.
-      annotations: the folder of the XML files.
-      images: the folder of the images; the same where they lie beside each other.
-      split: that its name says; empty where lists do, or nothing does.
+      root: Folder with the lists of splits and the masks.
+      annotations: Folder of the XML files.
+      images: Folder of the images; may be the same as `annotations`.
+      split: Split that the folder name gives; empty if lists give it, or it is unknown.
     """
 
     root: str
@@ -75,7 +75,7 @@ class VocPlace(NamedTuple):
 
 @dataclass
 class _Lists:
-    """What the lists of a set say: stem -> split, and what stands in two of them."""
+    """Lists of splits: mapping of stem to split, and messages for stems that are in two lists."""
 
     splits: dict[str, str] = field(default_factory=dict)
     twice: dict[str, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class _Lists:
 
 
 def _find_places(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
-    """Returns the sets in a folder; none if it is no such folder."""
+    """Returns the sets in a folder; none if it is not a Pascal VOC dataset."""
     if glimpse.is_file:
         return []
     named = next((name for name in glimpse.folders if name.lower() == _ANNOTATIONS), "")
@@ -99,7 +99,7 @@ def _find_places(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlac
 
 
 def _find_splits(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
-    """Returns the sets in folders that are named like splits."""
+    """Returns the sets in folders with names of splits."""
     named = {name: split_token(name) for name in glimpse.folders}
     places = []
     for name, token in named.items():
@@ -117,7 +117,7 @@ def _find_splits(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlac
 
 
 def _find_pair(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]:
-    """Returns the set of a folder with two folders of any names, one of XML files and one of their images."""
+    """Returns the set in a folder that has two folders, with any names, for XML files and images."""
     folders = [name for name in glimpse.folders if not name.startswith(".")]
     if not 0 < len(folders) <= _MOST_FOLDERS:
         return []
@@ -129,7 +129,7 @@ def _find_pair(glimpse: InputProbe, settings: ConvertSettings) -> list[VocPlace]
 
 
 def _images_of(glimpse: InputProbe, annotations: str) -> str:
-    """Returns the folder with the images of XML files; empty if none has an image of theirs."""
+    """Returns the folder with the images of XML files; empty if no folder has one of them."""
     others = [name for name in glimpse.folders if name != annotations and not name.startswith(".")]
     if not others:
         return ""
@@ -150,7 +150,7 @@ def _images_of(glimpse: InputProbe, annotations: str) -> str:
 
 
 def _named_in(path: str) -> list[str]:
-    """Returns the names that an XML file gives to its image."""
+    """Returns the file names of the image in an XML file."""
     try:
         return named_images(read_annotation_file(path) or b"")
     except AnnotationFault:
@@ -158,7 +158,7 @@ def _named_in(path: str) -> list[str]:
 
 
 def _has_xml(glimpse: InputProbe) -> bool:
-    """Whether a folder holds XML files that are VOC's."""
+    """Returns whether a folder contains XML files of Pascal VOC."""
     names = [name for name in glimpse.files if name.lower().endswith(".xml")][:_XML_TRIED]
     return any(
         b"<annotation" in storage.read_head(storage.join(glimpse.path, name), _XML_HEAD_BYTES)
@@ -198,7 +198,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
             if not is_folder(_mask_folder(place, settings)):
                 raise UsageError(
                     f"--layout {settings.record_layout.name}: {printable(place.root)} has no folder "
-                    f"{_MASKS}; name the one with its masks by --mask_dir."
+                    f"{_MASKS}; name the folder of its masks with --mask_dir."
                 )
     shown = (printable(place.images) + (f", split {place.split}" if place.split else "") for place in places)
     return f"Pascal VOC (images in {'; '.join(shown)})"
@@ -209,7 +209,7 @@ def _mask_folder(place: VocPlace, settings: ConvertSettings) -> str:
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields some thousand images at a time, with what is known of them before their XML is read."""
+    """Yields splits of a few thousand images each, without reading their XML files."""
     settings = context.settings
     for place in _find_places(look_at(item.path), settings):
         found = _list_place(place, item, settings)
@@ -220,9 +220,9 @@ def split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 
 def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iterator[tuple[ImageRef, str]]:
-    """Yields the images of a set, and what stands for annotations and masks that have none.
+    """Yields the images of a set, and bad entries for XML files and masks without an image.
 
-    Beside each stands its XML file, where that has another name than the image.
+    Each comes with the path of its XML file if the XML file has a different name than the image.
     """
     semantic = settings.record_layout.needs is Needs.SEMANTIC
     lists = _read_lists(place.root, "Segmentation" if semantic else "Main")
@@ -266,14 +266,14 @@ def _list_place(place: VocPlace, item: Input, settings: ConvertSettings) -> Iter
 
 
 def _other_names(images: Collection[str], sides: Mapping[str, str]) -> dict[str, str]:
-    """Returns key of an image -> its XML file, where their names or folders differ.
+    """Returns a mapping of image key to XML file, for pairs with different names or folders.
 
-    An XML file is that of an image if their names without folders agree, or if it names the image itself;
-    each only where neither could be another's.
+    An image and an XML file are a pair if their file names agree, or if the XML file names the image. The
+    match must be the only one for both.
 
     Args:
-      images: keys of images without an XML file.
-      sides: key without suffix -> XML file, of those without an image.
+      images: Keys of images without an XML file.
+      sides: Mapping of key, without extension, to XML file, for XML files without an image.
     """
     if not images or not sides:
         return {}
@@ -290,7 +290,7 @@ def _other_names(images: Collection[str], sides: Mapping[str, str]) -> dict[str,
 
 
 def _paired(images: Mapping[str, Sequence[str]], files: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Returns image -> file for those that share a name that no other image and no other file has."""
+    """Returns a mapping of image to file for pairs with a common name that no other image or file has."""
     by_name: dict[str, tuple[set[str], set[str]]] = {}
     for side, items in enumerate((images, files)):
         for item, names in items.items():
@@ -302,7 +302,7 @@ def _paired(images: Mapping[str, Sequence[str]], files: Mapping[str, Sequence[st
 
 
 def _inner(folder: str, input_path: str) -> str:
-    """Returns the part of a folder's path below the input, as keys begin; empty if it lies elsewhere."""
+    """Returns a folder's path relative to the input, a prefix of keys; empty if it is elsewhere."""
     return below(f"{folder}/", input_path.rstrip("/")) or ""
 
 
@@ -313,7 +313,7 @@ def _images(place: VocPlace, prefix: str) -> Iterator[ImageRef]:
 
 
 def _xml_files(place: VocPlace) -> dict[str, str]:
-    """Returns the path of every XML file by its key without suffix."""
+    """Returns the paths of all XML files by key without extension."""
     found = {}
     for path, _ in files_below(place.annotations):
         if path.lower().endswith(".xml") and not any(part.startswith(".") for part in path.split("/")):
@@ -335,7 +335,7 @@ def _without_image(
 
 
 def _read_lists(root: str, kind: str) -> _Lists:
-    """Reads the lists of the splits; those of single classes say nothing of them."""
+    """Reads the lists of the splits; the lists of single classes are not read."""
     folder = join(join(root, _SETS), kind)
     if not is_folder(folder):
         return _Lists()
@@ -360,7 +360,7 @@ def _stems(text: bytes) -> Iterable[str]:
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
-    """Yields the references of a part, with what their XML files say."""
+    """Yields the references of a split with the annotations in their XML files."""
     values, packed, files = json.loads(part.detail)
     place = VocPlace(*values)
     refs = decode_refs(packed.encode("latin-1"))

@@ -1,4 +1,4 @@
-"""Pascal VOC's XML: one file an image, read with a parser that knows no entities."""
+"""Reads Pascal VOC's XML, one file for each image, with a parser that refuses entities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 class _Reader:
-    """Gathers the texts of the elements that matter: of the size, and of each object, not of its parts."""
+    """Collects the texts of the size, the image names and the objects; parts of objects are ignored."""
 
     def __init__(self) -> None:
         self.path: list[str] = []
@@ -31,7 +31,7 @@ class _Reader:
 
     def start(self, name: str, attributes: Any) -> None:
         if not self.path and name != _ROOT:
-            raise AnnotationFault(f"its XML is of <{name}> instead of <{_ROOT}>")
+            raise AnnotationFault(f"the root of its XML is <{name}> instead of <{_ROOT}>")
         self.path.append(name)
         if len(self.path) > _MOST_DEPTH:
             raise AnnotationFault("its XML is nested too deeply")
@@ -62,17 +62,17 @@ def _refuse(*_: Any) -> None:
 
 
 def parse_voc(data: bytes) -> Annotations:
-    """Returns what an XML file says of its image.
+    """Returns the annotations in an XML file.
 
     Raises:
-      AnnotationFault: naming the line where it is broken.
+      AnnotationFault: If the XML is broken; the message names the line.
     """
     reader = _read(data)
     return Annotations(objects=tuple(_object(item) for item in reader.objects), size=_size(reader.size))
 
 
 def named_images(data: bytes) -> list[str]:
-    """Returns the names that an XML file gives to its image, the likeliest first; none of a broken file."""
+    """Returns the file names of the image in an XML file, the likeliest first; none if the XML is broken."""
     try:
         said = _read(data).image
     except AnnotationFault:
@@ -96,7 +96,7 @@ def _read(data: bytes) -> _Reader:
         raise AnnotationFault(
             f"its XML is broken in line {error.lineno}: {expat.errors.messages[error.code]}"
         ) from None
-    except (ValueError, LookupError) as error:  # an encoding that there is not
+    except (ValueError, LookupError) as error:  # an unknown encoding
         raise AnnotationFault(f"its XML cannot be read: {error}") from None
     return reader
 
@@ -109,7 +109,7 @@ def _number(text: str) -> float:
 
 
 def _size(said: dict[str, str]) -> tuple[int, int] | None:
-    """Returns width and height; None where the file says none, or 0 as some tools do."""
+    """Returns width and height; None if they are missing, or 0 as some tools write."""
     sides = []
     for name in ("width", "height"):
         text = said.get(name, "")
@@ -121,7 +121,10 @@ def _size(said: dict[str, str]) -> tuple[int, int] | None:
 
 
 def _object(said: dict[str, str]) -> ObjectAnnotation:
-    """Returns an object; its box as it stands, though VOC's own begin to count at 1, as most tools do."""
+    """Returns an object.
+
+    Its box is kept as written, as in most tools, although VOC's own coordinates count from 1.
+    """
     xmin, ymin, xmax, ymax = (_number(said.get(f"bndbox/{side}", "")) for side in _SIDES)
     pose = said.get("pose", "")
     return ObjectAnnotation(

@@ -1,4 +1,4 @@
-"""YOLO's label files: lines of `class cx cy w h` as shares of the picture, one text file for each image."""
+"""YOLO: a text file for each image with lines of `class cx cy w h`, relative to the image size."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from shardwright.transforms.sources.yolo.files import (
 )
 
 _BOX_VALUES = 5
-#: A class, a box and how sure a model was of it.
+#: A class, a box and the confidence of a model.
 _CONFIDENCE_VALUES = 6
 #: A class and three points.
 _LEAST_OUTLINE_VALUES = 7
-#: Text files that are no labels, wherever they lie.
+#: Names of text files that do not contain labels.
 _NO_LABELS = ("classes.txt", "images.txt", "train.txt", "val.txt", "valid.txt", "test.txt")
 
 
@@ -57,12 +57,12 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
     The confidence that models write after a box is ignored.
 
     Args:
-      data: the file.
-      names: class name by id; an object of any other id has no class.
-      is_pose: whether key points follow the box instead of an outline standing in its place.
+      data: Contents of the file.
+      names: Class names by id; an object with any other id has no class.
+      is_pose: Whether lines have a box and key points; otherwise they have a box or an outline.
 
     Raises:
-      AnnotationFault: naming the line that is none.
+      AnnotationFault: If a line is wrong; the message names the line.
     """
     objects = []
     for line, text in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
@@ -71,11 +71,13 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
         try:
             values = [float(value) for value in text.split()]
         except ValueError:
-            raise AnnotationFault(f"line {line} of its labels is not of numbers") from None
+            raise AnnotationFault(f"line {line} of its labels has a value that is not a number") from None
         if not all(map(math.isfinite, values)):
             raise AnnotationFault(f"line {line} of its labels has a number that is not finite")
         if values[0] != int(values[0]):
-            raise AnnotationFault(f"line {line} of its labels begins with {values[0]}, no class id")
+            raise AnnotationFault(
+                f"line {line} of its labels begins with {values[0]}, which is not a class id"
+            )
         label = names.get(int(values[0]), "")
         if not is_pose and len(values) == _CONFIDENCE_VALUES and 0 <= values[-1] <= 1:
             values.pop()
@@ -106,13 +108,13 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the folders and lists of a dataset."""
+    """Yields one split for each image folder and each list of a dataset."""
     for number, place in enumerate(read_set(item.path).places):
         yield InputSplit(item, place.path, number=number, detail=json.dumps(place))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every image of a folder or a list, and for every label without one."""
+    """Yields a reference for every image in a folder or list, and for every label file without an image."""
     said = read_set(part.item.path)
     place = YoloPlace(*json.loads(part.detail))
     names = {number: class_name(name) for number, name in said.names.items()}
@@ -141,7 +143,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 
 
 def _prefix(part: InputSplit, path: str, place: YoloPlace, root: str) -> str:
-    """Returns what the keys of a folder's images begin with."""
+    """Returns the prefix of the keys of a folder's images."""
     inner = below(f"{path}/", root)
     if inner is None:
         inner = f"{place.split or path.rpartition('/')[2]}/"
@@ -149,7 +151,7 @@ def _prefix(part: InputSplit, path: str, place: YoloPlace, root: str) -> str:
 
 
 def _lying(part: InputSplit, place: YoloPlace, root: str) -> Iterator[ImageRef]:
-    """Yields the files of a folder but for those that may hold labels."""
+    """Yields the files in a folder, except those that may be label files."""
     for ref in list_class_folders(Input(place.path, _prefix(part, place.path, place, root))):
         if not ref.uri.lower().endswith(".txt"):
             yield ref._replace(label="", split=place.split)
@@ -175,7 +177,7 @@ def _of_entry(part: InputSplit, place: YoloPlace, root: str, entry: ListedImage)
 
 
 def _without_image(part: InputSplit, place: YoloPlace, root: str, used: set[str]) -> Iterator[ImageRef]:
-    """Yields what stands for the label files that no image has."""
+    """Yields bad entries for the label files without an image."""
     folder = label_folder(place.path)
     prefix = _prefix(part, folder, place, root)
     for path, _ in files_below(folder):
@@ -189,7 +191,7 @@ def _without_image(part: InputSplit, place: YoloPlace, root: str, used: set[str]
 
 
 def _holds_labels(path: str) -> bool:
-    """Whether a text file among images reads like labels; it may say anything else."""
+    """Returns whether a text file among images contains labels; it may be any other text."""
     try:
         return bool(parse_labels(read_annotation_file(path) or b"", {}))
     except AnnotationFault:

@@ -1,7 +1,7 @@
-"""Darknet's obj.data, and lists of images without one: which splits a dataset has and where its images are.
+"""Finds the splits and images of a dataset from Darknet's obj.data, or from lists of images alone.
 
-Darknet writes paths from the folder that it is started in, so `train = data/train.txt` may stand in
-`data/obj.data`, or in the `obj.data` of an export whose folder had another name (CVAT, Datumaro).
+Paths are relative to the folder in which Darknet runs. So `data/obj.data` may contain
+`train = data/train.txt`, and so may the `obj.data` of an export to another folder (CVAT, Datumaro).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from shardwright.transforms.sources.split_names import split_name
 
 NAME_FILES = ("classes.txt", "obj.names", "classes.names")
 DATA_SUFFIX = ".data"
-#: Where obj.data lies in a folder with a dataset, or with Darknet itself.
+#: Folders that may contain obj.data in a dataset or in Darknet itself.
 _FOLDERS = ("", "data", "cfg")
-#: Options that tell other things than the images of a split.
+#: Options that do not name the images of a split.
 _OTHER_OPTIONS = ("classes", "names", "labels", "backup", "results", "eval", "map", "top", "tree", "leaves")
-#: Splits that Darknet itself knows; of another option only a value with one of these suffixes names a split.
+#: Splits that Darknet knows. Another option names a split only if its value has one of these extensions.
 _SPLITS = ("train", "valid", "val", "test")
 _LIST_SUFFIXES = (".txt", ".list")
-#: A split needs another one beside it, else all images belong together.
+#: Smallest number of lists that are splits; a single list is not a split.
 _LEAST_LISTS = 2
 
 
 def read_options(text: str) -> dict[str, str]:
-    """Returns the options of a file of `name = value` lines; nothing if there is another line.
+    """Returns the options in a file of `name = value` lines; none if any other line occurs.
 
     >>> read_options("classes = 2\\ntrain  = data/train.txt")
     {'classes': '2', 'train': 'data/train.txt'}
@@ -47,7 +47,7 @@ def read_options(text: str) -> dict[str, str]:
 
 
 def split_options(options: dict[str, str]) -> dict[str, str]:
-    """Returns split -> the list of its images."""
+    """Returns a mapping of split to the list of its images."""
     found = {}
     for name, value in options.items():
         known = name in _SPLITS or value.lower().endswith(_LIST_SUFFIXES)
@@ -60,7 +60,7 @@ def split_options(options: dict[str, str]) -> dict[str, str]:
 
 
 def is_darknet(glimpse: InputProbe) -> bool:
-    """Whether a file is Darknet's obj.data."""
+    """Returns whether a file is Darknet's obj.data."""
     if not glimpse.name.lower().endswith(DATA_SUFFIX):
         return False
     options = read_options(glimpse.head.decode("utf-8", "replace"))
@@ -83,7 +83,10 @@ def find_data(glimpse: InputProbe) -> str:
 
 
 def split_lists(glimpse: InputProbe) -> dict[str, str]:
-    """Returns split -> the list of its images of a folder without obj.data; nothing unless there are two."""
+    """Returns a mapping of split to list of images, for a folder without obj.data.
+
+    The mapping is empty if the folder has fewer than two lists.
+    """
     found: dict[str, str] = {}
     for name in glimpse.files:
         stem, dot, suffix = name.rpartition(".")
@@ -97,10 +100,10 @@ def split_lists(glimpse: InputProbe) -> dict[str, str]:
 
 
 def possible_paths(text: str, folders: Sequence[str]) -> Iterator[str]:
-    """Yields where a relative path may lead, the likeliest first.
+    """Yields the files that a relative path may mean, the likeliest first.
 
-    First come the folders as they are. Then its leading folders are taken off one by one, as long as a
-    folder remains or the one taken off is `data` or the folder's own name.
+    The path is first joined with each folder. Then its leading folders are removed one by one, as long as
+    a folder remains in the path, or the removed one is `data` or has the name of the folder.
 
     >>> list(possible_paths("data/obj/1.jpg", ["/set"]))
     ['/set/data/obj/1.jpg', '/set/obj/1.jpg']
@@ -116,12 +119,12 @@ def possible_paths(text: str, folders: Sequence[str]) -> Iterator[str]:
 
 
 def resolve(text: str, data: str, is_file: Callable[[str], bool]) -> str:
-    """Returns the file that an option of obj.data names; empty if there is none.
+    """Returns the path of the file that an option of obj.data names; empty if it is missing.
 
     Args:
-      text: the option's value.
-      data: the path of obj.data.
-      is_file: whether there is a file.
+      text: Value of the option.
+      data: Path of obj.data.
+      is_file: Function that returns whether a path is a file.
     """
     here = folder_of(data)
     absolute = text.startswith("/") or storage.is_remote(text)

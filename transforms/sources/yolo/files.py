@@ -1,4 +1,4 @@
-"""YOLO's data.yaml, Darknet's obj.data and folders without either: images, labels and class names."""
+"""Finds images, labels and class names with YOLO's data.yaml, Darknet's obj.data or neither."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 class YoloPlace(NamedTuple):
-    """A folder of images, or a file that lists some.
+    """A folder of images, or a file that lists images.
 
     Attributes:
-      path: of it.
-      split: which split they are; empty where it is said of one only.
-      is_list: whether it is a file that lists images, one a line.
+      path: Path of the folder or file.
+      split: Split of the images; empty if the dataset has only one split.
+      is_list: Whether it is a file that lists images, one on each line.
     """
 
     path: str
@@ -52,14 +52,14 @@ class YoloPlace(NamedTuple):
 
 
 class YoloSet(NamedTuple):
-    """What a dataset consists of.
+    """A YOLO dataset.
 
     Attributes:
-      root: the folder to which keys are relative.
-      places: where its images are.
-      names: class names by id.
-      is_pose: whether lines of labels have key points after the box.
-      missing: what is named and not there, for people.
+      root: Folder to which keys are relative.
+      places: Folders and lists of its images.
+      names: Class names by id.
+      is_pose: Whether label lines have key points after the box.
+      missing: Entries whose files are missing or in another split, for messages.
     """
 
     root: str
@@ -70,7 +70,7 @@ class YoloSet(NamedTuple):
 
 
 def find_yaml(glimpse: InputProbe) -> str:
-    """Returns the path of an input's YAML file; empty if it has none that is YOLO's."""
+    """Returns the path of an input's YOLO YAML file; empty if it has none."""
     if glimpse.is_file:
         return glimpse.path if glimpse.name.lower().endswith(_SUFFIXES) and _is_yolo(glimpse) else ""
     names = [name for name in glimpse.files if name.lower().endswith(_SUFFIXES)]
@@ -88,10 +88,10 @@ def _is_yolo(glimpse: InputProbe) -> bool:
 
 
 class _Loader(yaml.BaseLoader):
-    """Makes nothing but texts, lists and mappings: a class may be called `no`; it builds no objects."""
+    """Loads only strings, lists and mappings, because a class may be called `no`. It creates no objects."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):  # with which a few lines become gigabytes
+        if self.check_event(yaml.AliasEvent):  # aliases can expand a few lines to gigabytes
             mark = self.peek_event().start_mark
             raise yaml.MarkedYAMLError(problem="write out what *name stands for", problem_mark=mark)
         return super().compose_node(parent, index)
@@ -105,9 +105,9 @@ def _parse(data: bytes) -> Any:
 
 
 def find_names(glimpse: InputProbe) -> str:
-    """Returns the path of the file with the class names of a folder without YAML, if it is YOLO's.
+    """Returns the path of the class name file in a YOLO folder without YAML; empty if it is not YOLO.
 
-    Images and labels lie beside it, in `images` and `labels`, or in Darknet's `obj_train_data`; or in
+    Images and labels are beside the file, in `images` and `labels`, in Darknet's `obj_train_data`, or in
     `data`, which FiftyOne lists in `images.txt`.
     """
     if glimpse.is_file:
@@ -125,10 +125,10 @@ def find_names(glimpse: InputProbe) -> str:
 
 
 def read_set(path: str) -> YoloSet:
-    """Reads what an input says of the dataset.
+    """Returns the dataset that an input describes.
 
     Raises:
-      UsageError: if it cannot be read, or a folder that it names is not there.
+      UsageError: If the input cannot be read, or a folder that it names is missing.
     """
     glimpse = look_at(path)
     named = glimpse.is_file and glimpse.name.lower().endswith(_SUFFIXES)
@@ -154,7 +154,7 @@ def read_set(path: str) -> YoloSet:
 
 
 def recognises(glimpse: InputProbe) -> bool:
-    """Whether an input looks like a YOLO dataset."""
+    """Returns whether an input looks like a YOLO dataset."""
     return bool(find_yaml(glimpse) or find_data(glimpse) or find_names(glimpse))
 
 
@@ -163,8 +163,7 @@ def _read(path: str) -> bytes:
         data = storage.read_head(path, _MOST_BYTES)
     if len(data) >= _MOST_BYTES:
         raise UsageError(
-            f"--input {printable(path)} is larger than {_MOST_BYTES // 10**6} MB, too large for what it "
-            "should be."
+            f"--input {printable(path)} is larger than {_MOST_BYTES // 10**6} MB, too large for a YOLO file."
         )
     return data
 
@@ -184,9 +183,9 @@ def _from_yaml(path: str) -> YoloSet:
     try:
         said = _parse(_read(path))
     except yaml.YAMLError as error:
-        raise UsageError(f"--input {shown} is no YAML: {' '.join(str(error).split())}.") from None
+        raise UsageError(f"--input {shown} is not YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(said, dict):
-        raise UsageError(f"--input {shown} is no YAML mapping; name YOLO's data.yaml.")
+        raise UsageError(f"--input {shown} is not a YAML mapping; name YOLO's data.yaml.")
     if isinstance(said.get("path"), str):
         storage.require_known(f"--input {shown}: path:", said["path"])
     root = _root(said.get("path"), folder_of(path))
@@ -200,15 +199,14 @@ def _from_yaml(path: str) -> YoloSet:
             found = _find_place(entry, root, folder_of(path), split) if isinstance(entry, str) else None
             if found is None and split != "test":
                 raise UsageError(
-                    f"--input {shown}: {split}: {entry!r} is neither a folder nor a list of images "
-                    "there; fix it."
+                    f"--input {shown}: {split}: {entry!r} is neither a folder nor a list of images; fix it."
                 )
             if found is None:
                 missing.append(f"{split} {entry}")
             elif all(found.path != place.path for place in places):
                 places.append(found)
             else:
-                missing.append(f"{split} {entry}, which is another split's")
+                missing.append(f"{split} {entry}, which is in another split")
     if not places:
         raise UsageError(f"--input {shown} names no images; give train or val a folder.")
     if len({place.split for place in places}) == 1:
@@ -218,11 +216,11 @@ def _from_yaml(path: str) -> YoloSet:
 
 
 def _from_data(path: str, root: str) -> YoloSet:
-    """Reads Darknet's obj.data.
+    """Returns the dataset that Darknet's obj.data describes.
 
     Args:
-      path: of that file.
-      root: the folder to which keys are relative.
+      path: Path of obj.data.
+      root: Folder to which keys are relative.
     """
     shown = printable(path)
     options = read_options(_read(path).decode("utf-8", "replace"))
@@ -240,7 +238,7 @@ def _from_data(path: str, root: str) -> YoloSet:
         elif all(found != place.path for place in places):
             places.append(YoloPlace(found, split, True))
         else:
-            missing.append(f"{split} {text}, which is another split's")
+            missing.append(f"{split} {text}, which is in another split")
     if not places:
         raise UsageError(f"--input {shown} names no list of images; give train or valid a file.")
     if len(places) == 1:
@@ -256,7 +254,7 @@ def _from_data(path: str, root: str) -> YoloSet:
 
 
 def _root(said: Any, here: str) -> str:
-    """Returns the folder of a dataset: `path`, which may lead anywhere, if it is there."""
+    """Returns the folder that the YAML key `path` names, or the folder of the YAML file."""
     if isinstance(said, str) and said and "\0" not in said:
         for text in (said, said.lstrip("/")):
             folder = _resolve(here, text)
@@ -266,9 +264,9 @@ def _root(said: Any, here: str) -> str:
 
 
 def _resolve(here: str, text: str) -> str:
-    """Returns where a path leads from a folder; a remote one never leaves its bucket."""
+    """Returns a path joined with a folder; a remote path stays in its bucket."""
     if storage.is_remote(here) and not storage.is_remote(text):
-        text = text.lstrip("/")  # a dataset in a bucket names no files of this machine
+        text = text.lstrip("/")  # a dataset in a bucket cannot name local files
     path = text if _is_absolute(text) else join(here, text)
     scheme, found, rest = path.rpartition("://")
     if not found:
@@ -307,7 +305,9 @@ def _class_names(said: Mapping[str, Any], shown: str) -> dict[int, str]:
         try:
             found = {int(number): name for number, name in names.items()}
         except (ValueError, TypeError):
-            raise UsageError(f"--input {shown}: a key of names is no number; number the classes.") from None
+            raise UsageError(
+                f"--input {shown}: a key of names is not a number; number the classes."
+            ) from None
     elif names in (None, "") and str(said.get("nc", "")).isdecimal() and int(said["nc"]) <= 10**6:
         found = {number: str(number) for number in range(int(said["nc"]))}
     else:
@@ -316,12 +316,12 @@ def _class_names(said: Mapping[str, Any], shown: str) -> dict[int, str]:
         )
     wrong = [name for name in found.values() if not isinstance(name, str)]
     if wrong:
-        raise UsageError(f"--input {shown}: {wrong[0]!r} is no class name; mend names.")
+        raise UsageError(f"--input {shown}: {wrong[0]!r} is not a class name; fix names.")
     return {number: name.strip() for number, name in found.items()}
 
 
 def label_path(image: str) -> str:
-    """Returns where the labels of an image lie: in `labels` instead of the last `images`, or beside it.
+    """Returns the path of an image's labels: in `labels` instead of the last `images`, or beside the image.
 
     >>> label_path("/data/images/train/a.b.jpg")
     '/data/labels/train/a.b.txt'
@@ -331,7 +331,7 @@ def label_path(image: str) -> str:
 
 
 def label_folder(images: str) -> str:
-    """Returns the folder with the labels of a folder of images; `JPEGImages` is Darknet's name for VOC's."""
+    """Returns the label folder of an image folder; Darknet's VOC images are in `JPEGImages`."""
     parts = images.split("/")
     name = next((name for name in ("images", "JPEGImages") if name in parts), "")
     if not name:
@@ -344,8 +344,8 @@ class ListedImage(NamedTuple):
     """A line of a list of images.
 
     Attributes:
-      path: the image.
-      fault: why no image was found; empty if one was, or if that shows when it is read.
+      path: Path of the image.
+      fault: Reason why no image was found; empty if there is none, or if it is only known after reading.
     """
 
     path: str
@@ -357,13 +357,13 @@ def find_entries(
 ) -> Iterator[ListedImage]:
     """Yields the images that the lines of a list name.
 
-    A path that leads nowhere is looked for by its last part below the root.
+    If a path does not exist, the folder of the dataset is searched for its file name.
 
     Args:
-      lines: of the list.
-      place: the list.
-      root: the folder of the dataset.
-      states: of the files in it.
+      lines: Lines of the list.
+      place: List.
+      root: Folder of the dataset.
+      states: States of the files in the folder.
     """
     found = [_find_entry(line, place, root, states) for line in lines]
     moved = find_moved((line for line, path in zip(lines, found) if not path), root)
@@ -378,15 +378,15 @@ def _entry_of(line: str, root: str, moved: MovedFile | None) -> ListedImage:
 
 
 def _find_entry(line: str, place: YoloPlace, root: str, states: FileStates) -> str:
-    """Returns the image that a line names; empty if there is none.
+    """Returns the path of the image that a line names; empty if it does not exist.
 
-    Where a storage does not tell without a request for each image, it is the likeliest path.
+    If the check would need a request for each image, the likeliest path is returned unchecked.
     """
     here = folder_of(place.path)
     if _is_absolute(line):
         path = _resolve(root, line)
         return "" if states.has(path) is False else path
-    # Ultralytics takes `./` for the list's own folder; Darknet writes paths from where it is started.
+    # In Ultralytics, `./` is the folder of the list. In Darknet, it is the folder in which it runs.
     folders = dict.fromkeys((here, root, parent_of(root)))
     inner = line.removeprefix("./")
     as_given = [join(folder, inner) for folder in folders]
@@ -401,11 +401,11 @@ def _find_entry(line: str, place: YoloPlace, root: str, states: FileStates) -> s
 
 
 def read_list(path: str) -> list[str]:
-    """Returns the lines of a list of images that name one.
+    """Returns the lines of a list of images that are not blank.
 
     Raises:
-      UsageError: if a line names a place that no storage knows, such as an address of the web.
-      EngineError: if the list cannot be read.
+      UsageError: If a line has an unsupported scheme, such as that of a web address.
+      EngineError: If the list cannot be read.
     """
     with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
