@@ -1,1 +1,1 @@
-"""Two datasets compared image by image, from their shards' ledgers."""
+"""Compares two datasets image by image, using the ledgers of their shards."""

@@ -1,4 +1,4 @@
-"""Compares rows: what became of each image, and which of those that went came back under another key."""
+"""Compares ledger rows: what changed for each image, and which removed images returned under another key."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from shardwright.transforms.diff.rows import NEW, OLD, LedgerRow
 def compare_rows(
     old: Mapping[str, LedgerRow], new: Mapping[str, LedgerRow], changes: Changes
 ) -> Iterator[tuple[int, LedgerRow]]:
-    """Compares the images that both datasets list, and notes what changed.
+    """Compares the images that both datasets list, and records what changed.
 
     Args:
-      old: rows of the old dataset by key.
-      new: rows of the new one.
-      changes: takes the changes.
+      old: Rows of the old dataset, by key.
+      new: Rows of the new dataset, by key.
+      changes: Object that gets the changes.
 
     Yields:
-      (side, row) of each that only one of them lists.
+      Pairs (side, row), one for each image that only one dataset lists.
     """
     for key, row in old.items():
         other = new.get(key)
@@ -38,7 +38,7 @@ def compare_rows(
 
 
 def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
-    """Notes what is different about an image that both datasets hold."""
+    """Records the differences of an image that both datasets contain."""
     found = []
     if old.key != new.key:
         found.append((Kind.RENAMED, old.key, new.key))
@@ -58,7 +58,7 @@ def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
 
 
 def _says_the_same(old: LedgerRow, new: LedgerRow) -> bool:
-    """Whether what a record holds beside the picture is of one length, for it may hold key and classes."""
+    """Returns whether key and classes are equal, so that the lengths of the two records can be compared."""
     return (old.key, old.label) == (new.key, new.label)
 
 
@@ -67,7 +67,7 @@ def _stored(row: LedgerRow) -> str:
 
 
 def note_gone_or_come(side: int, row: LedgerRow, changes: Changes) -> None:
-    """Notes an image that only one of the datasets holds."""
+    """Records an image that only one of the datasets contains."""
     if side == OLD:
         changes.note(Kind.REMOVED, row.split, Change(row.key, row.split, row.note))
     else:
@@ -75,9 +75,9 @@ def note_gone_or_come(side: int, row: LedgerRow, changes: Changes) -> None:
 
 
 def pair_renamed(rows: Iterable[tuple[int, LedgerRow]], changes: Changes) -> None:
-    """Notes images that only one dataset holds under their key; equal sources make a renamed one.
+    """Records images whose key is in only one dataset; those with equal sources count as renamed.
 
-    Where several have the same source they are paired in the order of their keys.
+    If several have the same source, they are paired in the order of their keys.
     """
     groups: defaultdict[str, tuple[list[LedgerRow], list[LedgerRow]]] = defaultdict(lambda: ([], []))
     for side, row in rows:

@@ -1,4 +1,4 @@
-"""The ledgers of two datasets as rows to compare, and their way from one worker to another."""
+"""Rows from the ledgers of two datasets, and how they are packed between workers."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import buckets as shared
 from shardwright.transforms import storage
 
-#: Of a sha256 in hex, as much as never meets by chance.
+#: Number of hex digits of a sha256 that is enough to avoid collisions.
 _ENOUGH = 32
 _ROWS_PER_BUCKET = 20_000
-#: Rows that wait for others of their bucket, whichever shard those come from.
+#: Number of rows of a bucket, from any shards, that are packed together.
 _WAITING = 100_000
 
 OLD, NEW = 0, 1
-#: A bucket's number, the side that its rows are from, and the rows: packed columns.
+#: Number of a bucket, the side of its rows, and the rows as packed columns.
 PackedRows = tuple[int, tuple[int, bytes]]
 
 
 class LedgerPair(NamedTuple):
-    """The ledgers of the shard that has one place in both datasets; one is missing where only one has it.
+    """The ledgers of one shard place in both datasets; one is missing if only one dataset has the place.
 
     Attributes:
-      file: the ledger's path inside a dataset directory.
-      split: the shard's split.
-      places: the old and the new dataset's directory, None for one that has no such shard.
-      sha256: of the shard in the old and in the new dataset.
-      records: of both datasets together.
+      file: Path of the ledger inside a dataset directory.
+      split: Split of the shard.
+      places: Directories of the old and the new dataset. None for one without such a shard.
+      sha256: sha256 of the shard in the old and in the new dataset.
+      records: Number of records in both datasets together.
     """
 
     file: str
@@ -45,17 +45,17 @@ class LedgerPair(NamedTuple):
 
 
 class LedgerRow(NamedTuple):
-    """What a ledger says of one image.
+    """What a ledger states about one image.
 
     Attributes:
-      key: the image's key.
-      split: its split.
-      written: whether the dataset holds it.
-      source: what tells its source from another: of its sha256, else its fingerprint.
-      label: its classes in the order of names, joined by `LABEL_SEPARATOR`.
-      length: bytes of the record's frame.
-      stored: how the picture is stored.
-      note: why it was left out, of this dataset if it was, or else of the other one.
+      key: Key of the image.
+      split: Split of the image.
+      written: Whether the dataset contains it.
+      source: Identity of the source: the beginning of its sha256, or else its fingerprint.
+      label: Its classes in the order of names, joined by `LABEL_SEPARATOR`.
+      length: Number of bytes in the record's frame.
+      stored: How the image is stored.
+      note: Reason why this dataset left the image out.
     """
 
     key: str
@@ -69,12 +69,12 @@ class LedgerRow(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the source is known by its bytes, so that it can be found under another key."""
+        """Whether the source is identified by its bytes, so that it can be found under another key."""
         return len(self.source) == _ENOUGH and ":" not in self.source
 
 
 def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Dataset) -> Iterator[LedgerPair]:
-    """Yields the ledgers of two datasets, those of one place together."""
+    """Yields the ledgers of two datasets, paired by place."""
     sides = []
     for dataset in (old, new):
         placed = dataset.placed_shards()
@@ -96,8 +96,8 @@ def read_ledger(directory: str, file: str) -> bytes:
     """Reads a ledger.
 
     Raises:
-      UsageError: if there is none.
-      EngineError: if the storage failed.
+      UsageError: If there is none.
+      EngineError: If the storage failed.
     """
     path = storage.join(directory, file)
     with storage.translated_errors("read", path):
@@ -105,16 +105,16 @@ def read_ledger(directory: str, file: str) -> bytes:
             return storage.read_bytes(path)
         except FileNotFoundError:
             raise UsageError(
-                f"{printable(path)} is missing, which says what became of each image of its shard; "
+                f"{printable(path)} is missing, so what happened to the images of its shard is unknown; "
                 "restore it, or convert again."
             ) from None
 
 
 def open_ledger(data: bytes, directory: str, file: str, sha256: str) -> tuple[int, Iterator[Entry]]:
-    """Reads how many records a ledger is about and, as they are asked for, its lines.
+    """Reads the number of records in a ledger and, lazily, its lines.
 
     Raises:
-      UsageError: if it is damaged or not that of the shard with this checksum.
+      UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
     where = printable(storage.join(directory, file))
     try:
@@ -125,7 +125,7 @@ def open_ledger(data: bytes, directory: str, file: str, sha256: str) -> tuple[in
     if result.sha256 != sha256:
         raise UsageError(
             f"{where} belongs to another build than the dataset.json there; compare again when nothing "
-            "writes to the dataset, or else convert again."
+            "writes to the dataset, or convert again."
         )
     return records, entries
 
@@ -134,7 +134,7 @@ def ledger_rows(data: bytes, directory: str, file: str, sha256: str, split: str)
     """Returns a ledger's lines as rows.
 
     Raises:
-      UsageError: as `open_ledger` does.
+      UsageError: If `open_ledger` raises it.
     """
     _, entries = open_ledger(data, directory, file, sha256)
     try:
@@ -165,7 +165,7 @@ def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
     """Returns rows by their key.
 
     Raises:
-      UsageError: if a key stands twice.
+      UsageError: If a key occurs twice.
     """
     found: dict[str, LedgerRow] = {}
     for row in rows:
@@ -178,15 +178,15 @@ def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
 
 
 def bucket_count(records: int) -> int:
-    """Returns the number of buckets that keeps each small, for the records of both datasets."""
+    """Returns the number of buckets that keeps each bucket small, for the records of both datasets."""
     return shared.bucket_count(-(-records // _ROWS_PER_BUCKET))
 
 
 class Packer:
-    """Gathers rows by bucket; equals of both datasets meet in one.
+    """Collects rows by bucket. Rows with an equal value meet in one bucket.
 
     Args:
-      what: the field of a row by which they are to meet.
+      what: Function that returns the value of a row by which rows meet.
     """
 
     def __init__(self, what: Callable[[LedgerRow], str]) -> None:
@@ -195,19 +195,19 @@ class Packer:
         self._count = 0
 
     def add(self, side: int, row: LedgerRow, buckets: int) -> Iterator[PackedRows]:
-        """Takes a row; yields packed rows when there are many."""
+        """Adds a row; yields packed rows when a bucket is full."""
         self._rows[shared.bucket_of(self._what(row), buckets), side].append(row)
         self._count += 1
         if self._count >= _WAITING:
             yield from self.rest()
 
     def rest(self) -> Iterator[PackedRows]:
-        """Yields what is left."""
+        """Yields the remaining rows."""
         rows, self._rows, self._count = self._rows, defaultdict(list), 0
         for (bucket, side), found in rows.items():
             yield bucket, (side, shared.pack_rows(found))
 
 
 def unpack_rows(pack: bytes) -> Iterator[LedgerRow]:
-    """Yields the rows of a pack of a `Packer`."""
+    """Yields the rows that a `Packer` packed."""
     return map(LedgerRow._make, shared.unpack_rows(pack))

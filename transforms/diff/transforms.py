@@ -1,4 +1,4 @@
-"""`CompareDatasets`: the ledgers of two datasets in, what became of the images out."""
+"""`CompareDatasets`: compares the ledgers of two datasets and sums up the changes."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from shardwright.transforms.diff.rows import (
 )
 from shardwright.transforms.plan.transforms import in_global_window
 
-#: Old and new classes, and how many images changed from those to these.
+#: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]
 
 _ROWS = "rows"
 _RELABELS = "relabels"
 _WHOSE = ("old", "new")
-#: Different pairs of classes that a worker holds before it hands them on.
+#: Number of different class pairs that a worker collects before it emits them.
 _MAX_HELD = 10_000
 
 
 class _Comparing(beam.DoFn):
-    """What the steps that find changes share: they hand on sums, not single changes."""
+    """Base class of the steps that find changes. They emit sums, not single changes."""
 
     def start_bundle(self) -> None:
         self._changes = Changes()
@@ -51,7 +51,7 @@ class _Comparing(beam.DoFn):
         raise NotImplementedError
 
     def _relabels(self) -> Iterator[Any]:
-        """Yields the pairs of classes when there are many."""
+        """Yields the class pairs when there are many."""
         if len(self._changes.relabels) >= _MAX_HELD:
             yield from (beam.pvalue.TaggedOutput(_RELABELS, item) for item in self._changes.relabels.items())
             self._changes.relabels.clear()
@@ -67,7 +67,7 @@ class _Comparing(beam.DoFn):
 
 
 class _CompareLedgers(_Comparing):
-    """Compares the ledgers of one place; sends on by its key what only one of them names."""
+    """Compares the ledgers of one place; emits by key the rows that only one of them has."""
 
     def __init__(self, lost_is_empty: bool) -> None:
         self._lost_is_empty = lost_is_empty
@@ -106,13 +106,13 @@ class _CompareLedgers(_Comparing):
         return []
 
     def _losses(self, side: int) -> contextlib.AbstractContextManager[None]:
-        """Lets a ledger be lost where that is no error."""
+        """Suppresses the error about a lost ledger where that is allowed."""
         lost = self._lost_is_empty and side == OLD
         return contextlib.suppress(UsageError) if lost else contextlib.nullcontext()
 
 
 class _CompareBucket(_Comparing):
-    """Compares rows that met by their key; sends on by its source what only one dataset holds."""
+    """Compares rows that met by key; emits by source the rows that only one dataset has."""
 
     def _make_packer(self) -> Packer:
         return Packer(lambda row: row.source)
@@ -135,7 +135,7 @@ class _CompareBucket(_Comparing):
 
 
 class _PairRenamed(_Comparing):
-    """Pairs images that went with those that came, by their source; the others went or came indeed."""
+    """Pairs removed and added images by their source; the remaining ones were really removed or added."""
 
     def _make_packer(self) -> Packer:
         return Packer(lambda row: row.source)
@@ -147,7 +147,7 @@ class _PairRenamed(_Comparing):
 
 
 class _SumChanges(beam.CombineFn):
-    """Adds changes up."""
+    """Adds up changes."""
 
     def create_accumulator(self) -> Changes:
         return Changes()
@@ -167,30 +167,31 @@ class _SumChanges(beam.CombineFn):
 
 
 def _with_relabels(total: Changes, relabels: Iterable[Relabel]) -> Changes:
-    """Returns the changes with the most frequent pairs of classes, and how many pairs there are."""
+    """Returns the changes with the most frequent class pairs, and the number of pairs."""
     most = heapq.nlargest(MAX_PAIRS, relabels, key=_frequency)
     return dataclasses.replace(total, relabels=Counter(dict(most)), pairs=sum(1 for _ in relabels))
 
 
 def _frequency(relabel: Relabel) -> tuple[int, tuple[str, str]]:
-    """Orders pairs of classes by their images, and equals the other way round by name."""
+    """Sort key for class pairs: by number of images, and for equal numbers by name in reverse."""
     (old, new), count = relabel
     return count, (_turned(old), _turned(new))
 
 
 def _turned(name: str) -> str:
-    """Returns a text that is the greater the smaller the name is."""
+    """Returns a text that sorts in the reverse order of names."""
     return "".join(chr(0x10FFFF - ord(char)) for char in name) + "\U0010ffff"
 
 
 class CompareDatasets(beam.PTransform):
-    """Compares two datasets image by image. `PCollection[LedgerPair] -> PCollection[Changes]` of one.
+    """Compares two datasets image by image. `PCollection[LedgerPair] -> PCollection[Changes]`.
 
-    Nothing but what the ledgers say is read. Images that have the same place in both datasets are compared
-    where their ledgers are read; others meet by their key, and what has no like then by its source.
+    It reads only ledgers. Images with the same place in both datasets are compared where their ledgers are
+    read. The others meet by key, and those that are still without a match meet by source. The result has one
+    element.
 
     Args:
-      lost_is_empty: what an old ledger said that is lost counts as nothing, where it would be an error.
+      lost_is_empty: Whether a lost ledger of the old dataset counts as empty. Otherwise it is an error.
     """
 
     def __init__(self, lost_is_empty: bool = False) -> None:

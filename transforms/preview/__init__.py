@@ -1,1 +1,1 @@
-"""Shows what stands in a record: its values as text, its picture with boxes and masks."""
+"""Shows the contents of a record: its values as text, its image with boxes and masks."""

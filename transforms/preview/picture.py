@@ -1,4 +1,4 @@
-"""The picture that a record holds, drawn small, with what the record says of it drawn on it."""
+"""Draws a small version of a record's image, with the record's annotations on it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 
 def record_thumbnail(data: bytes, contract: RecordSchema) -> Image | None:
-    """Decodes a record's picture small and draws its boxes and masks on it; None if it has none.
+    """Returns a thumbnail of a record's image with its boxes and masks; None if it has no image.
 
     Args:
-      data: of the record.
-      contract: what the records hold.
+      data: The record.
+      contract: Record schema of the dataset.
 
     Raises:
-      ImageFault: if the picture or a mask cannot be decoded.
+      ImageFault: If the image or a mask cannot be decoded.
     """
     try:
         stored = parse_example(data)
@@ -52,7 +52,7 @@ def record_thumbnail(data: bytes, contract: RecordSchema) -> Image | None:
 
 
 def _image_in(data: bytes) -> bytes | None:
-    """Returns the image of a record of unknown origin as an image file; None if it cannot be found."""
+    """Returns the image in a record of unknown origin as an image file; None if it cannot be found."""
     try:
         record = SourceRecord(data)
         image = find_image(record, names_by_role(tuple(record.features)), None)
@@ -67,7 +67,7 @@ def _image_in(data: bytes) -> bytes | None:
 
 
 def _sides(example: Mapping[str, Feature], contract: RecordSchema, size: int) -> list[int]:
-    """Returns height, width and channels of bare pixels; 0 for what nothing says."""
+    """Returns height, width and channels of raw pixels; 0 for an unknown value."""
     found = [
         single_value(example, contract, role)
         for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
@@ -83,7 +83,7 @@ def _sides(example: Mapping[str, Feature], contract: RecordSchema, size: int) ->
 
 
 def _sides_in_tensor(stored: Mapping[str, Feature], contract: RecordSchema) -> list[int]:
-    """Returns height, width and channels of pixels in a serialized tensor; none if there is none."""
+    """Returns height, width and channels of pixels in a serialized tensor; empty if there is none."""
     spec = contract.spec(FeatureRole.ENCODED)
     if spec is None or spec.encoding is not Encoding.TENSOR or len(stored[spec.name].values) != 1:
         return []
@@ -95,7 +95,7 @@ def _sides_in_tensor(stored: Mapping[str, Feature], contract: RecordSchema) -> l
 
 
 def _annotated(image: Image, example: Mapping[str, Feature], contract: RecordSchema) -> Image:
-    """Draws on a thumbnail what its record says of it."""
+    """Draws the annotations of a record on its thumbnail."""
     wanted = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
     found = (single_value(example, contract, role) for role in wanted)
     masks = [mask for mask in found if isinstance(mask, bytes) and mask]
@@ -113,14 +113,14 @@ def _annotated(image: Image, example: Mapping[str, Feature], contract: RecordSch
 def values_of_role(
     example: Mapping[str, Feature], contract: RecordSchema, role: FeatureRole
 ) -> Sequence[Any]:
-    """Returns the values of the feature with a role; none if it is of another type."""
+    """Returns the values of the feature with a role; empty if it has another type."""
     spec = contract.spec(role)
     feature = example.get(spec.name) if spec else None
     return feature.values if spec and feature and feature.type is plain_spec(spec).type else ()
 
 
 def single_value(example: Mapping[str, Feature], contract: RecordSchema, role: FeatureRole) -> object:
-    """Returns the one value of the feature with a role; None if there is not one."""
+    """Returns the value of the feature with a role; None unless it has exactly one value."""
     spec = contract.spec(role)
     feature = example.get(spec.name) if spec else None
     return feature.values[0] if feature and len(feature.values) == 1 else None

@@ -1,4 +1,4 @@
-"""A record's features without base64 and serialized tensors; needs neither NumPy nor Pillow."""
+"""Decodes the base64 values and serialized tensors of a record. Needs neither NumPy nor Pillow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwright.transforms.records.record_schema import RecordSchema
 
 
 def without_encodings(example: Mapping[str, Feature], contract: RecordSchema) -> dict[str, Feature]:
-    """Returns features with what their base64 or serialized tensors hold; those that are none as they are."""
+    """Returns the features with base64 values and serialized tensors decoded; other values stay unchanged."""
     plain = dict(example)
     for spec in contract.features:
         if spec.encoding is not Encoding.PLAIN and spec.name in example:
@@ -22,7 +22,7 @@ def without_encodings(example: Mapping[str, Feature], contract: RecordSchema) ->
 
 
 def is_bare_pixels(example: Mapping[str, Feature], contract: RecordSchema) -> bool:
-    """Whether a record's image is bare pixels, as its format says or all records promise."""
+    """Returns whether a record's image is raw pixels, according to its format or to the schema."""
     stored = contract.spec(FeatureRole.FORMAT)
     if stored is not None and stored.name in example:
         return list(example[stored.name].values) == [b"raw"]

@@ -1,1 +1,1 @@
-"""Saves what is sound of a damaged dataset: plain functions, and a transform that has Beam run them."""
+"""Saves the sound records of a damaged dataset: plain functions, and a transform that runs them in Beam."""

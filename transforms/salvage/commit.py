@@ -1,4 +1,4 @@
-"""The last step of a salvage: the books moved on, the side files, `lost.jsonl`, and `dataset.json`."""
+"""The last step of a salvage: the updated ledger totals, the side files, `lost.jsonl`, and `dataset.json`."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class SalvageJob:
-    """What is saved, and where.
+    """A salvage: the dataset, and where it is saved.
 
     Attributes:
-      dataset: what the user named.
-      directory: the dataset's; empty for foreign files.
-      output: the directory to save it in.
-      decode: whether records whose picture cannot be decoded are left out, too.
-      run: what `run.json` says of the run (command, runner).
-      started: seconds since the epoch.
-      hold: the lease that has to be held for each write; None where there is none.
-      described: whether the job is described now and runs later, maybe more than once.
+      dataset: Path that the user named.
+      directory: The dataset directory. Empty for foreign files.
+      output: Directory in which the records are saved.
+      decode: Whether to leave out records whose image cannot be decoded, too.
+      run: Values for `run.json` (command, runner).
+      started: Start of the run, in seconds since the epoch.
+      hold: Lease that the run must hold for each write. None if it needs no lease.
+      described: Whether the job is described now and runs later, maybe several times.
     """
 
     dataset: str
@@ -69,10 +69,10 @@ class SalvageJob:
 
 
 def outcome_of(job: SalvageJob) -> dict[str, Any] | None:
-    """Returns the outcome of this run, if it has ended; an engine may try the last step again.
+    """Returns the outcome if this run has already ended; an engine may run the last step again.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     path = storage.join(job.output, files.OUTCOME_JSON)
     with storage.translated_errors("read", path):
@@ -84,14 +84,14 @@ def outcome_of(job: SalvageJob) -> dict[str, Any] | None:
 
 
 def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard]) -> dict[str, Any]:
-    """Makes the saved shards a dataset.
+    """Commits the saved shards as a dataset.
 
     Returns:
       The outcome, as `_work/outcome.json` stores it.
 
     Raises:
-      DataRefused: if nothing could be saved.
-      EngineError: if the lease was lost, or the storage failed.
+      DataRefused: If nothing could be saved.
+      EngineError: If the lease was lost, or the storage failed.
     """
     with storage.translated_errors("write to", job.output):
         if job.hold is not None:
@@ -111,11 +111,11 @@ def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard
 
 
 def commit_files(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
-    """Ends a salvage of foreign files: `lost.jsonl` says that it is done.
+    """Ends a salvage of foreign files. `lost.jsonl` marks it as done.
 
     Raises:
-      DataRefused: if nothing could be saved.
-      EngineError: if the lease was lost, or the storage failed.
+      DataRefused: If nothing could be saved.
+      EngineError: If the lease was lost, or the storage failed.
     """
     with storage.translated_errors("write to", job.output):
         if job.hold is not None:
@@ -153,7 +153,7 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
 
 
 def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedShard]) -> Dataset:
-    """Returns the dataset that the saved shards make: the same, less the lost records."""
+    """Returns the dataset that consists of the saved shards: the damaged one without its lost records."""
     splits = {
         split: tuple(
             result.header.as_shard() for shard in shards if (result := saved[shard.file].result) is not None
@@ -183,7 +183,7 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
             for split, counts in damaged.formats.items()
         },
         sidecars={},
-        # Of another version are the features, while the side files are this one's.
+        # The features come from another version, but the side files are written by this one.
         statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
         files={
             path: sha256
@@ -199,7 +199,7 @@ def _less(
     lost: Sequence[tuple[str, ...] | None],
     kept: Sequence[Mapping[str, int]],
 ) -> dict[str, int]:
-    """Returns counts of names without the lost ones; where these are not known, those that were kept."""
+    """Returns counts by name without the lost ones; if these are unknown, the counts of the kept ones."""
     left: Counter[str] = Counter()
     if any(texts is None for texts in lost):
         for item in kept:
@@ -213,7 +213,7 @@ def _less(
 
 
 def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:
-    """Returns the books in which lost records are quarantined instead of written."""
+    """Returns the ledger totals with the lost records as quarantined instead of written."""
 
     def row(counts: Mapping[str, Any], written: int, lost: int) -> dict[str, int]:
         values = {outcome.value: int(counts.get(outcome.value, 0)) for outcome in Outcome}
@@ -240,7 +240,7 @@ def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]])
 
 
 def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
-    """Copies the ledgers of what has no shard: files without a key of their own; returns their digests."""
+    """Copies the ledgers without a shard (files without a key of their own); returns their digests."""
     digests = {}
     own = {ledger_file(split, number, count) for split, number, count, _ in damaged.placed_shards()}
     for file in storage.list_files(job.directory):
@@ -265,9 +265,9 @@ def _write_quarantine(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
 
 
 def _without_repeats(texts: Iterable[bytes]) -> Iterator[bytes]:
-    """Leaves out lines that stand twice: what the old file and a ledger both say of an image.
+    """Removes repeated lines, which occur when the old file and a ledger both describe an image.
 
-    Two lost records without a key are two records, whatever else is said of them.
+    Two lost records without a key stay two lines, even if the lines are equal.
     """
     key, seen = "", set[str]()
     for text in texts:
@@ -283,7 +283,7 @@ def _without_repeats(texts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
-    """Yields what can be read of the dataset's own quarantine."""
+    """Yields the readable lines of the dataset's own quarantine list."""
     with contextlib.ExitStack() as stack:
         try:
             path = storage.join(job.directory, files.QUARANTINE_JSONL)

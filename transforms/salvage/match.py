@@ -1,4 +1,4 @@
-"""Tells which of a shard's records those are that were found in it after damage. Needs no Beam."""
+"""Matches the records found in a damaged shard with those that were written. Needs no Beam."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-#: Frames that are compared to tell a stretch of records by their lengths.
+#: Number of frames whose lengths are compared to recognize a sequence of records.
 _RUN = 16
 
 
 class Found(NamedTuple):
-    """A record that was found: where its frame is and how long, its key, its source's sha256."""
+    """A record that was found: offset and length of its frame, its key, and its source's sha256."""
 
     offset: int
     length: int
@@ -21,7 +21,7 @@ class Found(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A record that was written, as its shard's ledger or index knows it."""
+    """A record that was written, as its shard's ledger or index describes it."""
 
     offset: int
     length: int
@@ -30,28 +30,28 @@ class Written(NamedTuple):
 
 
 class Match(Enum):
-    """What a record can be besides a known one."""
+    """Result for a found record that has no number."""
 
-    UNKNOWN = "unknown"  # one of those that were written, but nothing says which
-    STRANGER = "stranger"  # none of those that were written, or a second copy of one
+    UNKNOWN = "unknown"  # it was written to this shard, but nothing shows which record it is
+    STRANGER = "stranger"  # it was not written to this shard, or is a second copy
 
 
 def match_records(found: Sequence[Found], written: Sequence[Written], size: int) -> list[int | Match]:
-    """Returns the number of each record that was found among those that were written.
+    """Returns for each found record its number among the written ones.
 
-    By its key, where records have one; else by its source picture, where that tells one; else by its
-    place. A place is a guess where all records are of one length and stretches of them may have moved.
+    A record is matched by its key, if it has one, else by its source image, if that is unique, else by its
+    place. The place is a guess if all records have one length and sequences of them may have moved.
 
     Args:
-      found: by offset.
-      written: in order.
-      size: of the file in which they were found.
+      found: Records that were found, by offset.
+      written: Records that were written, in order.
+      size: Size of the damaged file.
     """
     numbers: list[int | Match | None] = [None] * len(found)
     taken: set[int] = set()
     _by_name([item.key for item in found], [item.key for item in written], found, written, numbers, taken)
     if any(isinstance(number, int) for number in numbers):
-        # Keys can be compared: who has one that is not known does not belong here.
+        # Keys can be compared, so a record with an unknown key does not belong to this shard.
         for i, item in enumerate(found):
             if numbers[i] is None and item.key is not None:
                 numbers[i] = Match.STRANGER
@@ -63,7 +63,7 @@ def match_records(found: Sequence[Found], written: Sequence[Written], size: int)
 
 
 def _without_copies(found: Sequence[Found], numbers: Sequence[int | Match | None]) -> list[int | Match]:
-    """Tells records that nothing else tells from second copies of others, which damage can leave, too."""
+    """Decides whether the remaining records are second copies, which damage can leave behind."""
     known = {item.source for item, number in zip(found, numbers) if isinstance(number, int)}
     told: list[int | Match] = []
     for item, number in zip(found, numbers, strict=True):
@@ -82,7 +82,7 @@ def _by_name(
     numbers: list[int | Match | None],
     taken: set[int],
 ) -> None:
-    """Matches what has a name that no other has, and the length that it should have."""
+    """Matches records with a unique name and the expected length."""
     often = Counter(name for name in known if name)
     index = {name: number for number, name in enumerate(known) if name and often[name] == 1}
     for i, name in enumerate(names):
@@ -99,7 +99,7 @@ def _by_place(
     numbers: list[int | Match | None],
     taken: set[int],
 ) -> None:
-    """Matches what stands where it was written, follows a known record, or begins a row of known lengths."""
+    """Matches a record at its written place, after a known record, or in a sequence of known lengths."""
     at = {item.offset: number for number, item in enumerate(written)}
     of_length: dict[int, list[int]] = {}
     for number, frame in enumerate(written):
@@ -125,7 +125,7 @@ def _by_place(
         elif isinstance(last, int):
             possible = {last + 1}
         elif follows:
-            continue  # the row it is in could not be told
+            continue  # the sequence that contains it could not be placed
         else:
             possible = {at.get(item.offset - shift, -1) for shift in shifts}
             if not any(number >= 0 and written[number].length == item.length for number in possible):
@@ -146,14 +146,14 @@ def _by_place(
 
 
 def _may_equal(written: Written, other: Written | None) -> bool:
-    """Whether a record may hold the picture that another does; a ledger knows the sources of both."""
+    """Returns whether a record may hold the same image as another; a ledger knows the sources of both."""
     return other is None or (bool(written.source) and written.source == other.source)
 
 
 def _by_lengths(
     found: Sequence[Found], start: int, written: Sequence[Written], of_length: dict[int, list[int]]
 ) -> set[int]:
-    """Returns the numbers from which records follow one another with the lengths of those found."""
+    """Returns the numbers at which a sequence of written records has the lengths of those found."""
     lengths = [found[start].length]
     end = found[start].offset + found[start].length
     for item in found[start + 1 : start + _RUN]:

@@ -1,4 +1,4 @@
-"""Decides what of a shard is kept, names what is lost, and writes the shard's new ledger. Needs no Beam."""
+"""Decides which records of a shard are kept, lists the lost ones, writes the new ledger. Needs no Beam."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NO_TRACE: Problem = (FindingCode.COUNT_MISMATCH, "there is no trace of it in th
 
 
 class FoundRecord(NamedTuple):
-    """A soundly framed record of a shard, and what its check showed.
+    """A record of a shard with a sound frame, and the result of its check.
 
     Attributes:
-      found: where it is, and what it says it is.
-      problem: why it cannot be kept, None if it can.
-      label: its classes, as a ledger writes them; empty if nobody looked.
-      format: of its picture; likewise.
+      found: Its place and identity.
+      problem: Reason why it cannot be kept. None if it can.
+      label: Its classes, as a ledger writes them. Empty if they were not read.
+      format: Format of its image. Empty if it was not read.
     """
 
     found: Found
@@ -35,7 +35,7 @@ class FoundRecord(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What was found in a shard: its records, the damages between them, and its size unpacked."""
+    """What was found in a shard: its records, the damage between them, and its uncompressed size."""
 
     records: list[FoundRecord]
     damages: list[DamagedRange]
@@ -44,15 +44,15 @@ class Content(NamedTuple):
 
 @dataclass
 class SalvagedLedger:
-    """What becomes of a shard's records.
+    """Result of a salvage for the records of one shard.
 
     Attributes:
-      kept: numbers of the records that are kept among those found, in the order in which they shall stand.
-      lost: those that are not, by place.
-      entries: the new ledger.
-      strangers: records left out that are none of the shard's, or a second time there.
-      lost_labels: classes of the lost ones, a text for each; None if they are not known.
-      lost_formats: likewise of the formats of their pictures.
+      kept: Indexes of the kept records among those found, in the order in which they are written.
+      lost: Lost records, by place.
+      entries: Lines of the new ledger.
+      strangers: Number of records left out because they do not belong to the shard, or are second copies.
+      lost_labels: Classes of the lost records, one text each. None if they are not known.
+      lost_formats: Image formats of the lost records. None if they are not known.
     """
 
     kept: list[int] = field(default_factory=list)
@@ -72,16 +72,16 @@ def reconcile(
     records: int,
     intact: bool,
 ) -> SalvagedLedger:
-    """Decides what of a shard is kept and names what is lost.
+    """Decides which records of a shard are kept and lists the lost ones.
 
     Args:
-      file: the shard's name.
-      uri: where it is.
-      content: what was found in it.
-      ledger: its entries; None if it has none that can be trusted.
-      index: its frames, where it has no ledger; None if it has no index either.
-      records: that it should hold.
-      intact: whether its bytes are those that were written.
+      file: Name of the shard.
+      uri: Path of the shard.
+      content: What was found in it.
+      ledger: Lines of its ledger. None if it has no reliable ledger.
+      index: Its frames, if it has no ledger. None if it has no index either.
+      records: Number of records that it should have.
+      intact: Whether its bytes are those that were written.
     """
     if ledger is not None:
         written = [
@@ -108,7 +108,7 @@ def _with_names(
     numbers: Sequence[int | Match],
     ledger: Sequence[Entry] | None,
 ) -> SalvagedLedger:
-    """Books a shard of which it is known what was written to it."""
+    """Accounts for a shard whose written records are known."""
     books = SalvagedLedger()
     unmatched = set(range(len(written))) - {number for number in numbers if isinstance(number, int)}
     unknown = [i for i, number in enumerate(numbers) if number is Match.UNKNOWN]
@@ -125,14 +125,14 @@ def _with_names(
         elif i in belong and not problem:
             kept.append((-1, i))
     if not belong:
-        kept.sort()  # stretches that changed places go back to theirs
+        kept.sort()  # sequences that changed places return to theirs
         problems |= _why_lost(sorted(unmatched), content, numbers)
     books.kept = [i for _, i in kept]
     for number, problem in sorted(problems.items()):
         item = written[number]
         key = item.key if ledger is not None else None
         books.lost.append(LostRecord(key, file, number, item.offset, item.length, *_plain(problem)))
-    if belong:  # which of the others they are cannot be told, and so not which of them is lost either
+    if belong:  # it is not known which records these are, and so not which records are lost
         books.lost += _unnamed(
             file, content, [i for i in belong if content.records[i].problem], len(unmatched) - len(belong)
         )
@@ -170,7 +170,7 @@ def _with_names(
 
 
 def _without_names(file: str, uri: str, content: Content, records: int) -> SalvagedLedger:
-    """Books a shard of which only the number of its records is known."""
+    """Accounts for a shard of which only the number of records is known."""
     books = SalvagedLedger()
     bad, seen = [], set[str]()
     for i, record in enumerate(content.records):
@@ -196,14 +196,14 @@ def _without_names(file: str, uri: str, content: Content, records: int) -> Salva
 def _unnamed(
     file: str, content: Content, bad: Sequence[int], missing: int, one_each: bool = False
 ) -> list[LostRecord]:
-    """Returns lost records of which nothing tells the place among all.
+    """Returns lost records whose place among all records is not known.
 
     Args:
-      file: the shard's name.
-      content: what was found in it.
-      bad: numbers of those that were found, but cannot be kept.
-      missing: number of those that were not found.
-      one_each: whether each damage is one record, so that the numbers are true.
+      file: Name of the shard.
+      content: What was found in it.
+      bad: Indexes of the found records that cannot be kept.
+      missing: Number of records that were not found.
+      one_each: Whether each damaged range is one record, so that record numbers are exact.
     """
     lost = []
     for i in bad:
@@ -226,7 +226,7 @@ def _unnamed(
 def _why_lost(
     unmatched: Sequence[int], content: Content, numbers: Sequence[int | Match]
 ) -> dict[int, Problem]:
-    """Returns for each record that was not found the damage that stands in its place."""
+    """Returns, for each record that was not found, the damage in its place."""
     found = sorted((number, i) for i, number in enumerate(numbers) if isinstance(number, int))
     known = [number for number, _ in found]
     begins = [damage.offset for damage in content.damages]
@@ -262,7 +262,7 @@ def _plain(problem: Problem) -> tuple[str, str]:
 
 
 def _new_entries(content: Content, kept: Sequence[int], lost: Sequence[LostRecord], uri: str) -> list[Entry]:
-    """Returns a ledger made from the records themselves."""
+    """Returns a ledger built from the records themselves."""
     places = _new_places(content, kept)
     entries = [_entry(content.records[i], place) for i, place in zip(kept, places, strict=True)]
     return entries + [_quarantined(item, uri) for item in lost]
@@ -281,7 +281,7 @@ def _entry(record: FoundRecord, place: tuple[int, int]) -> Entry:
 
 
 def _quarantined(lost: LostRecord, uri: str, entry: Entry | None = None) -> Entry:
-    """Returns the ledger's line of a lost record."""
+    """Returns the ledger line of a lost record."""
     return Entry(
         key=lost.key or "",
         outcome=Outcome.QUARANTINED,

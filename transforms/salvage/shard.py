@@ -1,4 +1,4 @@
-"""Saves one shard: copies it if it is sound, else writes its sound records anew. Needs no Beam."""
+"""Saves one shard: copies it if it is intact, otherwise rewrites its sound records. Needs no Beam."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class SalvageTask(NamedTuple):
     """A shard to save.
 
     Attributes:
-      path: where it is.
-      output: the directory to save it in.
-      file: its name there.
-      directory: the dataset's; empty for foreign files.
-      place: which shard it is; None for foreign files.
-      expected: what `dataset.json` says of it; likewise.
-      hold: the lease that has to be held to save it; None where there is none.
+      path: Path of the shard.
+      output: Directory in which it is saved.
+      file: Name of the saved shard.
+      directory: The dataset directory. Empty for foreign files.
+      place: Split and number of the shard. None for foreign files.
+      expected: Its description in `dataset.json`. None for foreign files.
+      hold: Lease that the run must hold to save it. None if it needs no lease.
     """
 
     path: str
@@ -66,17 +66,17 @@ class SalvageTask(NamedTuple):
 
 @dataclass(frozen=True)
 class SavedShard:
-    """What became of one shard.
+    """Result of saving one shard.
 
     Attributes:
-      file: its name.
-      records: that were saved.
-      copied: whether it was sound and copied as it is.
-      strangers: records left out that are none of the shard's, or a second time there.
-      lost: those that could not be saved.
-      result: what the dataset's books say of it; None for foreign files.
-      lost_labels: classes of the lost ones, None if they are not all known.
-      lost_formats: likewise of the formats of their pictures.
+      file: Name of the shard.
+      records: Number of records that were saved.
+      copied: Whether the shard was intact and copied unchanged.
+      strangers: Number of records left out because they do not belong to the shard, or are second copies.
+      lost: Records that could not be saved.
+      result: The shard's result for the dataset's ledger. None for foreign files.
+      lost_labels: Classes of the lost records. None if not all are known.
+      lost_formats: Image formats of the lost records. None if not all are known.
     """
 
     file: str
@@ -95,13 +95,13 @@ def save_shard(
     """Saves a shard.
 
     Args:
-      task: the shard.
-      contract: what its records promise.
-      decode: whether records whose picture cannot be decoded are left out, too.
-      executor: checks records in parallel.
+      task: The shard.
+      contract: Record schema of the dataset.
+      decode: Whether to leave out records whose image cannot be decoded, too.
+      executor: Checks records in parallel.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     started = time.time()
     ledger = _read_ledger(task)
@@ -112,14 +112,14 @@ def save_shard(
             return _book_missing(task, ledger, started)
         intact = _is_intact(file, task.expected)
         plain, compression, error = stack.enter_context(uncompressed(file, task.file))
-        # Without a ledger the classes and formats have to come from the pictures.
+        # Without a ledger, the classes and formats have to come from the images.
         content = _read(plain, contract, decode or (ledger is None and task.place is not None), executor)
         if error:
             content.damages.append(
                 DamagedRange(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error)
             )
         if task.place is None:
-            unusable = _UNUSABLE if contract.features else ()  # else they are no Examples on purpose
+            unusable = _UNUSABLE if contract.features else ()  # otherwise the records need not be Examples
             return _save_foreign(task, file, plain, compression, content, unusable)
         books = _reckon(task, ledger, content, intact)
         if intact and not books.lost and len(books.kept) == len(content.records):
@@ -162,7 +162,7 @@ def _is_intact(file: IO[bytes], expected: Shard | None) -> bool:
 
 
 def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | None:
-    """Returns what a shard's ledger says, None if there is none that can be trusted."""
+    """Returns the contents of a shard's ledger, or None if there is no reliable one."""
     if task.place is None or task.expected is None:
         return None
     path = storage.join(task.directory, ledger_file(*task.place))
@@ -180,7 +180,7 @@ def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | None:
 
 
 def _read_index(task: SalvageTask) -> list[Written] | None:
-    """Returns the frames that a shard's index knows, None if there is none that can be true."""
+    """Returns the frames that a shard's index lists, or None if there is no plausible index."""
     if task.place is None or task.expected is None or is_compressed(task.file):
         return None
     if not task.expected.records:
@@ -238,7 +238,7 @@ def _read(file: IO[bytes], contract: RecordSchema, decode: bool, executor: Threa
 
 
 def _label(data: bytes, contract: RecordSchema, labels: Sequence[str]) -> str:
-    """Returns the classes of a record as a ledger has them: the image's, else those of its objects."""
+    """Returns the classes of a record as a ledger writes them: the image's, or else those of its objects."""
     objects = contract.spec(FeatureRole.OBJECT_TEXT)
     if not labels and objects:
         feature = parse_example(data).get(objects.name)
@@ -250,13 +250,13 @@ def _label(data: bytes, contract: RecordSchema, labels: Sequence[str]) -> str:
 def _write(
     task: SalvageTask, source: IO[bytes] | None, frames: Sequence[tuple[int, int]], compression: str
 ) -> str:
-    """Writes the records of some frames to a temporary file; returns its path."""
+    """Writes the records of the given frames to a temporary file; returns its path."""
     existing = task.hold is not None
     return write_frames(source, frames, task.output, task.file, compression, existing)
 
 
 def _copy(file: IO[bytes], task: SalvageTask) -> str:
-    """Copies a sound shard to a temporary file; returns its path."""
+    """Copies an intact shard to a temporary file; returns its path."""
     temporary = storage.temporary_path(task.output, task.file, existing=task.hold is not None)
     file.seek(0)
     try:
@@ -276,7 +276,7 @@ def _save_foreign(
     content: Content,
     unusable: Sequence[FindingCode],
 ) -> SavedShard:
-    """Saves the records of a file of which only its bytes are known."""
+    """Saves the records of a file for which there is no dataset."""
     lost = []
     for damage in content.damages:
         number = damage.number if damage.number >= 0 else None
@@ -299,16 +299,16 @@ def _save_foreign(
     return SavedShard(task.file, len(kept), not lost, 0, tuple(lost))
 
 
-#: What makes a record useless whoever wrote it; all else is only what most records of the file have.
+#: Problems that make a record useless in any dataset. Other checks only reflect what most records have.
 _UNUSABLE = (FindingCode.UNPARSEABLE, FindingCode.UNDECODABLE)
 
 
 def _book_missing(
     task: SalvageTask, ledger: tuple[ShardHeader, list[Entry]] | None, started: float
 ) -> SavedShard:
-    """Books a shard that is not there: all its records are lost, and an empty one takes its place."""
+    """Accounts for a missing shard: all its records are lost, and an empty shard takes its place."""
     if task.place is None:
-        raise EngineError(f"{printable(task.path)} has gone while it was to be saved; run again.")
+        raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
     damage = DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, "its shard is missing")
     books = _reckon(task, ledger, Content([], [damage], 0), False)
     compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")

@@ -1,4 +1,4 @@
-"""`SalvageDataset`: damaged shards in, a dataset of what is sound out."""
+"""`SalvageDataset`: turns damaged shards into a dataset of their sound records."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
 
 
 class TakeLease(beam.PTransform):
-    """Takes the lease where a described job runs. `PCollection[Target] -> PCollection[HeldLease]`, of one.
+    """Takes the lease where a described job runs. `PCollection[Target] -> PCollection[HeldLease]`.
+
+    The result has one element.
 
     Args:
-      hold: the lease that the launcher described.
+      hold: Lease that the launcher described.
     """
 
     def __init__(self, hold: HeldLease) -> None:
@@ -52,13 +54,13 @@ def _acquired(hold: HeldLease) -> HeldLease:
 @with_input_types(SavedShard)
 @with_output_types(list[SavedShard])
 class CondenseSaved(beam.CombineFn):
-    """Gathers saved shards for the commit, without what their results repeat: see `CondenseResults`.
+    """Collects saved shards for the commit, without the parts that repeat: see `CondenseResults`.
 
     `SavedShard -> [SavedShard]`.
     """
 
     def create_accumulator(self) -> tuple[list[SavedShard], CondensedResults]:
-        """Returns nothing yet."""
+        """Returns an empty accumulator."""
         return [], CondensedResults()
 
     def add_input(
@@ -75,7 +77,7 @@ class CondenseSaved(beam.CombineFn):
     def merge_accumulators(
         self, accumulators: Iterable[tuple[list[SavedShard], CondensedResults]]
     ) -> tuple[list[SavedShard], CondensedResults]:
-        """Adds up what several workers have."""
+        """Merges the accumulators of several workers."""
         whole = self.create_accumulator()
         for saved, condensed in accumulators:
             whole[0].extend(saved)
@@ -106,10 +108,10 @@ class SalvageDataset(beam.PTransform):
     """Saves every shard, then commits. `PCollection[SalvageTask] -> PCollection[outcome]`.
 
     Args:
-      job: what is saved, and where.
-      contract: side input, what every record promises.
-      dataset: what `dataset.json` says; None for foreign files.
-      hold: the lease, or a side input of it; None where there is none.
+      job: The salvage.
+      contract: Side input of the record schema.
+      dataset: Contents of `dataset.json`. None for foreign files.
+      hold: The lease, or a side input of it. None if the run needs no lease.
     """
 
     def __init__(

@@ -27,20 +27,20 @@ def write_frames(
     compression: str,
     existing: bool = False,
 ) -> str:
-    """Writes the records of some frames of a file to a temporary file; returns its path.
+    """Writes the records of the given frames of a file to a temporary file; returns its path.
 
-    It is written by the sink that wrote the dataset, so that equal records make equal bytes.
+    It uses the sink that wrote the dataset, so equal records give equal bytes.
 
     Args:
-      source: where they are, unpacked; None where there are none.
-      frames: offset and length of each frame, in the order in which they are to stand.
-      directory: into which the file shall be published.
-      file: its name there.
+      source: File that contains the frames, uncompressed. None if there are none.
+      frames: Offset and length of each frame, in the order in which they are written.
+      directory: Directory in which the file will be published.
+      file: Its name there.
       compression: none, gzip or zlib.
-      existing: never make the directory itself.
+      existing: Whether the directory must exist already; it is not created.
 
     Raises:
-      EngineError: if what was written cannot be read back.
+      EngineError: If the file cannot be read back.
     """
     import apache_beam as beam
     from apache_beam.io.filesystem import CompressionTypes
@@ -77,7 +77,7 @@ def _records(source: IO[bytes] | None, frames: Sequence[tuple[int, int]]) -> Ite
 def _read_back(
     temporary: str, source: IO[bytes] | None, frames: Sequence[tuple[int, int]], compression: str, shown: str
 ) -> None:
-    """Compares what was written with what it was written from."""
+    """Compares the written file with its source frames."""
     with open(temporary, "rb") as written:
         plain, error = decompress(written, compression) if compression != "none" else (written, None)
         with closing(plain):
@@ -87,5 +87,5 @@ def _read_back(
             )
             if not same or next(wanted, None) is not None:
                 raise EngineError(
-                    f"What was written to {shown} is not what is read back; check the disk, then run again."
+                    f"{shown} does not read back as it was written; check the disk, then run again."
                 )
