@@ -1,4 +1,4 @@
-"""Converts the images of one shard, in order, with bounded memory. Needs no Beam."""
+"""Converts the images of one shard, in order, with bounded memory. Does not need Beam."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from shardwright.transforms.images.read import check_sha256, read_image
 from shardwright.transforms.records.build import build_example, check_labels
 from shardwright.transforms.storage import changed, is_remote
 
-#: Finished images that may wait for a slow one before them, per thread.
+#: Number of finished images per thread that may wait for a slower one before them.
 _WAITING_PER_THREAD = 32
-#: Bytes of a bare pixel, as base64 at most, and of the pixels that come of a byte of a photograph.
+#: Largest number of bytes of a raw pixel (in base64), and of the pixels for each byte of a photograph.
 _PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
-#: What is reserved for a source whose size is unknown.
+#: Number of bytes reserved for a source of unknown size.
 _UNKNOWN_SIZE = 10**6
 
 
 @dataclass(frozen=True)
 class ShardRecipe:
-    """What every shard of a dataset is converted with.
+    """The settings and class names with which all shards of a dataset are converted.
 
     Attributes:
       settings: checked settings.
       layout: the record layout.
       ids: class name -> id.
-      texts: class name -> what the class is called, where its name is a synset id.
+      texts: class name -> readable name, for classes named by a synset id.
     """
 
     settings: ConvertSettings
@@ -59,14 +59,14 @@ class ShardRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What became of one image.
+    """The result of converting one image.
 
     Attributes:
-      entry: its ledger entry; where its record stands is not known yet.
-      example: its serialised Example; empty when it was left out or copied.
-      source_bytes: bytes read.
-      decode_seconds: that decoding its pixels took; None when it was left out or copied.
-      frame: its record as an earlier build framed it; empty when it was not copied.
+      entry: its ledger entry, without the position of its record.
+      example: its serialised Example; empty if the image was left out or its record copied.
+      source_bytes: number of bytes read.
+      decode_seconds: seconds that decoding took; None if the image was left out or its record copied.
+      frame: the framed record from an earlier build; empty unless it was copied.
       on_background: whether a part of the picture shows the background colour.
     """
 
@@ -80,16 +80,16 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class ReadImage:
-    """An image's bytes on their way from the storage to the decoder.
+    """The bytes of an image between the storage and the decoder.
 
     Attributes:
-      ref: where they come from.
-      data: the bytes; empty without any.
-      sha256: their hex digest.
-      fault: why there are none, if so.
-      mask: of its mask's file, where it has one.
-      mask_sha256: their hex digest.
-      done: what an earlier build made of them, if that still holds.
+      ref: reference of the image.
+      data: bytes of the image; empty if there are none.
+      sha256: hex digest of the bytes.
+      fault: why there are no bytes; None if there are.
+      mask: bytes of its mask file, if it has one.
+      mask_sha256: hex digest of the mask's bytes.
+      done: result of an earlier build, if it is still valid.
     """
 
     ref: ImageRef
@@ -102,12 +102,12 @@ class ReadImage:
 
 
 def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = None) -> ReadImage:
-    """Reads one image's bytes, if nothing speaks against it and they are needed.
+    """Reads the bytes of one image, if they are needed.
 
     Args:
-      ref: where they are.
-      recipe: what the shard is converted with.
-      known: what an earlier build made of the image.
+      ref: reference of the image.
+      recipe: how the shard is converted.
+      known: the record that an earlier build made of the image.
 
     Raises:
       EngineError: if the storage or the machine failed, or the source changed.
@@ -125,7 +125,7 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = 
     try:
         check_sha256(ref, sha256)
     except ImageFault as fault:
-        if recipe.settings.dedupe == "exact":  # all that differ at once are quarantined by then
+        if recipe.settings.dedupe == "exact":  # wrong ones were quarantined earlier
             raise changed(ref.uri) from fault
         return ReadImage(ref, sha256=sha256, fault=fault)
     try:
@@ -142,12 +142,12 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, known: ReusableRecord | None = 
 
 
 def has_bytes_of(read: ReadImage, entry: Entry) -> bool:
-    """Returns whether an image's bytes, and those of its mask, are those that a ledger tells of."""
+    """Returns whether the bytes of an image and its mask match the digests in a ledger entry."""
     return (read.sha256, read.mask_sha256) == (entry.sha256, entry.mask_sha256)
 
 
 def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> Converted | None:
-    """Returns what an earlier build made of an image; None if its record is damaged."""
+    """Returns the result of an earlier build for an image; None if its record is damaged."""
     entry = known.entry if known.unchanged else known.entry._replace(fingerprint=ref.fingerprint)
     if entry.outcome != Outcome.WRITTEN:
         return Converted(entry._replace(uri=ref.location if entry.uri else ""))
@@ -177,7 +177,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe, budget: ByteBudget | None
             with UNDERWAY.working_on(ref.location, "annotate"):
                 annotated = annotate(ref, image, recipe.settings, recipe.ids, read.mask, reserve)
         except NotACandidate:
-            # Its source calls it an image: a row of a manifest, an annotation, a record.
+            # The source names it as an image: in a row of a manifest, an annotation, a record.
             raise no_image(read.data) from None
         except MemoryError:
             raise _memory_fault(ref, budget) from None
@@ -235,7 +235,7 @@ def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
 
 
 def _decided_entry(ref: ImageRef) -> Entry:
-    """Returns the entry of a file whose outcome was known before it was read."""
+    """Returns the ledger entry of a file whose outcome was known before reading it."""
     if ref.outcome != Outcome.QUARANTINED:
         return _left_out(ref, ref.outcome, ref.reason)
     return Entry(
@@ -251,10 +251,10 @@ def _decided_entry(ref: ImageRef) -> Entry:
 
 
 def _memory_fault(ref: ImageRef, budget: ByteBudget | None) -> Exception:
-    """Tells a file that asks for absurd memory from a machine that has none left.
+    """Distinguishes a file that needs absurd memory from a machine that has no memory left.
 
-    Any accepted picture fits into the working memory of a process; if that much can be had now,
-    the decoder asked for more than the picture's size accounts for.
+    Any accepted picture fits into the working memory of a process. If that much can be allocated now, the
+    decoder asked for more than the size of the picture explains.
     """
     try:
         bytearray(WORKING_BYTES)
@@ -272,19 +272,19 @@ def convert_refs(
     refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
     budget: ByteBudget, known: Mapping[str, ReusableRecord] | None = None,
 ) -> Iterator[Converted]:  # fmt: skip
-    """Yields each reference converted, in order, worked on by the executor's threads.
+    """Converts references with the executor's threads, and yields the results in order.
 
-    What did not change is copied here, while the threads convert what comes after it: handing over
-    costs more than copying. What lies on this machine is read by the thread that decodes it; what a
-    network brings is read ahead, many at once, by threads that do nothing else.
+    This thread copies unchanged records while the others convert later images, because handing over
+    costs more than copying. The thread that decodes a local file also reads it. Remote files are read ahead,
+    many at once, by separate threads.
 
     Args:
-      refs: the shard's references.
-      recipe: what it is converted with.
-      executor: of the threads.
-      threads: how many they are.
-      budget: of the pixels that they may hold.
-      known: by key, what an earlier build made of images.
+      refs: references of the shard.
+      recipe: how the shard is converted.
+      executor: the threads that convert.
+      threads: number of these threads.
+      budget: limit for the pixels that the threads may hold.
+      known: key -> the record that an earlier build made of the image.
     """
     known = known or {}
     unchanged = {key: item for key, item in known.items() if item.unchanged}
@@ -307,7 +307,7 @@ def _convert_all(
     refs: Sequence[ImageRef], recipe: ShardRecipe, executor: ThreadPoolExecutor, threads: int,
     budget: ByteBudget, known: Mapping[str, ReusableRecord],
 ) -> Iterator[Converted]:  # fmt: skip
-    """Yields each reference converted, in order, or copied if its bytes turn out to be the same."""
+    """Yields the result of each reference in order: converted, or copied if its bytes are unchanged."""
 
     def convert(read: ReadImage) -> Converted:
         done = convert_read(read, recipe, budget)
@@ -330,7 +330,7 @@ def _convert_all(
         reading_executor(),
         weigh=_weigh,
         max_items=READS_AHEAD,
-        max_weight=IN_FLIGHT_BYTES // 2,  # the other half waits for the decoder
+        max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
         chunk_items=1,
     )
     return map_ordered(
@@ -344,9 +344,9 @@ def _convert_all(
 
 
 def _stored_bytes(settings: ConvertSettings) -> Callable[[int], int]:
-    """Returns about how many bytes a finished image takes, by those of its source.
+    """Estimates the bytes of a finished image from the size of its source.
 
-    What waits for its turn to be written is mostly smaller than what it came from; bare pixels are not.
+    A converted image is mostly smaller than its source, except for raw pixels.
     """
     if settings.stored_format != "raw":
         return lambda size: 0

@@ -1,4 +1,4 @@
-"""A record that an earlier build wrote and this one may copy."""
+"""Records of an earlier build that this build may copy."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ class EarlierShard(Protocol):
     """A shard of an earlier build."""
 
     def frame(self, offset: int, length: int) -> bytes | None:
-        """Returns the frame of a record; None if it is damaged.
+        """Returns the frame of a record; None if the frame is damaged.
 
         Args:
-          offset: first byte of the frame in the uncompressed shard.
-          length: number of bytes of the frame.
+          offset: offset of the frame in the uncompressed shard.
+          length: length of the frame in bytes.
         """
 
 
 class ReusableRecord(NamedTuple):
-    """What an earlier build made of an image that is asked for in the same way now.
+    """The record that an earlier build made of an image from the same reference.
 
     Attributes:
-      entry: its line of the ledger.
-      unchanged: whether its source has the state that it had then.
-      shard: that holds its record.
+      entry: the image's ledger entry.
+      unchanged: whether the source still has the same state.
+      shard: the shard that holds the record.
     """
 
     entry: Entry
@@ -33,6 +33,6 @@ class ReusableRecord(NamedTuple):
     shard: EarlierShard
 
     def read(self) -> bytes | None:
-        """Returns the record's frame; None if it is damaged or there is none."""
+        """Returns the frame of the record; None if it is damaged or missing."""
         offset, length = self.entry.offset, self.entry.length
         return None if offset is None or length is None else self.shard.frame(offset, length)

@@ -1,1 +1,1 @@
-"""Records: building `tf.train.Example` messages, and reading TFRecord files whatever their state."""
+"""Records: builds `tf.train.Example` messages, and reads TFRecord files, including damaged ones."""

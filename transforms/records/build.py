@@ -1,4 +1,4 @@
-"""Fills a layout's features for one image and serialises them."""
+"""Fills the features of a layout for one image and serialises them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.schemas.source_ids import source_id_of
 from shardwright.transforms.images.convert import ConvertedImage
 from shardwright.transforms.records.encodings import encoded_values
 
-#: ImageNet's names of colour spaces.
+#: Names of colour spaces in ImageNet.
 RGB, GREY = b"RGB", b"Grayscale"
 
 
@@ -27,10 +27,10 @@ def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
 
 
 def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
-    """Checks that the classes of an image are known ones.
+    """Checks that the classes of an image are known.
 
     Raises:
-      ImageFault: if they are not, and the layout is about them.
+      ImageFault: if a class is unknown, and the layout stores classes.
     """
     unknown = [name for name in ref.labels if name not in ids]
     if unknown and layout.needs is Needs.LABEL:
@@ -58,8 +58,8 @@ def build_features(
       sha256: hex digest of the source bytes.
       layout: the record layout.
       ids: class name -> id.
-      annotated: the values that come from the image's annotations.
-      texts: class name -> what the class is called, where its name is a synset id.
+      annotated: values from the annotations of the image.
+      texts: class name -> readable name, for classes named by a synset id.
 
     Raises:
       ImageFault: if the label is not among the class names, or an extra column does not fit.
@@ -94,7 +94,7 @@ def build_features(
 def _values(
     ref: ImageRef, image: ConvertedImage, sha256: str, layout: Layout, ids: Mapping[str, int]
 ) -> dict[FeatureRole, Sequence[Any]]:
-    """Returns what every image has, by the role of its feature."""
+    """Returns the values that every image has, by the role of the feature."""
     names = ref.labels
     texts = [name.encode() for name in names]
     file_name = ref.file_name or ref.key
@@ -118,10 +118,10 @@ def _values(
 
 
 def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
-    """Returns an extra column's values.
+    """Returns the values of an extra column.
 
     Raises:
-      ImageFault: if the source has none and one is needed, or not as many as are.
+      ImageFault: if a required value is missing, or the number of values is wrong.
     """
     column = spec.column or spec.name
     shape = spec.value_shape
@@ -136,7 +136,7 @@ def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
 
 
 def _fits(count: int, shape: Sequence[int | None]) -> bool:
-    """Returns whether values are as many as a shape says; one side may be any."""
+    """Returns whether a number of values fits a shape, which may have one unknown dimension."""
     known = prod(side for side in shape if side is not None)
     return count % known == 0 if None in shape and known else count == known
 
@@ -154,5 +154,5 @@ def build_example(
     annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Returns `build_features` serialised as `tf.train.Example`."""
+    """Returns the result of `build_features`, serialised as `tf.train.Example`."""
     return encode_example(build_features(ref, image, sha256, layout, ids, annotated, texts))

@@ -1,4 +1,4 @@
-"""How values become the bytes of a feature, and back: base64 and serialized tensors."""
+"""Encodes values as the bytes of a feature and decodes them: base64 and serialized tensors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TYPES = {"float32": FeatureType.FLOAT, "float64": FeatureType.FLOAT, "object": 
 
 
 class WrongEncoding(ValueError):
-    """A feature whose bytes are not what its encoding makes.
+    """A feature whose bytes do not follow its encoding.
 
     Attributes:
-      code: of the finding that it is.
+      code: code of the finding.
     """
 
     def __init__(self, code: FindingCode, message: str) -> None:
@@ -31,11 +31,11 @@ class WrongEncoding(ValueError):
 
 
 def encoded_values(spec: FeatureSpec, values: Sequence[Any], picture: tuple[int, int, int]) -> Sequence[Any]:
-    """Returns values as they stand in the record.
+    """Returns values as the record stores them.
 
     Args:
-      spec: of the feature.
-      values: as many as it wants.
+      spec: specification of the feature.
+      values: values of the feature.
       picture: height, width and channels of the stored picture.
     """
     if spec.encoding is Encoding.PLAIN:
@@ -51,7 +51,7 @@ def encoded_values(spec: FeatureSpec, values: Sequence[Any], picture: tuple[int,
 
 @lru_cache(maxsize=1024)
 def plain_spec(spec: FeatureSpec) -> FeatureSpec:
-    """Returns what a feature would be without its encoding."""
+    """Returns the specification of a feature without its encoding."""
     if spec.encoding is not Encoding.TENSOR:
         return replace(spec, encoding=Encoding.PLAIN)
     shape = () if spec.holds_pixels else spec.tensor_shape
@@ -60,10 +60,10 @@ def plain_spec(spec: FeatureSpec) -> FeatureSpec:
 
 
 def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
-    """Returns a feature's values without their encoding.
+    """Decodes the values of a feature.
 
     Raises:
-      WrongValue: if they are not of that encoding, type or shape.
+      WrongValue: if the encoding, type or shape is wrong.
     """
     if spec.encoding is Encoding.BASE64:
         try:
@@ -95,6 +95,6 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
 
 
 def _from_base64(value: bytes) -> bytes:
-    if b"+" in value or b"/" in value:  # which Python takes as well, and TensorFlow does not
+    if b"+" in value or b"/" in value:  # Python accepts these too, but TensorFlow does not
         raise binascii.Error("+ and / are not URL-safe")
     return base64.b64decode(value, b"-_", validate=True)

@@ -1,4 +1,4 @@
-"""Reads TFRecord files record by record, sound or damaged, and says what is wrong where.
+"""Reads TFRecord files record by record, and reports the position and kind of any damage.
 
 A record is framed as `uint64 length`, `uint32 masked crc32c(length)`, `data`,
 `uint32 masked crc32c(data)`, little endian (tensorflow/core/lib/io/record_writer.h).
@@ -27,19 +27,19 @@ FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _READ_BYTES = 1 << 20
-#: Bytes of a window: few enough to stay in a processor's own memory.
+#: Size of a window in bytes: small enough to stay in a processor's cache.
 _WINDOW_BYTES = 1 << 18
-#: Bytes in which a sound record is first looked for; twice as many each time.
+#: Number of bytes that are searched first for a sound record; doubled each time.
 _FIRST_STEP = 1 << 10
-#: Times the file's size that may be read for lengths that turn out to be none.
+#: Limit for the bytes read because of wrong lengths, as a multiple of the file's size.
 _MOST_SPENT = 4
-#: A record beyond this size is read only once its checksum is known to be right.
+#: A larger record is read only after its checksum was found to be correct.
 _LARGE_BYTES = 1 << 26
 _MASK_DELTA = 0xA282EAD8
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Returns the masked CRC-32C that frames store."""
+    """Returns the masked CRC-32C, as frames store it."""
     return _masked(google_crc32c.value(data))
 
 
@@ -48,7 +48,7 @@ def _masked(crc: int) -> int:
 
 
 def data_of_frame(frame: bytes) -> bytes | None:
-    """Returns the data of one record's whole frame, None if its length or a checksum is wrong."""
+    """Returns the data in a record's frame; None if the length or a checksum is wrong."""
     if len(frame) < FRAME_BYTES:
         return None
     length, crc = _HEADER.unpack(frame[:HEADER_BYTES])
@@ -59,12 +59,12 @@ def data_of_frame(frame: bytes) -> bytes | None:
 
 
 class Record(NamedTuple):
-    """A sound record: its number among all records seen, frame offset and data.
+    """A sound record.
 
     Attributes:
-      number: from 0; every sound record and every damage before it counts as one.
-      offset: where its frame begins.
-      data: without the frame.
+      number: number of the record, from 0; every earlier record and damaged range counts as one.
+      offset: offset of its frame.
+      data: its data, without the frame.
     """
 
     number: int
@@ -73,14 +73,14 @@ class Record(NamedTuple):
 
 
 class DamagedRange(NamedTuple):
-    """A stretch of a shard that holds no sound record.
+    """A range of a shard without a sound record.
 
     Attributes:
-      number: the number the damaged record would have.
-      offset: where it begins.
-      end: where reading goes on: at the next sound record, or the end of the file.
-      code: SHARD_TRUNCATED, LENGTH_CRC or DATA_CRC: what is wrong with the frame at `offset`.
-      message: one sentence.
+      number: number that the damaged record would have.
+      offset: offset of the first byte.
+      end: offset at which reading continues: the next sound record, or the end of the file.
+      code: SHARD_TRUNCATED, LENGTH_CRC or DATA_CRC, for the frame at `offset`.
+      message: one sentence about the damage.
     """
 
     number: int
@@ -91,7 +91,7 @@ class DamagedRange(NamedTuple):
 
 
 class _Window:
-    """Random access to a file through one buffer, so that memory stays flat."""
+    """Random access to a file through one buffer, with constant memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -103,13 +103,13 @@ class _Window:
         begin = offset - self._start
         if begin < 0 or begin + size > len(self._buffer):
             self._file.seek(offset)
-            # With the header of what follows a large record, which is not read twice then.
+            # Includes the header after a large record, so that it is not read twice.
             self._buffer = self._file.read(max(size + HEADER_BYTES, _WINDOW_BYTES))
             self._start, begin = offset, 0
         return self._buffer[begin : begin + size]
 
     def read_two(self, offset: int, first: int, second: int) -> tuple[bytes, bytes]:
-        """Returns `first` bytes at `offset` and `second` bytes behind them; a large record is copied once."""
+        """Returns `first` bytes at `offset` and `second` bytes after them; a large record is copied once."""
         begin = offset - self._start
         if begin < 0 or begin + first + second > len(self._buffer):
             self._file.seek(offset)
@@ -120,10 +120,10 @@ class _Window:
 
 
 def _crc_tables() -> list[np.ndarray]:
-    """Returns for each of 8 byte positions the CRC-32C contribution of every byte value.
+    """Returns tables of the CRC-32C contribution of every byte value at each of 8 byte positions.
 
-    A CRC is affine in its input bits, so the CRC of 8 bytes is the XOR of one table entry for each
-    and the CRC of 8 zero bytes.
+    A CRC is affine in its input bits. So the CRC of 8 bytes is the XOR of one table entry for each byte and
+    the CRC of 8 zero bytes.
     """
     zero = google_crc32c.value(bytes(8))
     tables = []
@@ -141,11 +141,11 @@ _TABLES: list[np.ndarray] = []
 
 
 def _header_candidates(chunk: bytes, limit: int) -> list[int]:
-    """Returns the positions in a chunk at which a header with a matching CRC stands.
+    """Returns the positions in a chunk of headers with a matching CRC.
 
     Args:
       chunk: bytes to search.
-      limit: largest length that a record could have.
+      limit: largest possible length of a record.
     """
     count = len(chunk) - HEADER_BYTES + 1
     if count <= 0:
@@ -153,7 +153,7 @@ def _header_candidates(chunk: bytes, limit: int) -> list[int]:
     if not _TABLES:
         _TABLES.extend(_crc_tables())
     data = np.frombuffer(chunk, np.uint8)
-    # Most positions are ruled out by the top bytes of the length alone.
+    # The high bytes of the length alone rule out most positions.
     high_bytes = max(1, 8 - (limit.bit_length() + 7) // 8)
     places = np.flatnonzero(data[7 : 7 + count] == 0)
     for back in range(1, high_bytes):
@@ -169,11 +169,11 @@ def _header_candidates(chunk: bytes, limit: int) -> list[int]:
 
 
 class _Frames:
-    """Tells the sound frames of a file, with an amount of work that no lying length can drive up.
+    """Finds the sound frames of a file, with bounded work even if lengths are wrong.
 
-    Each of two windows only moves on, and by turns less than once for each damage. A length that passes
-    its own checksum costs the reading of as many bytes; when such lengths have cost several times the
-    file, one more pass over it makes each further one cheap.
+    Both windows only move forward, and are swapped less than once per damaged range. Checking a wrong length
+    with a correct checksum costs reading that many bytes. When this has cost several times the size of the
+    file, one more pass over the file makes each further check cheap.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -185,7 +185,7 @@ class _Frames:
         self._checksums: RangeChecksums | None = None
 
     def data_at(self, offset: int) -> bytes | tuple[FindingCode, str]:
-        """Returns the data of the sound record at an offset, or what is wrong with what stands there."""
+        """Returns the data of the sound record at an offset, or what is wrong with the frame there."""
         header = self._frames.read(offset, HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             return FindingCode.SHARD_TRUNCATED, "the file ends inside a record's header"
@@ -214,7 +214,7 @@ class _Frames:
         return len(footer) == FOOTER_BYTES and true == _FOOTER.unpack(footer)[0]
 
     def next_sound(self, start: int) -> int:
-        """Returns the offset of the next sound record at or after `start`, or the file's size."""
+        """Returns the offset of the next sound record at or after `start`, or the size of the file."""
         position, step = start, _FIRST_STEP
         while position < self.size:
             chunk = self._search.read(position, step + HEADER_BYTES - 1)
@@ -227,15 +227,15 @@ class _Frames:
 
 
 def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
-    """Yields every sound record of an uncompressed TFRecord file, and each damage between them.
+    """Yields every sound record of an uncompressed TFRecord file, and every damaged range between them.
 
-    Records and damages follow one another from the first byte to the last. After damage it goes on at the
-    next offset where length, checksums and data agree, looking from the damaged record's own second byte on,
-    so that no record that is whole is missed, wherever it has come to lie.
+    Records and damaged ranges cover the file from the first byte to the last. After damage, reading continues
+    at the next offset where length, checksums and data match. The search starts at the second byte of the
+    damaged record, so it misses no sound record, even if records have moved.
 
-    A damage counts as one record, for how many it has destroyed its bytes do not say: numbers behind it
-    are true if it was one, and offsets if no byte was inserted or removed. The shard's ledger or index
-    says more.
+    A damaged range counts as one record, because its bytes do not show how many it contained. Later numbers
+    are correct if it was one, and later offsets are correct if no byte was inserted or removed. The shard's
+    ledger or index tells more.
 
     Args:
       file: a real file, opened for reading in binary mode.
@@ -254,27 +254,27 @@ def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
         number += 1
 
 
-#: Window bits of zlib per compression.
+#: Compression -> window bits for zlib.
 _WBITS = {"gzip": 31, "zlib": 15}
-#: With which every gzip stream begins: two bytes of magic, and the one method there is.
+#: The first bytes of every gzip stream: two bytes of magic, and the only method.
 _GZIP_MAGIC = b"\x1f\x8b\x08"
-#: Bytes of a supposed stream that have to make sense.
+#: Number of bytes that must unpack for a candidate to count as a stream.
 _TRIAL_BYTES = 1 << 12
-#: How far damage may be noticed behind the place where the next stream begins.
+#: Distance after the start of the next stream within which damage may be noticed.
 _LOOK_BACK = 1 << 16
 
 
 @contextlib.contextmanager
 def uncompressed(file: IO[bytes], path: str) -> Iterator[tuple[IO[bytes], str, str | None]]:
-    """Gives access to a shard's uncompressed bytes, at random.
+    """Gives random access to the uncompressed bytes of a shard.
 
     Args:
       file: the shard, opened at its beginning.
-      path: its name, which may tell how it is compressed.
+      path: its name, whose extension may show the compression.
 
     Yields:
-      The bytes as a file, as far as they could be unpacked; none, gzip or zlib; and what went wrong, None if
-      nothing did.
+      The uncompressed bytes as a file, up to any damage; the compression (none, gzip or zlib); and the
+      error, or None.
     """
     compression = compression_of(path, file.read(2))
     file.seek(0)
@@ -290,7 +290,7 @@ def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | No
     """Unpacks a compressed shard into a temporary file.
 
     Returns:
-      The file, as far as the data could be unpacked, and what went wrong (None if nothing did).
+      The uncompressed file, up to any damage, and the error (None without one).
     """
     target = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     try:
@@ -304,11 +304,11 @@ def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | No
 
 
 def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> str | None:
-    """Unpacks a compressed shard into a file, as far as it can be; returns what went wrong, if so.
+    """Unpacks a compressed shard into a file, as far as possible; returns the error, or None.
 
-    Before damage all comes out. Behind it nothing of the same stream can be had, for every byte of it is
-    told by those before; but a gzip file may have several, one after another, and where the source can
-    be read at random the next one that stands sound on its own feet is gone on with.
+    All bytes before damage are unpacked. Nothing after it in the same stream can be unpacked, because each
+    byte depends on earlier ones. But a gzip file may consist of several streams. If the source allows random
+    access, unpacking continues with the next sound stream.
     """
     faults: list[str] = []
     start = spent = 0
@@ -317,7 +317,7 @@ def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> s
         if compression != "gzip" or not hasattr(source, "seek"):
             break
         spent += fault.offset - fault.begin
-        # Damage may show only when the next stream has been entered; one that lies ever again is left.
+        # Damage may become visible only inside the next stream. A stream that fails again is given up.
         behind = 0 if spent > _MOST_SPENT * source.seek(0, os.SEEK_END) else _LOOK_BACK
         found = _next_stream(source, max(fault.begin + 1, fault.offset - behind))
         if found is None:
@@ -330,7 +330,7 @@ def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> s
 
 
 class _StreamFault(NamedTuple):
-    """Where a compressed stream begins that is damaged, where that shows, and what to say."""
+    """A damaged compressed stream: where it begins, where the damage was noticed, and the message."""
 
     begin: int
     offset: int
@@ -338,7 +338,7 @@ class _StreamFault(NamedTuple):
 
 
 def _unpack_streams(target: IO[bytes], source: IO[bytes], wbits: int, start: int) -> _StreamFault | None:
-    """Unpacks the streams that follow one another from `start`, where the source stands, on."""
+    """Unpacks consecutive streams from `start`, the current position of the source."""
     begin = position = start
     inflater = zlib.decompressobj(wbits)
     fresh = True
@@ -353,7 +353,7 @@ def _unpack_streams(target: IO[bytes], source: IO[bytes], wbits: int, start: int
             rest = inflater.unused_data if fresh else inflater.unconsumed_tail
             position += len(chunk) - len(rest)
             chunk = rest
-            if fresh:  # a further one may follow
+            if fresh:  # another stream may follow
                 inflater, begin = zlib.decompressobj(wbits), position
     if fresh:
         return None
@@ -364,7 +364,7 @@ def _unpack_streams(target: IO[bytes], source: IO[bytes], wbits: int, start: int
 def _unpack_to_fault(
     target: IO[bytes], inflater: Any, chunk: bytes, begin: int, position: int
 ) -> _StreamFault:
-    """Unpacks byte by byte all that comes before the damage in a chunk."""
+    """Unpacks a chunk byte by byte up to the damage."""
     message = "it cannot be unpacked"
     for byte in chunk:
         try:
@@ -377,7 +377,7 @@ def _unpack_to_fault(
 
 
 def _next_stream(source: IO[bytes], start: int) -> int | None:
-    """Returns where the next gzip stream begins whose first bytes can be unpacked; None if none does."""
+    """Returns the position of the next gzip stream whose first bytes can be unpacked; None without one."""
     source.seek(start)
     position, window = start, source.read(_READ_BYTES)
     while window:
@@ -402,7 +402,7 @@ def _begins_stream(head: bytes) -> bool:
 
 
 def compression_of(path: str, head: bytes) -> str:
-    """Tells a shard's compression from its name, or from its first bytes for foreign names."""
+    """Returns the compression of a shard, from its extension, or else from its first bytes."""
     if path.endswith(".gz"):
         return "gzip"
     if path.endswith(".zlib"):

@@ -1,4 +1,4 @@
-"""CRC-32C of any stretch of a file, at a cost that does not depend on the stretch's length."""
+"""Computes the CRC-32C of any range of a file, at a cost that does not depend on its length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import IO
 
 import google_crc32c
 
-#: Bytes between two remembered sums: 4 bytes of memory each.
+#: Bytes between two stored checksums, which take 4 bytes of memory each.
 STRIDE = 1024
 _READ_BYTES = 1 << 20
 _BITS = 32
@@ -15,16 +15,16 @@ _BYTES = 4
 
 
 def _zero_byte_columns() -> list[int]:
-    """Returns what each bit of a CRC becomes when a zero byte follows.
+    """Returns what each bit of a CRC becomes after a zero byte.
 
-    A CRC is affine in its input; taking away what zeros alone come to leaves the linear part.
+    A CRC is affine in its input. Removing the CRC of the zeros alone leaves the linear part.
     """
     alone = google_crc32c.value(b"\0")
     return [google_crc32c.extend(1 << bit, b"\0") ^ alone for bit in range(_BITS)]
 
 
 def _tables(columns: list[int]) -> list[list[int]]:
-    """Returns a linear map of 32 bits as a table for each of its four bytes."""
+    """Returns a linear map of 32 bits as four tables, one for each byte."""
     tables = []
     for byte in range(_BYTES):
         table = [0]
@@ -40,10 +40,10 @@ def _apply(tables: list[list[int]], crc: int) -> int:
 
 
 class RangeChecksums:
-    """Reads a file once, then tells the CRC-32C of any stretch of it from two short reads.
+    """Reads a file once, then computes the CRC-32C of any range from two short reads.
 
-    The CRC of a stretch is the CRC of all that comes before its end, without that of all that comes before
-    its beginning, moved on by the length (as zlib's `crc32_combine` does it the other way round).
+    The CRC of a range is the CRC of all bytes before its end, without the CRC of all bytes before its
+    beginning, shifted by the length. It is the reverse of zlib's `crc32_combine`.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -60,7 +60,7 @@ class RangeChecksums:
         self._sums.append(crc)
 
     def value(self, begin: int, end: int) -> int:
-        """Returns the CRC-32C of the bytes from `begin` up to `end`."""
+        """Returns the CRC-32C of the bytes from `begin` up to, but excluding, `end`."""
         return self._until(end) ^ self._moved(self._until(begin), end - begin)
 
     def _until(self, position: int) -> int:
@@ -72,7 +72,7 @@ class RangeChecksums:
         return crc
 
     def _moved(self, crc: int, count: int) -> int:
-        """Returns what a CRC becomes when `count` zero bytes follow, less what these come to alone."""
+        """Returns what a CRC becomes after `count` zero bytes, without the CRC of these zeros alone."""
         power = 0
         while count:
             if power == len(self._shifts):

@@ -1,4 +1,4 @@
-"""What every record of a dataset promises, and how that is inferred from records of unknown origin."""
+"""The schema that all records of a dataset follow, known from its plan or inferred from its records."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Problem = tuple[FindingCode, str]
 
 
 class RecordSchema(NamedTuple):
-    """What every record of a dataset promises.
+    """The schema that all records of a dataset follow.
 
     Attributes:
-      features: the features that must be there.
-      labels: class names in id order; None if they are not known.
-      first_label: the id of the first class.
-      unlabelled: whether records may say that their image has no class.
-      pixels: height, width and channels (None for what varies) of bare pixels where all records hold
-        such; None where they hold image files, or say what they hold.
-      texts: what the classes are called, in id order, where their names are synset ids.
-      split: of the records at hand; empty if unknown.
+      features: the required features.
+      labels: class names in id order; None if unknown.
+      first_label: id of the first class.
+      unlabelled: whether records may have no class.
+      pixels: height, width and channels (None for what varies) if all records hold raw pixels; None if
+        they hold image files, or state their format.
+      texts: readable names of the classes, in id order, if their names are synset ids.
+      split: split of these records; empty if unknown.
       damaged_too: whether images with missing or damaged data were written on purpose.
-      unused_ids: ids that no class has; a number stands for them in `labels`.
-      bounds: the most parts that a stored image may have.
+      unused_ids: ids without a class; `labels` holds numbers in their place.
+      bounds: limits on the parts of a stored image.
     """
 
     features: tuple[FeatureSpec, ...]
@@ -48,21 +48,21 @@ class RecordSchema(NamedTuple):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Class names in id order, without what stands for ids that no class has."""
+        """Class names in id order, without the numbers for unused ids."""
         unused = set(self.unused_ids)
         return tuple(n for i, n in enumerate(self.labels or (), self.first_label) if i not in unused)
 
     @property
     def own(self) -> bool:
-        """Whether the records were written by this project, and so keep all that their layout says."""
+        """Whether Shardwright wrote the records, so that they follow their layout exactly."""
         return self.labels is not None
 
     def spec(self, role: FeatureRole) -> FeatureSpec | None:
-        """Returns the feature with a role, if there is one."""
+        """Returns the feature with a role; None if there is none."""
         return next((spec for spec in self.features if spec.fill is role), None)
 
 
-#: Names under which layouts in wide use store what can be checked.
+#: Names of checkable features in widely used layouts.
 _KNOWN_NAMES = {
     "image/encoded": FeatureRole.ENCODED,
     "image/format": FeatureRole.FORMAT,
@@ -73,7 +73,7 @@ _KNOWN_NAMES = {
 }
 
 
-#: Features with objects and masks of the layouts in wide use, by name.
+#: Name -> feature for objects and masks in widely used layouts.
 _KNOWN_SPECS: Mapping[str, FeatureSpec] = {
     spec.name: spec
     for layout in (DETECTION, SEGMENTATION, PANOPTIC)
@@ -89,7 +89,7 @@ _KNOWN_SPECS: Mapping[str, FeatureSpec] = {
 
 
 def contract_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Plan) -> RecordSchema:
-    """Returns what every record promises of a dataset that was built by a plan."""
+    """Returns the record schema of a dataset that was built from a plan."""
     settings = plan.settings
     return RecordSchema(
         tuple(features),
@@ -105,7 +105,7 @@ def contract_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Pl
 
 
 def _bounds_of(settings: Mapping[str, Any]) -> Bounds:
-    """Returns the bounds of a dataset; the defaults where its settings say nothing that is right."""
+    """Returns the bounds in a dataset's settings; defaults for missing or invalid ones."""
     try:
         return parse_bounds(str(settings.get("bounds", "")))
     except ValueError:
@@ -113,11 +113,10 @@ def _bounds_of(settings: Mapping[str, Any]) -> Bounds:
 
 
 def infer_contract(records: Sequence[bytes]) -> RecordSchema:
-    """Infers from some records of unknown origin which features all of them have.
+    """Infers the schema of records of unknown origin from some of them.
 
-    A feature is required if every one of the records has it, and of fixed length if they agree; those
-    with something for each object are neither. The encoded image is found by its name or, failing
-    that, by its bytes.
+    A feature is required if all records have it, and has a fixed length if all lengths are equal. Features
+    with values per object are neither. The encoded image is found by its name, or else by its bytes.
     """
     examples = []
     for data in records:

@@ -1,4 +1,4 @@
-"""Reads a few records of a dataset, and no more of its files than they need."""
+"""Reads a few records of a dataset, and only the needed parts of its files."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from shardwright.transforms.records.framing import (
     read_records,
 )
 
-#: Bytes of a compressed shard that are unpacked at first, and how many times more the next time.
+#: Number of bytes of a compressed shard that are unpacked first, and the factor for each next attempt.
 _FIRST_BYTES = 1 << 20
 _GROWTH = 4
 
 
 class RecordLocation(NamedTuple):
-    """Where a record is: its file, the offset of its frame when unpacked, and its class."""
+    """The location of a record: its file, the offset of its frame in the uncompressed file, and its class."""
 
     path: str
     offset: int
@@ -41,21 +41,21 @@ class RecordLocation(NamedTuple):
 
 
 class _Head:
-    """The first bytes of a file, as a file of its own."""
+    """The first bytes of a file, as a file object."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file = file
         self._left = size
 
     def read(self, size: int) -> bytes:
-        """Returns up to `size` bytes, none at the end."""
+        """Returns up to `size` bytes; an empty result at the end."""
         data = self._file.read(min(size, self._left))
         self._left -= len(data)
         return data
 
 
 def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
-    """Yields the records of a shard like `read_records`, and unpacks only what is asked for.
+    """Yields the records of a shard like `read_records`, and unpacks only what the caller consumes.
 
     Raises:
       EngineError: if the file is missing or cannot be read.
@@ -80,7 +80,7 @@ def _compression(file: IO[bytes], path: str) -> str:
 
 
 def _read_packed(file: IO[bytes], compression: str) -> Iterator[Record | DamagedRange]:
-    """Unpacks the beginning of a shard, and more of it from its beginning whenever that was too little."""
+    """Unpacks the beginning of a shard; if that was too little, unpacks more, from the beginning again."""
     size = os.fstat(file.fileno()).st_size
     limit = _FIRST_BYTES
     number = 0
@@ -92,9 +92,9 @@ def _read_packed(file: IO[bytes], compression: str) -> Iterator[Record | Damaged
             for item in read_records(unpacked):
                 cut_off = isinstance(item, DamagedRange) and item.end == end
                 if cut_off and limit < size:
-                    break  # it only looks damaged, for the rest of it is not unpacked yet
+                    break  # it only looks damaged, because the rest is not unpacked yet
                 if cut_off:
-                    error = None  # the damage says so
+                    error = None  # the damaged range reports it
                 if item.number >= number:
                     yield item
                     number += 1
@@ -106,7 +106,7 @@ def _read_packed(file: IO[bytes], compression: str) -> Iterator[Record | Damaged
 
 
 def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:
-    """Yields (offset, data) of the sound records at some offsets of a shard, in order.
+    """Yields (offset, data) of the sound records at the given offsets of a shard, in order.
 
     Raises:
       EngineError: if the file is missing or cannot be read.
@@ -147,7 +147,7 @@ def _record_at(file: IO[bytes], offset: int) -> bytes | None:
 def ledger_places(
     directory: str, split: str, shards: Sequence[Shard], number: int
 ) -> list[RecordLocation] | None:
-    """Returns where the records of a shard are, from its ledger; None if it has none that fits."""
+    """Returns the locations of a shard's records from its ledger; None without a matching ledger."""
     shard = shards[number]
     try:
         data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
@@ -162,14 +162,14 @@ def ledger_places(
 
 
 def even_quota(counts: Mapping[str, int], total: int) -> dict[str, int]:
-    """Shares `total` records out evenly among classes; what one lacks goes to the others.
+    """Divides `total` records evenly among classes; if a class has too few, the others get more.
 
     Args:
-      counts: class -> records, in the order of the classes.
-      total: records wanted.
+      counts: class -> number of records, in the order of the classes.
+      total: number of wanted records.
 
     Returns:
-      Class -> records to take; where there are more classes than records, evenly spread ones.
+      Class -> number of records to take. With more classes than records, evenly spread classes get one.
     """
     names = [name for name, count in counts.items() if count > 0]
     if len(names) > total:
@@ -187,13 +187,13 @@ def even_quota(counts: Mapping[str, int], total: int) -> dict[str, int]:
 def pick_evenly(
     places: Iterable[RecordLocation], counts: Mapping[str, int], total: int, max_seen: int
 ) -> list[RecordLocation]:
-    """Picks records evenly over the classes, the first ones of each.
+    """Picks the first records of each class, evenly over the classes.
 
     Args:
-      places: where records are; taken only as far as needed.
-      counts: class -> records, in the order of the classes; empty if that is not known.
-      total: records wanted.
-      max_seen: places after which the pick is made among those seen.
+      places: locations of records; consumed only as far as needed.
+      counts: class -> number of records, in the order of the classes; empty if unknown.
+      total: number of wanted records.
+      max_seen: number of locations to consume at most.
     """
     wanted = even_quota(counts, total)
     missing = sum(wanted.values())
@@ -216,5 +216,5 @@ def pick_evenly(
 
 
 def _natural(name: str) -> tuple[int, str]:
-    """Sorts numbers by value and before names."""
+    """Returns a sort key that orders numbers by value and before names."""
     return (len(name), name) if name.isdecimal() else (1 << 30, name)

@@ -1,4 +1,4 @@
-"""`BuildExamples`: records for a writer of one's own choice, streaming ones too."""
+"""`BuildExamples`: records for any writer, including streaming ones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _QUARANTINED = "quarantined"
 class BuildExamples(beam.PTransform):
     """Builds records. `PCollection[ImageElement] -> (PCollection[bytes], PCollection[Entry])`.
 
-    The second result are the images left out, each with source, stage and reason: whoever composes
-    a pipeline of their own decides what becomes of them.
+    The second result holds the images that were left out, each with source, stage and reason. The custom
+    pipeline decides what to do with them.
 
     Args:
       labels: class names in id order.
-      layout: the record layout's name.
-      as_proto: yield real `tf.train.Example` messages (TensorFlow is needed) instead of their bytes.
-      **settings: those of `shardwright convert` that concern a record: `bad_boxes`, `extra_columns`,
+      layout: name of the record layout.
+      as_proto: whether to yield `tf.train.Example` messages (needs TensorFlow) instead of their bytes.
+      **settings: settings of `shardwright convert` for a record: `bad_boxes`, `extra_columns`,
         `label_separator`, `unlabelled`, ...
     """
 
