@@ -100,7 +100,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         type=_minutes,
         default=STUCK_AFTER_MINUTES,
         metavar="MINUTES",
-        help="end with exit code 3 if one file takes longer than this (default: 10)",
+        help="end with exit code 3 if one file takes longer than this without progress (default: 10)",
     )
 
 

@@ -6,13 +6,14 @@ import ctypes
 import importlib
 import os
 import signal
+import tarfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from hostile import Done, make_tree, run_command, run_forked, start, wait
+from hostile import Done, make_tree, picture, run_command, run_forked, start, wait
 
 from shardwright.pipelines.watchdog import WATCHDOG, Watchdog
 from shardwright.transforms.concurrency.pool import ByteBudget
@@ -211,3 +212,54 @@ def test_workers_of_a_cluster_learn_of_stuck_after() -> None:
         WATCHDOG.stuck_after = 60 * DEFAULT_MINUTES
     assert stuck_after_minutes(options) == 2.5
     assert stuck_after_minutes(beam_options(["--runner=PortableRunner"], [])) == DEFAULT_MINUTES
+
+
+def endless_function(module: str, name: str) -> None:
+    """Makes a function of a source take forever."""
+
+    def stuck(*args: object, **more: object) -> None:
+        while True:
+            time.sleep(60)
+
+    vars(importlib.import_module(f"shardwright.transforms.sources.{module}"))[name] = stuck
+
+
+def _ended_in_source(tmp_path: Path, module: str, name: str, *more: str) -> str:
+    """Converts with such a function; returns the last line on stderr."""
+    argv = ("convert", tmp_path / "in", tmp_path / "out", "--stuck_after=0.02", *more)
+    done = run_forked(tmp_path / "log", *argv, before=partial(endless_function, module, name))
+    assert done.code == 3
+    return done.err.splitlines()[-1]
+
+
+def test_an_archive_that_unpacks_forever_is_named(tmp_path: Path) -> None:
+    make_tree(tmp_path / "tree", 2)
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "in" / "a.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "tree", "tree")
+    line = _ended_in_source(tmp_path, "archives.files", "write_unpacked")
+    assert f"stuck: {tmp_path}/in/a.tar.gz has taken " in line and "minutes (unpack); to leave it out" in line
+
+
+def test_an_annotation_file_that_is_parsed_forever_is_named(tmp_path: Path) -> None:
+    for folder in ("images", "labels"):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+    (tmp_path / "in" / "images" / "a.png").write_bytes(picture(1))
+    (tmp_path / "in" / "labels" / "a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (tmp_path / "in" / "data.yaml").write_text("path: .\ntrain: images\nnames: [ant]\n")
+    line = _ended_in_source(tmp_path, "yolo", "parse_labels", "--layout=detection")
+    assert (
+        f"stuck: {tmp_path}/in/labels/a.txt has taken " in line and "minutes (parse); to leave it out" in line
+    )
+
+
+def test_an_input_that_cannot_be_recognized_in_time_is_named(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 2)
+    line = _ended_in_source(tmp_path, "class_folders", "find_tree")
+    assert f"stuck: {tmp_path}/in has taken " in line and "minutes (recognize)" in line
+
+
+def test_a_listing_that_hangs_is_named(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 2)
+    line = _ended_in_source(tmp_path, "class_folders", "list_class_folders")
+    assert f"stuck: {tmp_path}/in has taken " in line and "minutes (list)" in line

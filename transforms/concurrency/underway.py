@@ -13,9 +13,9 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 #: Names the folder of the boards to the worker processes of a command.
 BOARDS_VARIABLE = "SHARDWRIGHT_BOARDS"
@@ -27,6 +27,14 @@ _STAGE_BYTES = 32
 _PLACE_BYTES = _SLOT_BYTES - _SLOT.size - _STAGE_BYTES
 #: The first slot holds when the watchdog of the process looked last, and the seconds after which it ends it.
 _HEAD = struct.Struct("<dd")
+#: Seconds between two notes of a step's progress on the board.
+_NOTED_EVERY = 1.0
+#: Items after which a quick loop reports progress.
+_ITEMS_A_NOTE = 1000
+#: When a step began that is paused.
+_PAUSED = float("inf")
+
+Item = TypeVar("Item")
 
 
 class Task(NamedTuple):
@@ -35,7 +43,8 @@ class Task(NamedTuple):
     Attributes:
       place: the file, as people know it.
       stage: what is done with it.
-      begun: when that began, in seconds on the monotonic clock, which all processes of a machine share.
+      begun: when that began or made progress last, in seconds on the monotonic clock, which all processes
+        of a machine share.
     """
 
     place: str
@@ -133,6 +142,61 @@ def tasks_of_others(folder: Path) -> list[Task]:
     return found
 
 
+class Step:
+    """One step of work, as a context manager: a task of the thread that enters it.
+
+    Args:
+      underway: the tasks of the process.
+      place: the file, as people know it.
+      stage: what is done with it; empty for a wait, which hides the steps around it.
+    """
+
+    __slots__ = ("_noted", "_thread", "_underway", "begun", "place", "stage")
+
+    def __init__(self, underway: Underway, place: str, stage: str) -> None:
+        self.place = place
+        self.stage = stage
+        self.begun = _PAUSED
+        self._underway = underway
+        self._thread = 0
+        self._noted = 0.0
+
+    def __enter__(self) -> Step:
+        self._thread = threading.get_ident()
+        if self.stage:
+            self.begun = self._noted = time.monotonic()
+        self._underway.begin(self, self._thread)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._underway.end(self, self._thread)
+
+    def progress(self) -> None:
+        """Restarts the clock of the step: one more item of its work is done.
+
+        It may be called for each of many small items. Other processes learn of it once a second.
+        """
+        if self.begun != _PAUSED:
+            self.resume()
+
+    def pause(self) -> None:
+        """Stops the clock until `resume` is called: the thread does something else."""
+        self.begun = _PAUSED
+
+    def resume(self) -> None:
+        """Starts the clock anew."""
+        now = self.begun = time.monotonic()
+        if now - self._noted >= _NOTED_EVERY:
+            self._noted = now
+            self._underway.note(self._thread)
+
+    def uncover(self) -> None:
+        """Goes on after a step inside of this one, whose time does not count for this one."""
+        if self.begun != _PAUSED:
+            self.begun = time.monotonic()
+        self._noted = 0.0
+
+
 class Underway:
     """The tasks of a process. Reading them needs no lock.
 
@@ -144,40 +208,101 @@ class Underway:
     def __init__(self) -> None:
         self.on_first: Callable[[], None] | None = None
         self.board: Board | None = None
-        self._tasks: dict[int, Task] = {}
+        #: thread -> its steps, the innermost last. The lists stay: another thread may end a step.
+        self._steps: dict[int, list[Step]] = {}
         self._slots: dict[int, int] = {}
         self._beginning = threading.Lock()
 
-    @contextlib.contextmanager
-    def working_on(self, place: str, stage: str) -> Iterator[None]:
-        """Says what this thread works on during the block; afterwards it is what it was before."""
-        if self.on_first is not None:
-            self._begin()
-        thread = threading.get_ident()
-        before = self._tasks.get(thread)
-        self._set(thread, Task(place, stage, time.monotonic()))
-        try:
-            yield
-        finally:
-            self._set(thread, before and before._replace(begun=time.monotonic()))
+    def working_on(self, place: str, stage: str) -> Step:
+        """Returns a step of this thread's work, to be entered with `with`.
 
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Says that this thread waits for others during the block, which is no fault of its file."""
-        thread = threading.get_ident()
-        before = self._tasks.get(thread)
-        if before is None:
-            yield
-            return
-        self._set(thread, None)
-        try:
-            yield
-        finally:
-            self._set(thread, before._replace(begun=time.monotonic()))
+        A step that takes long for a good reason calls `progress` for each item that is done.
+
+        >>> with UNDERWAY.working_on("images.tar.gz", "unpack") as step:
+        ...     for _ in range(3):
+        ...         step.progress()
+        """
+        return Step(self, place, stage)
+
+    def waiting(self) -> Step:
+        """Returns a step in which this thread waits for others, which is no fault of its file."""
+        return Step(self, "", "")
+
+    def progress(self) -> None:
+        """Restarts the clock of the step that this thread is in, if it is in one."""
+        steps = self._steps.get(threading.get_ident())
+        if steps:
+            steps[-1].progress()
+
+    def each(self, items: Iterable[Item], place: str, stage: str) -> Iterator[Item]:
+        """Yields items; getting the next one is work on a place, and what becomes of it is not.
+
+        Args:
+          items: any number of them.
+          place: the file that they come from, as people know it.
+          stage: what is done with it.
+        """
+        with self.working_on(place, stage) as step:
+            for item in items:
+                step.pause()
+                yield item
+                step.resume()
+
+    def passing(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yields items that cost little each; every thousandth is progress of the thread's step."""
+        for number, item in enumerate(items):
+            if not number % _ITEMS_A_NOTE:
+                self.progress()
+            yield item
 
     def tasks(self) -> list[Task]:
         """Returns what is being worked on, the oldest first."""
-        return sorted(self._tasks.copy().values(), key=lambda task: task.begun)
+        found = filter(None, map(self._task, self._steps.copy()))
+        return sorted(found, key=lambda task: task.begun)
+
+    def _task(self, thread: int) -> Task | None:
+        """Returns the task of a thread: its innermost step that is not paused."""
+        for step in tuple(self._steps.get(thread, ()))[::-1]:
+            if not step.stage:
+                return None
+            if (begun := step.begun) != _PAUSED:
+                return Task(step.place, step.stage, begun)
+        return None
+
+    def begin(self, step: Step, thread: int) -> None:
+        """Makes a step the innermost one of a thread."""
+        if self.on_first is not None and step.stage:
+            self._begin()
+        steps = self._steps.get(thread)
+        if steps is None:
+            steps = self._steps[thread] = []
+        steps.append(step)
+        if self.board is not None:
+            self.note(thread)
+
+    def end(self, step: Step, thread: int) -> None:
+        """Ends a step of a thread, which need not be the innermost one."""
+        steps = self._steps[thread]
+        steps.remove(step)
+        if steps:
+            steps[-1].uncover()
+        if self.board is not None:
+            self.note(thread)
+
+    def note(self, thread: int) -> None:
+        """Writes the task of a thread on the board, if there is one."""
+        board = self.board
+        if board is None:
+            return
+        task = self._task(thread)
+        with contextlib.suppress(ValueError):  # the board was closed meanwhile
+            if task is None:
+                board.give_back(self._slots.pop(thread, 0))
+                return
+            slot = self._slots.get(thread)
+            if slot is None:
+                slot = self._slots[thread] = board.take()
+            board.write(slot, task)
 
     def _begin(self) -> None:
         """Calls `on_first`. Other threads wait: one that holds Python's lock would stop it halfway."""
@@ -187,23 +312,6 @@ class Underway:
                     self.on_first()
                 finally:
                     self.on_first = None
-
-    def _set(self, thread: int, task: Task | None) -> None:
-        if task is None:
-            self._tasks.pop(thread, None)
-        else:
-            self._tasks[thread] = task
-        board = self.board
-        if board is None:
-            return
-        with contextlib.suppress(ValueError):  # the board was closed meanwhile
-            if task is None:
-                board.give_back(self._slots.pop(thread, 0))
-                return
-            slot = self._slots.get(thread)
-            if slot is None:
-                slot = self._slots[thread] = board.take()
-            board.write(slot, task)
 
     def open_board(self, folder: Path) -> Board | None:
         """Gives this process a board; None where that is not possible."""

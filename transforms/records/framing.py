@@ -19,6 +19,7 @@ import google_crc32c
 import numpy as np
 
 from shardwright.schemas.codes import FindingCode
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.records.range_checksums import STRIDE, RangeChecksums
 
 HEADER_BYTES = 12
@@ -217,6 +218,7 @@ class _Frames:
         """Returns the offset of the next sound record at or after `start`, or the size of the file."""
         position, step = start, _FIRST_STEP
         while position < self.size:
+            UNDERWAY.progress()
             chunk = self._search.read(position, step + HEADER_BYTES - 1)
             for place in _header_candidates(chunk, self.size):
                 if isinstance(self.data_at(position + place), bytes):
@@ -344,6 +346,7 @@ def _unpack_streams(target: IO[bytes], source: IO[bytes], wbits: int, start: int
     fresh = True
     while chunk := source.read(_READ_BYTES):
         while chunk:
+            UNDERWAY.progress()
             before = inflater.copy()
             try:
                 target.write(inflater.decompress(chunk, 8 * _READ_BYTES))

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TypeVar
 
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,7 +38,8 @@ def read_annotation_file(path: str, most_bytes: int = MOST_BYTES) -> bytes | Non
       EngineError: if the storage failed.
     """
     try:
-        data = storage.read_head(path, most_bytes)
+        with UNDERWAY.working_on(path, "read"):
+            data = storage.read_head(path, most_bytes)
     except ValueError:  # a NUL
         return None
     except OSError as error:

@@ -17,6 +17,7 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.pool import merge_streams
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.decode import check_kind
 from shardwright.transforms.images.signatures import (
     HEAD_BYTES,
@@ -293,9 +294,10 @@ def _is_image_object(item: storage.StoredObject) -> bool:
 
 
 def _scan(folder: bytes) -> list[os.DirEntry[bytes]]:
+    UNDERWAY.progress()
     try:
         with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            return sorted(UNDERWAY.passing(entries), key=lambda entry: entry.name)
     except OSError as error:
         raise _unlistable(folder, error) from error
 

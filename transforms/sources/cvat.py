@@ -16,6 +16,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.annotation_files import AnnotationFault
 from shardwright.transforms.sources.file_states import FileStates, with_states
 from shardwright.transforms.sources.image_files import (
@@ -367,6 +368,7 @@ def _images(opened: IO[bytes], path: str) -> Iterator[CvatImage]:
     reader = CvatReader()
     try:
         while data := opened.read(_STEP):
+            UNDERWAY.progress()
             yield from reader.feed(data, False)
         yield from reader.feed(b"", True)
     except AnnotationFault as fault:

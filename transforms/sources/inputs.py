@@ -12,6 +12,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, Needs
 from shardwright.schemas.version import LATEST_JSON, split_version
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.folder_tree import AUTO
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.transforms.sources.source import Input, all_sources, source_by_name
@@ -46,7 +47,7 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
     for item in map(parse_input, settings.input):
         if split_version(item.path)[1]:
             item = item._replace(path=located(item.path))
-        with storage.translated_errors("list", item.path):
+        with UNDERWAY.working_on(item.path, "recognize"), storage.translated_errors("list", item.path):
             if storage.is_remote(item.path):
                 storage.require_known("--input", item.path)
                 glimpse = _look_at_remote(item.path)

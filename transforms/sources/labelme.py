@@ -24,6 +24,7 @@ from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.pillow_settings import NO_LIMIT, pillow_settings
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
@@ -349,7 +350,8 @@ def _read(path: str, inner: str) -> _Document | None:
     """Returns the contents of a file; None if it is not a LabelMe file."""
     try:
         data = read_annotation_file(path, _MOST_BYTES)
-        said = json.loads(data or b"null")
+        with UNDERWAY.working_on(path, "parse"):
+            said = json.loads(data or b"null")
     except AnnotationFault as fault:
         return _Document(inner, "", (0, 0), None, str(fault))
     except (ValueError, RecursionError) as error:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
     read_annotation_file,
@@ -146,12 +147,14 @@ def list_pairs(
             return ref
         name = pairing.annotation_of(below(ref.uri, pairing.images) or ref.uri)
         try:
-            data = read_annotation_file(join(pairing.annotations, name))
+            file = join(pairing.annotations, name)
+            data = read_annotation_file(file)
             if data is None and missing_annotations == "empty":
                 return annotated(ref, Annotations(objects=()))
             if data is None:
                 raise AnnotationFault(NO_FILE)
-            return annotated(ref, parse(data))
+            with UNDERWAY.working_on(file, "parse"):
+                return annotated(ref, parse(data))
         except AnnotationFault as fault:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{printable(name)}: {fault}")
 

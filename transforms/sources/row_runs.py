@@ -9,6 +9,7 @@ from typing import IO
 
 import numpy as np
 
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.name_hash import name_hash
 
 #: Size of the longest line that is read as a row.
@@ -40,7 +41,8 @@ class RowRuns:
           first: Line number of the first row.
         """
         position, last = file.tell(), ""
-        for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES), b""), first):
+        lines = UNDERWAY.passing(iter(lambda: file.readline(MOST_LINE_BYTES), b""))
+        for number, line in enumerate(lines, first):
             length = len(line)
             while len(line) == MOST_LINE_BYTES and not line.endswith(b"\n"):  # skip the rest of a long line
                 line = file.readline(MOST_LINE_BYTES)

@@ -11,6 +11,7 @@ from typing import IO
 
 from shardwright.schemas.dataset import WORK_DIR
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 
 _DIRECTORY = "spool"
 _TREE = "tree.json"
@@ -36,7 +37,7 @@ class Spool:
         """Path of the file in which a worker describes the input's folders to the main process."""
         return storage.join(self.path, _TREE)
 
-    def fill(self, identity: str, write: Callable[[IO[bytes]], None]) -> str:
+    def fill(self, identity: str, place: str, write: Callable[[IO[bytes]], None]) -> str:
         """Returns the path of a spool file, which is written if it does not exist.
 
         The file name is a hash of the source's identity. A second attempt or run thus reuses finished
@@ -44,7 +45,9 @@ class Spool:
 
         Args:
           identity: Path and state of the source.
-          write: Function that writes the unpacked bytes. If it raises, no file remains.
+          place: Name of the source, for messages.
+          write: Function that writes the unpacked bytes, and reports progress (`UNDERWAY.progress`) for each
+            piece. If it raises, no file remains.
 
         Raises:
           EngineError: If the spool file cannot be written.
@@ -57,7 +60,7 @@ class Spool:
             storage.make_dirs(self.path, inside=self.directory)
             temporary = storage.temporary_path(self.directory, name, existing=True)
             try:
-                with open(temporary, "wb") as file:
+                with UNDERWAY.working_on(place, "unpack"), open(temporary, "wb") as file:
                     write(file)
                 storage.publish(temporary, path)
             except BaseException:

@@ -10,6 +10,7 @@ import apache_beam as beam
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.concurrency.progress import PROGRESS
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.confinement import Confinement
 from shardwright.transforms.sources.label_rules import LabelRules
 from shardwright.transforms.sources.source import Context, Input, InputSplit, source_by_name, whole
@@ -19,13 +20,14 @@ _CLASS_IDS = "class_ids"
 
 def split_input(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields the splits of an input, which workers list in parallel."""
-    yield from source_by_name(item.source).split(item, context)
+    yield from UNDERWAY.each(source_by_name(item.source).split(item, context), item.path, "list")
 
 
 def list_part(part: InputSplit, context: Context, rules: LabelRules) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every item in a split, in any order, with the class rules applied."""
     confinement = Confinement(part.item, context) if context.settings.confine else None
-    for found in source_by_name(part.item.source).list_part(part, context):
+    listed = source_by_name(part.item.source).list_part(part, context)
+    for found in UNDERWAY.each(listed, part.path, "list"):
         if isinstance(found, ClassId):
             yield found
             continue

@@ -21,6 +21,7 @@ import google_crc32c
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage import beam_files, gcs, gcs_etags, local, s3
 from shardwright.transforms.storage.deadlines import LAST_TRY_SECONDS, at_most
 from shardwright.transforms.storage.faults import changed, fault, translated_errors
@@ -191,7 +192,9 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
       EngineError: if the file is not as it was listed.
       FileNotFoundError: or another OSError.
     """
-    return bytes(_store(path).read_range(path, offset, length, size, version))
+    data = bytes(_store(path).read_range(path, offset, length, size, version))
+    UNDERWAY.progress()
+    return data
 
 
 def read_head(path: str, size: int) -> bytes:
@@ -387,10 +390,8 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
       directory: where.
       deep: whether folders in it are entered; must be where there are none (`has_folders`).
     """
-    if deep:
-        yield from _store(directory).list_objects(directory)
-    else:
-        yield from _store(directory).list_objects(directory, deep=False)
+    found = _store(directory).list_objects(directory, **({} if deep else {"deep": False}))
+    yield from UNDERWAY.passing(found)
 
 
 def has_folders(directory: str) -> bool:

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.objects import StoredObject
 
 _COPY_BYTES = 1 << 20
@@ -119,7 +120,9 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
             _translated_errors("read", path),
             _filesystems().open(path, compression_type="uncompressed") as source,
         ):
-            shutil.copyfileobj(source, copy, _COPY_BYTES)
+            while chunk := source.read(_COPY_BYTES):
+                copy.write(chunk)
+                UNDERWAY.progress()
         copy.seek(0)
         yield copy
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.worker_waits import tell_command, waits_of_workers
 
 #: Seconds to wait for a connection.
@@ -139,6 +140,7 @@ class Operation:
 
     def flowed(self, seconds: float) -> None:
         """Notes that bytes came or went at a good rate for some seconds."""
+        UNDERWAY.progress()
         self._flowing += seconds
         self.quiet_since = time.monotonic()
 

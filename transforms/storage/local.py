@@ -16,6 +16,7 @@ from typing import IO
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.objects import StoredObject
 
@@ -305,6 +306,7 @@ def list_files(directory: str) -> list[str]:
     """Returns the paths of all files below a directory, relative to it."""
     found = []
     for folder, _, names in os.walk(directory):
+        UNDERWAY.progress()
         relative = os.path.relpath(folder, directory)
         found += [name if relative == "." else f"{relative}/{name}" for name in names]
     return sorted(found)

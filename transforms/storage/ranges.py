@@ -6,6 +6,7 @@ import os
 from types import TracebackType
 
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.local import local_version, read_fully
 
@@ -90,6 +91,7 @@ class RangeReader:
         else:
             self._buffer = storage.read_range(self.path, offset, wanted, self.size, self.version)
         self._begin = offset
+        UNDERWAY.progress()
         if len(self._buffer) < length:
             raise changed(self.path)
         return self._buffer[:length]

@@ -294,7 +294,7 @@ def _open(
     opened = OpenArchive(part, archive, kind, "", reader, members)
     if kind in COMPRESSED:
         identity = "\0".join((part.path, state, _SPOOL_FORMAT))
-        opened.file = context.spool.fill(identity, lambda out: write_unpacked(reader, kind, out))
+        opened.file = context.spool.fill(identity, part.path, lambda out: write_unpacked(reader, kind, out))
         reader.check_unchanged()
         opened.reader = stack.enter_context(open_ranges(opened.file))
         unpacked = read_footer(opened.reader)

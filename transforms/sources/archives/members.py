@@ -12,6 +12,7 @@ from typing import IO, Any, NamedTuple
 from shardwright.schemas.byte_range import STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import key_from_bytes
+from shardwright.transforms.concurrency.underway import UNDERWAY
 
 #: Most members of one archive that are listed.
 MAX_MEMBERS = 5_000_000
@@ -167,6 +168,7 @@ class MemberStore:
         self._flush()
         self._file.seek(0)
         while length := int.from_bytes(self._file.read(8), "little"):
+            UNDERWAY.progress()
             batch = marshal.loads(self._file.read(length))
             for values in batch:
                 yield Member._make(values) if len(values) == _FIELDS else ArchiveDamage._make(values)

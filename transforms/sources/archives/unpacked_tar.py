@@ -14,6 +14,7 @@ import zstandard
 
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.units import format_size
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.archives.kinds import (
     BZIP2,
     GZIP,
@@ -78,6 +79,7 @@ def write_unpacked(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
             most = min(MAX_UNPACKED_BYTES, max(SMALL_BYTES, MAX_RATIO * read))
             out.write(piece[: most - length])
             length += len(piece)
+            UNDERWAY.progress()
             if length > most:
                 length = most
                 raise _Stop(

@@ -192,7 +192,7 @@ def _pixels(array: PickledArray, stretch: Stretch, context: Context) -> Rows:
             file.write(data)
 
         state = f"{stretch.uri}:{stretch.size}:{stretch.version}:{stretch.offset}:{stretch.length}:data"
-        path = context.spool.fill(state, write)
+        path = context.spool.fill(state, stretch.uri, write)
         pixels = Stretch(stretch.uri, path, 0, length, length, "")
     rows = rows_of(pixels, ArrayHeader("|u1", array.shape, 0, array.fortran), context)
     return _images(rows.stretch, rows.begin, _PIXELS, array.shape[0])

@@ -18,6 +18,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.source import Context
 
 #: Bytes at the beginning of an array that are read for its header.
@@ -218,7 +219,7 @@ def rows_of(
         cut = UnreadableRows(QuarantineReason.TRUNCATED, "its array is in Fortran order and ends early")
         return replace(rows, damage=damage or cut)
     identity = f"{_identity(stretch)}:C order:{header}"
-    path = context.spool.fill(identity, lambda file: _write_in_c_order(stretch, header, file))
+    path = context.spool.fill(identity, stretch.uri, lambda file: _write_in_c_order(stretch, header, file))
     spooled = _spooled(stretch.uri, path)
     return Rows(spooled, 0, size, size, header.shape[0], header.shape[1:], header.dtype)
 
@@ -228,6 +229,7 @@ def _write_in_c_order(stretch: Stretch, header: ArrayHeader, file: IO[bytes]) ->
         array = np.memmap(source, header.dtype, "r", stretch.offset + header.begin, header.shape, "F")
         step = max(1, _REORDERED_BYTES // header.row_bytes)
         for first in range(0, header.shape[0], step):
+            UNDERWAY.progress()
             file.write(np.ascontiguousarray(array[first : first + step]).tobytes())
 
 
@@ -271,13 +273,14 @@ def unpack(
                 while left > 0 and (chunk := stream.read1(min(left, _CHUNK_BYTES))):  # type: ignore[attr-defined]
                     file.write(chunk)
                     left -= len(chunk)
+                    UNDERWAY.progress()
         except EOFError:
             return
         except _DAMAGES as error:
             raise _DamagedStreamError(str(error)) from error
 
     try:
-        path = context.spool.fill(f"{_identity(stretch)}:{name}:{limit}", write)
+        path = context.spool.fill(f"{_identity(stretch)}:{name}:{limit}", stretch.uri, write)
     except _DamagedStreamError as error:
         message = f"its file cannot be unpacked ({error}); download it again"
         return stretch.inside(0, 0), UnreadableRows(QuarantineReason.CORRUPT, message)

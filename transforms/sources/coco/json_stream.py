@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
+from shardwright.transforms.concurrency.underway import UNDERWAY
+
 _CHUNK_BYTES = 1 << 20
 #: No sensible item is larger; what is would be held in memory as a whole.
 _MOST_ITEM_BYTES = 256 << 20
@@ -107,6 +109,7 @@ class _Window:
             self.at = 0
         if len(self.text) - self.at > _MOST_ITEM_BYTES:
             raise self.fault("a value is larger than 256 MB")
+        UNDERWAY.progress()
         chunk = self._file.read(max(_CHUNK_BYTES, len(self.text) - self.at))
         self.ended = not chunk
         self.text += chunk.decode("latin-1")

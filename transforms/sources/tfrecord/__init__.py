@@ -216,10 +216,10 @@ def _spool(path: str, state: storage.StoredObject, compression: str, spool: Spoo
         with storage.open_local(path) as source:
             fault = decompress_into(target, source, compression) or ""
         # Before the unpacked file is there, so that whoever finds that one finds this, too.
-        spool.fill(f"{identity}:fault", lambda note: _write(note, fault.encode()))
+        spool.fill(f"{identity}:fault", path, lambda note: _write(note, fault.encode()))
 
-    spooled = spool.fill(identity, unpack)
-    note = spool.fill(f"{identity}:fault", lambda note: _write(note, b""))
+    spooled = spool.fill(identity, path, unpack)
+    note = spool.fill(f"{identity}:fault", path, lambda note: _write(note, b""))
     return spooled, storage.read_bytes(note).decode()
 
 

@@ -16,6 +16,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
@@ -381,7 +382,8 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
                 raise AnnotationFault(
                     "there is no XML file for it (--missing_annotations empty stores it without objects)"
                 )
-            return annotated(ref, parse_voc(data))
+            with UNDERWAY.working_on(file, "parse"):
+                return annotated(ref, parse_voc(data))
         except AnnotationFault as fault:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault))
 

@@ -13,6 +13,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.annotation_files import (
     AnnotationFault,
     read_annotation_file,
@@ -126,8 +127,10 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         if not ref.is_candidate:
             return ref
         try:
-            data = read_annotation_file(label_path(ref.uri))
-            objects = [] if data is None else parse_labels(data, names, said.is_pose)
+            file = label_path(ref.uri)
+            data = read_annotation_file(file)
+            with UNDERWAY.working_on(file, "parse"):
+                objects = [] if data is None else parse_labels(data, names, said.is_pose)
         except AnnotationFault as fault:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault))
         return annotated(ref, Annotations(objects=tuple(objects), relative=True))

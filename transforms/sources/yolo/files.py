@@ -11,6 +11,7 @@ import yaml
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
+from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.sources.file_states import FileStates
 from shardwright.transforms.sources.image_files import (
     MISSING,
@@ -181,7 +182,9 @@ def _lines(path: str) -> list[str]:
 def _from_yaml(path: str) -> YoloSet:
     shown = printable(path)
     try:
-        said = _parse(_read(path))
+        data = _read(path)
+        with UNDERWAY.working_on(path, "parse"):
+            said = _parse(data)
     except yaml.YAMLError as error:
         raise UsageError(f"--input {shown} is not YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(said, dict):

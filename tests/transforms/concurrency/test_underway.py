@@ -1,0 +1,279 @@
+"""A step that makes progress is not stuck, whatever it takes; one that makes none is, and is named."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
+
+import pytest
+
+from shardwright.pipelines.watchdog import Watchdog
+from shardwright.transforms import storage
+from shardwright.transforms.concurrency import underway as underway_module
+from shardwright.transforms.concurrency.underway import UNDERWAY, Underway, tasks_on
+from shardwright.transforms.records import framing
+from shardwright.transforms.records.framing import decompress_into, read_records
+from shardwright.transforms.sources.archives.kinds import GZIP
+from shardwright.transforms.sources.archives.members import Member, MemberStore
+from shardwright.transforms.sources.archives.unpacked_tar import write_unpacked
+from shardwright.transforms.sources.arrays.rows import Stretch, unpack
+from shardwright.transforms.sources.class_folders import walk
+from shardwright.transforms.sources.coco.json_stream import stream_object
+from shardwright.transforms.sources.cvat import _images as images_of_cvat
+from shardwright.transforms.sources.row_runs import RowRuns
+from shardwright.transforms.sources.spool import Spool
+from shardwright.transforms.storage import ranges
+from shardwright.transforms.storage.deadlines import Contact, Operation
+from shardwright.transforms.storage.local import read_fully
+from shardwright.transforms.storage.ranges import RangeReader
+
+
+class Clock:
+    """A clock that stands still until a test moves it; the watchdog looks each time."""
+
+    def __init__(self, board: Underway) -> None:
+        self.now = 1000.0
+        self.lines: list[str] = []
+        self.codes: list[int] = []
+        self._dog = Watchdog(board, self.lines.append, self.codes.append)
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+        self._dog.look(self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock(UNDERWAY)
+    monkeypatch.setattr(underway_module, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+def test_progress_restarts_the_clock(clock: Clock) -> None:
+    with UNDERWAY.working_on("a.tar.gz", "unpack") as step:
+        for _ in range(100):
+            clock.pass_by(25)
+            step.progress()
+        assert not clock.lines
+        clock.pass_by(31)
+        assert clock.lines == ["a.tar.gz has taken 31 seconds so far (unpack)"]
+        step.progress()
+        clock.pass_by(32)
+        assert clock.lines[1:] == ["a.tar.gz has taken 32 seconds so far (unpack)"] and not clock.codes
+        clock.pass_by(600)
+    assert clock.codes == [3] and clock.lines[-1].startswith(
+        "stuck: a.tar.gz has taken 10.5 minutes (unpack)"
+    )
+
+
+def test_the_step_of_the_thread_makes_progress_where_no_one_holds_it(clock: Clock) -> None:
+    UNDERWAY.progress()
+    with UNDERWAY.working_on("folder", "list"), UNDERWAY.working_on("a.xml", "parse"):
+        clock.pass_by(20)
+        UNDERWAY.progress()
+        clock.pass_by(20)
+        assert not clock.lines
+    assert not UNDERWAY.tasks()
+
+
+def test_only_getting_items_is_work_on_them(clock: Clock) -> None:
+    def items() -> Iterator[int]:
+        for number in range(3):
+            clock.pass_by(20)
+            yield number
+        clock.pass_by(40)
+
+    for _ in UNDERWAY.each(items(), "folder", "list"):
+        clock.pass_by(10_000)
+        UNDERWAY.progress()  # of what was done with the item, and not of the listing
+        clock.pass_by(10_000)
+    assert clock.lines == ["folder has taken 40 seconds so far (list)"] and not clock.codes
+    assert not UNDERWAY.tasks()
+
+
+def test_a_listing_that_is_left_open_leaves_no_task(clock: Clock) -> None:
+    with UNDERWAY.working_on("a", "read"):
+        listing = UNDERWAY.each(itertools.count(), "folder", "list")
+        next(listing)
+        assert [task.place for task in UNDERWAY.tasks()] == ["a"]
+    assert not UNDERWAY.tasks()
+    with UNDERWAY.working_on("b", "read"):
+        listing.close()  # type: ignore[attr-defined]
+        assert [task.place for task in UNDERWAY.tasks()] == ["b"]
+    assert not UNDERWAY.tasks()
+
+
+def test_the_board_shows_progress_once_a_second(clock: Clock, tmp_path: Path) -> None:
+    underway = Underway()
+    board = underway.open_board(tmp_path)
+    assert board is not None
+
+    def shown() -> list[float]:
+        return [task.begun - 1000 for task in tasks_on(board.path.read_bytes())]
+
+    with underway.working_on("a.tar", "list") as step:
+        for seconds, begun in ((0.5, 0.0), (0.4, 0.0), (0.2, 1.1), (0.5, 1.1), (5.0, 6.6)):
+            clock.pass_by(seconds)
+            step.progress()
+            assert shown() == [pytest.approx(begun)]
+        with underway.working_on("a.tar!b.json", "read"):
+            pass
+        clock.pass_by(0.1)
+        step.progress()
+        assert shown() == [pytest.approx(6.7)]
+    assert not shown()
+    underway.close_board()
+
+
+class SlowFile(io.BytesIO):
+    """A file of which each piece takes ten seconds."""
+
+    def __init__(self, data: bytes, clock: Clock, most: int) -> None:
+        super().__init__(data)
+        self._clock, self._most = clock, most
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._clock.pass_by(10)
+        return super().read(self._most if size is None or size < 0 else min(size, self._most))
+
+    def read1(self, size: int | None = -1) -> bytes:
+        return self.read(size)
+
+    def readline(self, size: int | None = -1) -> bytes:
+        self._clock.pass_by(0.02)
+        return super().readline(size)
+
+
+def _unpack_tar(clock: Clock, tmp_path: Path) -> None:
+    packed = gzip.compress(os.urandom(70 << 16))
+    file = SlowFile(packed, clock, len(packed))
+
+    def read_at(offset: int, length: int) -> bytes:
+        file.seek(offset)
+        return file.read(length)
+
+    reader = SimpleNamespace(size=len(packed), read_at=read_at)
+    write_unpacked(reader, GZIP, io.BytesIO())  # type: ignore[arg-type]
+
+
+def _unpack_records(clock: Clock, tmp_path: Path) -> None:
+    assert (
+        decompress_into(io.BytesIO(), SlowFile(zlib.compress(os.urandom(8000)), clock, 100), "zlib") is None
+    )
+
+
+def _unpack_array(clock: Clock, tmp_path: Path) -> None:
+    context = SimpleNamespace(spool=Spool(str(tmp_path)))
+    stretch = Stretch("a.gz", "a.gz", 0, 1, 1, "")
+    rows, damage = unpack(stretch, "", lambda: SlowFile(bytes(8000), clock, 100), 10_000, context)  # type: ignore[arg-type]
+    assert rows.size == 8000 and damage is None
+
+
+def _index_rows(clock: Clock, tmp_path: Path) -> None:
+    file = SlowFile(b"a,1\n" * 40_000, clock, 1)
+    assert not list(RowRuns().index(file, lambda line, number: "a", 1))
+
+
+def _stream_json(clock: Clock, tmp_path: Path) -> None:
+    data = b'{"images": [' + b",".join([b'{"id": 12345}'] * 2000) + b"]}"
+    assert len(list(stream_object(SlowFile(data, clock, 300)))) == 2001
+
+
+def _parse_xml(clock: Clock, tmp_path: Path) -> None:
+    data = b"<annotations><version>1.1</version>" + b"<meta>x</meta>" * 600 + b"</annotations>"
+    assert not list(images_of_cvat(SlowFile(data, clock, 100), "a.xml"))
+
+
+def _search_records(clock: Clock, tmp_path: Path) -> None:
+    (tmp_path / "rubbish").write_bytes(b"x" * (400 << 10))
+    with open(tmp_path / "rubbish", "rb") as file, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(framing, "_READ_BYTES", 4096)
+        patch.setattr(framing, "_WINDOW_BYTES", 4096)
+        slow = SlowDisk(file, clock)
+        assert [item.number for item in read_records(slow)] == [0]  # type: ignore[arg-type]
+
+
+class SlowDisk:
+    """A real file of which each piece takes ten seconds."""
+
+    def __init__(self, file: IO[bytes], clock: Clock) -> None:
+        self._file, self._clock = file, clock
+
+    def __getattr__(self, name: str) -> object:
+        self._clock.pass_by(10 if name == "read" else 0)
+        return getattr(self._file, name)
+
+
+def _read_members(clock: Clock, tmp_path: Path) -> None:
+    members = MemberStore()
+    for number in range(50_000):
+        members.add(Member(str(number), 0, 0, 0))
+    for _ in members:
+        clock.pass_by(0.015)
+
+
+def _list_folders(clock: Clock, tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / str(number)).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        scan = os.scandir
+
+        def slow_scan(folder: bytes) -> Iterator[os.DirEntry[bytes]]:
+            clock.pass_by(20)
+            return scan(folder)
+
+        (tmp_path / "39" / "a.jpg").touch()
+        patch.setattr(os, "scandir", slow_scan)
+        assert [name for _, name, _ in walk(os.fsencode(tmp_path))] == [b"39/a.jpg"]
+
+
+def _list_objects(clock: Clock, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        store = SimpleNamespace(list_objects=lambda folder: (clock.pass_by(0.02) for _ in range(40_000)))
+        patch.setattr(storage, "_store", lambda path: store)
+        assert sum(1 for _ in storage.list_objects("gs://b/")) == 40_000
+
+
+def _read_ranges(clock: Clock, tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(bytes(4096 * 40))
+    with pytest.MonkeyPatch.context() as patch:
+
+        def slow_read(descriptor: int, offset: int, length: int) -> bytes:
+            clock.pass_by(20)
+            return read_fully(descriptor, offset, length)
+
+        patch.setattr(ranges, "read_fully", slow_read)
+        with RangeReader(str(tmp_path / "a.tar"), 4096 * 40) as reader:
+            for offset in range(0, 4096 * 40, 512):
+                assert reader.read_at(offset, 512)
+
+
+def _receive_bytes(clock: Clock, tmp_path: Path) -> None:
+    operation = Operation(Contact(lambda answered: 180.0), "gs://b/large.json")
+    for _ in range(40):
+        clock.pass_by(20)
+        operation.flowed(1.0)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        _unpack_tar, _unpack_records, _unpack_array, _index_rows, _stream_json, _parse_xml, _search_records,
+        _read_members, _list_folders, _list_objects, _read_ranges, _receive_bytes,
+    ],
+)  # fmt: skip
+def test_a_long_loop_over_a_source_is_not_stuck(
+    work: Callable[[Clock, Path], None], clock: Clock, tmp_path: Path
+) -> None:
+    begun = clock.now
+    with UNDERWAY.working_on("source", "list"):
+        work(clock, tmp_path)
+    assert clock.now - begun > 600, "it would have been stuck"
+    assert not clock.lines and not clock.codes
