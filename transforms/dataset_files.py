@@ -20,6 +20,7 @@ from shardwright.schemas.plan import index_file, is_compressed
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.transforms import storage
 from shardwright.transforms.lease import HeldLease, write_held
+from shardwright.transforms.result_files import is_answer
 from shardwright.transforms.sources.spool import Spool
 
 
@@ -208,9 +209,12 @@ def publish_files(
 
 
 def remove_temporary(directory: str, listed: Iterable[str]) -> None:
-    """Removes the unfinished files of killed workers from the listed files."""
+    """Removes the unfinished files of killed workers from the listed files.
+
+    The answers that validations wait for stay. The next validation removes old ones.
+    """
     for file in listed:
-        if storage.is_temporary(file):
+        if storage.is_temporary(file) and not is_answer(file):
             storage.remove(storage.join(directory, file))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ import pytest
 from from_nothing import Rebuilt, begin, write_bmps
 from hostile import picture
 
+from shardwright.pipelines import validate as validate_module
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.rollback import rollback
+from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.transforms import storage
+from shardwright.transforms.result_files import answer_path
 from shardwright.transforms.storage import local
 
 OLD, ABANDONED = "20200101T000000Z", "20200102T000000Z"
@@ -61,6 +65,24 @@ def test_a_damaged_version_and_leftovers_stop_no_rebuild(rebuilt: Rebuilt) -> No
     assert not rebuilt.again(compared=False).changed
     assert "damaged" in (rebuilt.output / "index.html").read_text(), "also when nothing changed"
     assert not any(path.exists() for path in leftovers) and notes.exists()
+
+
+def test_a_rebuild_leaves_a_validation_of_an_older_version_its_answer(
+    rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = rebuilt.latest
+    killed = Path(answer_path(str(version / "elsewhere.json")))  # this validation does not look for it
+    killed.write_bytes(b"{}")
+    os.utime(killed, (0, 0))
+    validated = validate_module.run_pipeline
+
+    def rebuild_meanwhile(*args: Any) -> Any:
+        validated(*args)
+        assert rebuilt.again(compared=False).changed
+
+    monkeypatch.setattr(validate_module, "run_pipeline", rebuild_meanwhile)
+    assert validate(version, mode="fast").passed
+    assert rebuilt.latest.name > version.name and not list(version.glob("*.tmp"))
 
 
 def test_a_rolled_back_version_that_is_damaged_is_not_published_again(rebuilt: Rebuilt) -> None:

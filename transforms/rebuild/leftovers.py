@@ -21,6 +21,7 @@ from shardwright.schemas.version import (
     version_path,
 )
 from shardwright.transforms import storage
+from shardwright.transforms.result_files import was_left
 from shardwright.transforms.versions.listing import version_names
 
 #: Files directly in the output that are first written under another name.
@@ -75,20 +76,23 @@ def remove_leftovers(output: str, made: str = "") -> int:
             if version != made
         ),
     ]
-    paths = [storage.join(folder, name) for folder in folders for name in _names_in(folder)]
-    paths = [path for path in paths if _is_unfinished(path.rpartition("/")[2])]
+    paths = [storage.join(folder, name) for folder in folders for name in _unfinished_in(folder)]
     for path in paths:
         storage.remove(path)
     return len(paths)
 
 
-def _is_unfinished(name: str) -> bool:
+def _unfinished_in(folder: str) -> list[str]:
+    """Returns the names of the unfinished files in a folder; validations of its version may be at work."""
     ours = tuple(f"{file}." for file in (*_FILES, *_FILES_OF_VERSION))
-    return storage.is_temporary(name) or (name.startswith(ours) and name.endswith(".tmp"))
-
-
-def _names_in(folder: str) -> list[str]:
     try:
-        return sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+        entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
+    names = []
+    for entry in entries:
+        is_ours = entry.name.startswith(ours) and entry.name.endswith(".tmp")
+        with contextlib.suppress(FileNotFoundError):  # its command has removed it meanwhile
+            if entry.is_file(follow_symlinks=False) and (is_ours or was_left(entry)):
+                names.append(entry.name)
+    return sorted(names)
