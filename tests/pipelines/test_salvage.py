@@ -14,7 +14,7 @@ import pytest
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
-from shardwright.pipelines.salvage import SalvageResult, salvage
+from shardwright.pipelines.salvage import SalvageResult, print_salvage_summary, salvage
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.ledger import Entry, load_ledger
@@ -133,7 +133,9 @@ def test_a_cut_shard_keeps_its_beginning(damaged: Path, tmp_path: Path) -> None:
     assert [line["key"] for line in _lines(path / "lost.jsonl")] == [entry.key for entry in entries[3:]]
 
 
-def test_bytes_too_many_and_too_few_lose_only_what_they_hit(damaged: Path, tmp_path: Path) -> None:
+def test_bytes_too_many_and_too_few_lose_only_what_they_hit(
+    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     entries = _entries(damaged)
     data = (damaged / SHARD).read_bytes()
     a, b, c = (entry.offset for entry in (entries[1], entries[3], entries[5]))
@@ -149,6 +151,9 @@ def test_bytes_too_many_and_too_few_lose_only_what_they_hit(damaged: Path, tmp_p
     path = _check(result, damaged, 2)
     assert [line["record"] for line in _lines(path / "lost.jsonl")] == [2, 3]
     assert result.outcome["strangers"] == 1
+    capsys.readouterr()
+    print_salvage_summary(result)
+    assert "  left out: 1 record of no shard, or found twice\n" in capsys.readouterr().out
 
 
 def test_stretches_that_changed_places_go_back(damaged: Path, tmp_path: Path) -> None:
