@@ -33,8 +33,8 @@ def is_answer(path: str) -> bool:
 def was_left(entry: os.DirEntry[str]) -> bool:
     """Whether a killed command left an unfinished file.
 
-    A process that is writing an unfinished file now writes it again if it is removed. An answer is not written
-    again, so it counts as left only after an hour.
+    A process that is writing an unfinished file now writes it again if it is removed. An answer is not
+    written again, so it counts as left only after an hour.
 
     Args:
       entry: A file.

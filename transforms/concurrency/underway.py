@@ -146,9 +146,9 @@ class Step:
     """One step of work, as a context manager: a task of the thread that enters it.
 
     Args:
-      underway: the tasks of the process.
-      place: the file, as people know it.
-      stage: what is done with it; empty for a wait, which hides the steps around it.
+      underway: The tasks of the process.
+      place: Name of the file, for messages.
+      stage: What is done with it. Empty for a wait, which hides the steps around it.
     """
 
     __slots__ = ("_noted", "_thread", "_underway", "begun", "place", "stage")
@@ -191,7 +191,7 @@ class Step:
             self._underway.note(self._thread)
 
     def uncover(self) -> None:
-        """Goes on after a step inside of this one, whose time does not count for this one."""
+        """Restarts the clock after a step inside this one has ended."""
         if self.begun != _PAUSED:
             self.begun = time.monotonic()
         self._noted = 0.0
@@ -225,7 +225,7 @@ class Underway:
         return Step(self, place, stage)
 
     def waiting(self) -> Step:
-        """Returns a step in which this thread waits for others, which is no fault of its file."""
+        """Returns a step in which this thread waits for other threads. Its file is not stuck meanwhile."""
         return Step(self, "", "")
 
     def progress(self) -> None:
@@ -235,12 +235,12 @@ class Underway:
             steps[-1].progress()
 
     def each(self, items: Iterable[Item], place: str, stage: str) -> Iterator[Item]:
-        """Yields items; getting the next one is work on a place, and what becomes of it is not.
+        """Yields items. Getting the next item is a step of this thread; what the caller does with it is not.
 
         Args:
-          items: any number of them.
-          place: the file that they come from, as people know it.
-          stage: what is done with it.
+          items: Any number of items.
+          place: Name of the file or folder that they come from, for messages.
+          stage: What is done with it.
         """
         with self.working_on(place, stage) as step:
             for item in items:
@@ -249,7 +249,7 @@ class Underway:
                 step.resume()
 
     def passing(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yields items that cost little each; every thousandth is progress of the thread's step."""
+        """Yields the items of a quick loop, and reports progress for every thousandth."""
         for number, item in enumerate(items):
             if not number % _ITEMS_A_NOTE:
                 self.progress()
