@@ -1,1 +1,1 @@
-"""Validation: what a record, a shard and a whole dataset have to be."""
+"""Validation: checks a record, a shard and a whole dataset."""

@@ -1,8 +1,8 @@
-"""Finds classes of which there are too few pictures, or far more or fewer than of the others.
+"""Finds classes with too few images, and classes that are far from the others in size.
 
-A class is tiny with fewer than 10 pictures in the training split, or with none in a split where others
-have some. Classes are out of balance where one has less than a tenth of the pictures of the median
-class in the training split, or more than ten times as many. That is the split `train`, else the largest.
+A class is tiny if it has fewer than 10 images in the training split, or none in a split where other
+classes have some. A class is out of balance if it has less than a tenth of the images of the median class in
+the training split, or more than ten times as many. That is the split `train`, or else the largest split.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _TRAIN = "train"
 
 @dataclass
 class ClassCounts:
-    """Counts of pictures by split and class; they can be merged.
+    """Counts of images by split and class; they can be merged.
 
     Attributes:
-      splits: split -> class -> pictures.
+      splits: Mapping of split to class to number of images.
     """
 
     splits: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add(self, pictures: Iterable[Picture]) -> ClassCounts:
-        """Adds pictures; returns itself."""
+        """Adds images; returns itself."""
         for picture in pictures:
             if picture.labels:
                 self.splits.setdefault(picture.split, Counter()).update(set(picture.labels))
@@ -56,11 +56,11 @@ class CountClasses(beam.CombineFn):
         return ClassCounts()
 
     def add_input(self, accumulator: ClassCounts, element: ClassCounts) -> ClassCounts:
-        """Adds those of a shard."""
+        """Adds the counts of a shard."""
         return accumulator.merge(element)
 
     def merge_accumulators(self, accumulators: Iterable[ClassCounts]) -> ClassCounts:
-        """Adds counts together."""
+        """Merges counts."""
         merged = ClassCounts()
         for accumulator in accumulators:
             merged.merge(accumulator)
@@ -72,11 +72,11 @@ class CountClasses(beam.CombineFn):
 
 
 def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[Finding]:
-    """Yields what is wrong with the classes; nothing where no picture has any.
+    """Yields findings about the classes; nothing if no image has a class.
 
     Args:
-      counts: of all pictures with classes.
-      labels: names of all classes, for those of which there is no picture.
+      counts: Counts of all images with classes.
+      labels: Names of all classes, to find classes without images.
     """
     if not counts.splits:
         return

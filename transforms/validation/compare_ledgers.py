@@ -1,4 +1,4 @@
-"""Finds equal source bytes in two splits or two classes from the ledgers alone: no shard is read for it."""
+"""Finds equal source bytes in two splits or two classes from the ledgers alone, without reading shards."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _ROWS = "rows"
 class CompareLedgers(beam.PTransform):
     """Compares the sources of all records. `PCollection[ShardResult] -> PCollection[FindingSummary]`.
 
-    It does not look for doubled keys: those were found when the records were planned.
+    It does not look for duplicate keys: planning the records already found those.
 
     Args:
-      directory: the directory that the shards were written to.
-      forecast: side input, the one Forecast.
+      directory: Directory that contains the shards.
+      forecast: Side input of the one Forecast.
     """
 
     def __init__(self, directory: str, forecast: Any) -> None:
@@ -56,7 +56,7 @@ class _ReadLedger(beam.DoFn):
 
     def process(self, result: ShardResult, forecast: Forecast) -> Iterator[Any]:
         shards = forecast.plan.shards
-        # The records of one split and one class differ in neither.
+        # Records of a shard with one split and one class have no differences.
         if result.header.file and (len(shards) > 1 or len(forecast.plan.labels) > 1):
             yield from self._buckets(result, bucket_count(sum(shards.values())))
 

@@ -1,4 +1,4 @@
-"""Checks a dataset directory as a whole: which files are there, which splits are empty, the books."""
+"""Checks a dataset directory as a whole: its files, its empty splits, and its ledger totals."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zli
 
 
 def unexpected_shards(dataset: Dataset, files: Sequence[str]) -> list[str]:
-    """Returns the files that look like shards of the dataset and are none."""
+    """Returns the files that look like shards of the dataset but are not listed as such."""
     known = {shard.file for shards in dataset.splits.values() for shard in shards}
     return [file for file in files if _SHARD_NAME.match(file) and file not in known]
 
 
 def stray_files(dataset: Dataset, files: Sequence[str]) -> list[str]:
-    """Returns the files that are no shards, and that patterns such as `train*` take for shards."""
+    """Returns the files that are not shards but match patterns for shards such as `train*`."""
     known = {shard.file for shards in dataset.splits.values() for shard in shards}
     splits = tuple(dataset.splits)
     return [
@@ -36,11 +36,11 @@ def stray_files(dataset: Dataset, files: Sequence[str]) -> list[str]:
 
 
 def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
-    """Returns the shards that have an index, if the dataset has indexes at all, and the index of each.
+    """Returns a mapping of shard to index, which is empty if the dataset has no indexes.
 
     Args:
-      dataset: what `dataset.json` says.
-      empty: include shards without records, whose empty indexes version 0.1 wrote.
+      dataset: Contents of `dataset.json`.
+      empty: Whether to include shards without records. Version 0.1 wrote empty indexes for them.
     """
     return {
         shard.file: index_file(split, number, count)
@@ -60,7 +60,7 @@ def _indexes(files: Sequence[str]) -> list[str]:
 
 
 def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
-    """Compares which indexes there are with the shards; a dataset written before there were any has none."""
+    """Compares the indexes with the shards; a dataset of an older version has no indexes."""
     present = set(_indexes(files))
     for file, index in index_files(dataset).items():
         if (present or index in dataset.files) and index not in present:
@@ -75,11 +75,11 @@ def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
 
 
 def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
-    """Yields what is wrong with a dataset before any shard is opened.
+    """Yields the findings about a dataset that need no shard to be opened.
 
     Args:
-      dataset: what `dataset.json` says.
-      files: paths of all files in the directory, relative to it.
+      dataset: Contents of `dataset.json`.
+      files: Paths of all files in the directory, relative to it.
     """
     for file in unexpected_shards(dataset, files):
         yield Finding(

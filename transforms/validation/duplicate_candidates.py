@@ -1,8 +1,8 @@
-"""Finds which pictures share anything with another, so that only those travel to be compared.
+"""Finds the images that share a value with another image, so that only those are shuffled and compared.
 
-Of most pictures nothing is shared: neither source, nor pixels, nor a band of the perceptual hash. So what
-each has is first counted by eight bytes apiece, and only rows of pictures that have something in common go
-where they are compared; with rows in every bucket a job would shuffle five times as much.
+Most images share nothing: neither the source, nor the pixels, nor a band of the perceptual hash. So each
+value is first counted as eight bytes, and only the rows of images with a shared value go to the comparison.
+With rows in every bucket, a job would shuffle five times as much.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Place = tuple[str, int]
 
 
 def prints_of(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Yields what a shard's pictures have that others may have too, packed by the bucket where equals meet.
+    """Yields the values of a shard's images that others may share, packed by the bucket where they meet.
 
     Args:
-      pictures: of one shard, with their looks.
-      buckets: how many there are.
+      pictures: Images of one shard, with their quality metrics.
+      buckets: Number of buckets.
     """
     for batch in _batches(pictures):
         packed: defaultdict[int, list[tuple[bytes, str, int]]] = defaultdict(list)
@@ -47,7 +47,7 @@ def prints_of(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, 
 
 
 def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Yields a shard's pictures packed by the bucket where they meet what `shared_prints` yields of them."""
+    """Yields a shard's images, packed by the bucket where they meet the results of `shared_prints`."""
     for batch in _batches(pictures):
         first, _ = batch[0]
         rows = [
@@ -58,7 +58,7 @@ def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tup
 
 
 def _whole(row: tuple[Any, ...]) -> Picture:
-    """Returns the picture that a row was made of, as far as it is compared."""
+    """Returns the image of a row, with the values that are compared."""
     file, number, offset, key, split, labels, source, pixels, digest, hash_, patch = row
     looks = ImageQuality((), (), pixels, digest, hash_, patch)
     return Picture(
@@ -68,7 +68,7 @@ def _whole(row: tuple[Any, ...]) -> Picture:
 
 
 def _batches(pictures: Iterable[Picture]) -> Iterator[list[tuple[Picture, ImageQuality]]]:
-    """Yields the pictures that were looked at by the thousand, those of a batch in one bucket of places."""
+    """Yields the images that have quality metrics in batches; a batch is in one bucket of places."""
     looked = ((picture, picture.looks) for picture in pictures if picture.looks and picture.looks.pixels)
     for _, batch in itertools.groupby(looked, lambda item: (item[0].file, item[0].number // BATCH)):
         yield list(batch)
@@ -79,11 +79,11 @@ def _bucket_of(file: str, number: int, buckets: int) -> int:
 
 
 def shared_prints(bucket: tuple[int, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Yields the pictures that share something, and in what, packed by their places.
+    """Yields the places of the images that share a value, and the kinds of these values, packed by place.
 
     Args:
-      bucket: number, and packs of `prints_of`, which are gone through twice.
-      buckets: how many there are.
+      bucket: Number of the bucket and the packs of `prints_of`, which are read twice.
+      buckets: Number of buckets.
     """
     _, packs = bucket
     once: set[bytes] = set()
@@ -110,12 +110,12 @@ def _prints(packs: Iterable[bytes]) -> Iterator[tuple[str, list[tuple[bytes, str
 def pictures_that_share(
     pictures: Iterable[bytes], shared: Iterable[bytes], buckets: int
 ) -> Iterator[tuple[Bucket, bytes]]:
-    """Yields the pictures of some places that share something, by the buckets where they are compared.
+    """Yields the images of some places that share a value, by the buckets where they are compared.
 
     Args:
-      pictures: packs of `pictures_by_place`.
-      shared: packs of `shared_prints` of the same places.
-      buckets: how many there are of each kind.
+      pictures: Packs of `pictures_by_place`.
+      shared: Packs of `shared_prints` for the same places.
+      buckets: Number of buckets of each kind.
     """
     kinds: defaultdict[Place, set[str]] = defaultdict(set)
     for packed in shared:

@@ -1,4 +1,4 @@
-"""Checks records against each other: doubled keys, and equal source bytes in two splits or two classes."""
+"""Compares records with each other: duplicate keys, and equal source bytes in two splits or two classes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from shardwright.transforms.validation.shard import ComparedRecord
 def bucket_rows(
     rows: Iterable[ComparedRecord], buckets: int, keys: bool = True
 ) -> Iterator[tuple[tuple[str, int], bytes]]:
-    """Yields a shard's rows packed by bucket: once by key, once by source; equals meet in one.
+    """Yields a shard's rows packed by bucket: once by key, once by source. Equal values meet in one bucket.
 
     Args:
-      rows: of the shard.
-      buckets: how many there are of each kind.
-      keys: whether any key may be there twice.
+      rows: Rows of the shard.
+      buckets: Number of buckets of each kind.
+      keys: Whether to look for duplicate keys.
 
     Yields:
-      ((what, bucket), packed rows), where `what` is `key` or `source`.
+      Pairs ((what, bucket), packed rows), where `what` is `key` or `source`.
     """
     packed: defaultdict[tuple[str, int], list[ComparedRecord]] = defaultdict(list)
     for row in rows:
@@ -37,15 +37,15 @@ def bucket_rows(
 
 
 def rows_of_ledger(data: bytes, split: str, file: str) -> Iterator[ComparedRecord]:
-    """Yields what a shard's ledger says of its records.
+    """Yields the rows for the records in a shard's ledger.
 
     Args:
-      data: of the ledger.
-      split: of the shard.
-      file: its name.
+      data: Contents of the ledger.
+      split: Split of the shard.
+      file: Name of the shard.
 
     Raises:
-      OSError, EOFError, zlib.error, ValueError, LookupError: if it is damaged.
+      OSError, EOFError, zlib.error, ValueError, LookupError: If the ledger is damaged.
     """
     written = (line for line in ledger_lines(data) if line.get("outcome") == Outcome.WRITTEN)
     for number, line in enumerate(written):
@@ -74,7 +74,7 @@ def _same_key(rows: list[ComparedRecord]) -> Iterator[Finding]:
 
 
 def _same_source(rows: list[ComparedRecord]) -> Iterator[Finding]:
-    """Yields findings of records with one source; one in another split and another class has one of each."""
+    """Yields findings for records with one source. A record in another split and class gets both findings."""
     equals = EqualPictures[ComparedRecord]()
     for row in rows:
         equals.add(row)

@@ -1,11 +1,10 @@
-"""Finds pictures that are the same, or nearly: rows in buckets by hash, so that no worker holds them all.
+"""Finds equal and nearly equal images, with rows in buckets by hash, so that no worker holds all of them.
 
-Pictures that may be the same meet in a bucket: those of one source, those with equal pixels, and those
-with an equal band of their perceptual hash. There the later one of a pair, by place, is linked to the
-earlier. A picture can be linked several times, and the links of each meet again. One that is in another
-split than an earlier one, and one that has other classes, becomes a finding for each of the two. Otherwise
-the gravest link becomes the finding. Of pictures that are equal a worker holds one for each split and for
-each set of classes, and it passes links on by the thousand.
+Images that may be equal meet in a bucket: those with one source, with equal pixels, or with an equal band
+of the perceptual hash. There the later image of a pair, by place, is linked to the earlier one. An image may
+have several links, and these meet again. An image in another split than an earlier one gets a finding, and so
+does an image with other classes. Otherwise the most severe link becomes the finding. Of equal images a worker
+holds one for each split and each set of classes, and it passes links on in batches.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from shardwright.transforms.validation.equal_pictures import (
 )
 from shardwright.transforms.validation.near_duplicates import Rank, alike, bands_of
 
-#: What is shuffled has one of these as key, and packed rows as value.
+#: Key of the shuffled data; its values are packed rows.
 Bucket = tuple[str, int]
-#: More pictures with an equal band are too many for one worker; the first by place are compared.
+#: Largest number of images with an equal band that one worker compares, the first by place.
 _MOST_IN_BAND = 50_000
-#: Of a shard so many pictures are packed at a time.
+#: Number of images of a shard that are packed together.
 BATCH = 4_096
-#: So many links are passed on together.
+#: Number of links that are passed on together.
 _MOST_LINKS = 1_000
 _NEAR_BITS = 256
 
-#: Codes of a pair, the gravest first.
+#: Codes for a pair, the most severe first.
 _CODES = (
     FindingCode.SPLIT_LEAKAGE,
     FindingCode.LABEL_CONFLICT,
@@ -56,7 +55,7 @@ _BAND = "band"
 
 
 class Likeness(IntEnum):
-    """In what two pictures are the same."""
+    """In what way two images are equal."""
 
     SOURCE = 0
     PIXELS = 1
@@ -64,7 +63,7 @@ class Likeness(IntEnum):
 
 
 class PictureRow(NamedTuple):
-    """What is needed of a picture to compare it."""
+    """Values of an image that are compared."""
 
     file: str
     number: int
@@ -78,12 +77,12 @@ class PictureRow(NamedTuple):
 
     @property
     def classes(self) -> frozenset[str]:
-        """The classes of the picture."""
+        """Classes of the image."""
         return frozenset(self.labels)
 
 
 class Link(NamedTuple):
-    """A picture that is like another; links of one picture sort by gravity."""
+    """An image that is like another; the links of one image sort by severity."""
 
     file: str
     number: int
@@ -102,7 +101,7 @@ class Link(NamedTuple):
     labels: tuple[str, ...]
 
     def order(self) -> tuple[str, int, int, int, str, int]:
-        """Sorts links: by picture, and of one picture the gravest first."""
+        """Sort key for links: by image, then the most severe first."""
         return self[:6]
 
 
@@ -111,15 +110,15 @@ def bucket_pictures(
     buckets: int,
     kinds: Mapping[tuple[str, int], Collection[str]] | None = None,
 ) -> Iterator[tuple[Bucket, bytes]]:
-    """Yields a shard's pictures by bucket, such that those that are alike meet in one.
+    """Yields a shard's images by bucket, so that images that are alike meet in one.
 
     Args:
-      pictures: of the shard, with their looks.
-      buckets: how many there are of each kind.
-      kinds: (file, number) -> the kinds of buckets where the picture can meet another; None for all.
+      pictures: Images of the shard, with their quality metrics.
+      buckets: Number of buckets of each kind.
+      kinds: Mapping of (file, number) to the kinds of buckets where the image can meet another. None for all.
 
     Yields:
-      ((kind, number), [(what they may share, row)], packed).
+      Pairs ((kind, number), packed list of (shared value, row)).
     """
     looked = ((picture, picture.looks) for picture in pictures if picture.looks and picture.looks.pixels)
     while batch := list(itertools.islice(looked, BATCH)):
@@ -128,12 +127,12 @@ def bucket_pictures(
 
 
 def pack(rows: Sequence[tuple[Any, ...]]) -> bytes:
-    """Returns rows as bytes, since Beam would encode each by itself, and say its type each time."""
+    """Returns rows as bytes, because Beam would encode each row separately, with its types."""
     return pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
 
 
 def unpack(packed: bytes) -> Any:
-    """Returns what `pack` packed."""
+    """Returns the rows that `pack` packed."""
     return pickle.loads(packed)
 
 
@@ -155,7 +154,7 @@ def _bucketed(
 
 
 def what_each_has(batch: Sequence[tuple[Picture, ImageQuality]]) -> Iterator[list[tuple[str, bytes]]]:
-    """Yields of each picture what others that are alike have too: (kind, value) each."""
+    """Yields for each image the pairs (kind, value) that similar images share."""
     bands = bands_of([looks.hash for _, looks in batch], [looks.patch for _, looks in batch])
     for (picture, looks), values in zip(batch, bands):
         had = [("pixels", looks.digest)]
@@ -165,11 +164,11 @@ def what_each_has(batch: Sequence[tuple[Picture, ImageQuality]]) -> Iterator[lis
 
 
 def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Yields the links between the pictures of one bucket, packed by the bucket where they meet again.
+    """Yields the links between the images of one bucket, packed by the bucket where they meet again.
 
     Args:
-      bucket: ((kind, number), packed rows); the packs are gone through twice.
-      buckets: how many there are for links.
+      bucket: Pair ((kind, number), packed rows); the packs are read twice.
+      buckets: Number of buckets for links.
     """
     (kind, _), packs = bucket
     if kind.startswith(_BAND):
@@ -187,7 +186,7 @@ def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Itera
 
 
 def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
-    """Yields links of equal pictures to the first in another split or class, else to the first of all."""
+    """Yields links of equal images to the first in another split or class, else to the first of all."""
     groups: defaultdict[bytes, EqualPictures[PictureRow]] = defaultdict(EqualPictures)
     for shared, row in _rows(packs):
         groups[shared].add(row)
@@ -203,7 +202,7 @@ def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
 
 
 def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
-    """Yields the links of pictures that look alike, of those with equal pixels for the first only."""
+    """Yields the links of similar images; of images with equal pixels, only the first is compared."""
     groups: defaultdict[bytes, dict[bytes, PictureRow]] = defaultdict(dict)
     for shared, row in _rows(packs):
         group = groups[shared]
@@ -224,7 +223,7 @@ def _rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, PictureRow]]:
 
 
 def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
-    """Yields the findings of each picture that is linked to an earlier one."""
+    """Yields the findings for each image that is linked to an earlier one."""
     gravest: defaultdict[tuple[str, int], dict[FindingCode, Link]] = defaultdict(dict)
     for packed in bucket[1]:
         for item in unpack(packed):
@@ -241,7 +240,7 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
 
 
 def _codes_of(link: Link) -> Iterator[FindingCode]:
-    """Yields what a link proves, the gravest first."""
+    """Yields the codes that a link proves, the most severe first."""
     gravest = _CODES[link.gravity]
     yield gravest
     if gravest is FindingCode.SPLIT_LEAKAGE and in_conflict(*_classes_of(link)):
@@ -257,7 +256,7 @@ def _place(row: PictureRow) -> tuple[str, int]:
 
 
 def _near(rows: Sequence[PictureRow], band: int) -> Iterator[Link]:
-    """Yields for each picture the gravest of its links to earlier ones that look like it."""
+    """Yields for each image the most severe of its links to similar earlier images."""
     if len(rows) < 2:
         return
     hashes, patches = [row.hash for row in rows], [row.patch for row in rows]
@@ -270,7 +269,7 @@ def _near(rows: Sequence[PictureRow], band: int) -> Iterator[Link]:
 
 
 def _rank(rows: Sequence[PictureRow]) -> Rank:
-    """Returns what ranks pairs of pictures as `_link` does, many at once."""
+    """Returns a function that ranks many pairs of images at once, with the order of `_link`."""
     splits = _numbered([row.split for row in rows])
     classes = _numbered([frozenset(row.labels) for row in rows])
     unlabelled = np.array([not row.labels for row in rows])
@@ -283,7 +282,7 @@ def _rank(rows: Sequence[PictureRow]) -> Rank:
 
 
 def _numbered(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """Returns a number for each value, the same for equal ones."""
+    """Returns a number for each value; equal values get equal numbers."""
     numbers: dict[Any, int] = {}
     return np.array([numbers.setdefault(value, len(numbers)) for value in values])
 

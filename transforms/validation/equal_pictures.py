@@ -1,32 +1,32 @@
-"""What equal pictures prove: one picture is in two splits, or in two classes."""
+"""Findings from equal images: one image is in two splits, or in two classes."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-#: Says of a record that its source has the same bytes as the one of another record.
+#: Message for a record whose source has the same bytes as that of another record.
 SAME_SOURCE = "same source bytes as {}"
 
 
 class Placed(Protocol):
-    """A record with what is compared of it."""
+    """A record with the values that are compared."""
 
     @property
     def file(self) -> str:
-        """The shard."""
+        """Name of the shard."""
 
     @property
     def number(self) -> int:
-        """The record's number in its shard."""
+        """Number of the record in its shard."""
 
     @property
     def split(self) -> str:
-        """The split."""
+        """Split of the record."""
 
     @property
     def classes(self) -> frozenset[str]:
-        """The classes; empty without any."""
+        """Classes of the record; empty if it has none."""
 
 
 R = TypeVar("R", bound=Placed)
@@ -34,15 +34,15 @@ K = TypeVar("K", bound=Hashable)
 
 
 def in_conflict(classes: frozenset[str], others: frozenset[str]) -> bool:
-    """Whether two pictures both have classes, and not the same."""
+    """Returns whether two images both have classes, and these differ."""
     return bool(classes) and bool(others) and classes != others
 
 
 class EqualPictures(Generic[R]):
-    """Records of one picture. It holds one record for each split and for each set of classes.
+    """Records of one image. It holds one record for each split and for each set of classes.
 
-    The record of a pair that comes later by place is the one that is reported. So a picture that is there n
-    times is reported n - 1 times at most.
+    The later record of a pair, by place, is reported. So an image that occurs n times is reported at most
+    n - 1 times.
     """
 
     def __init__(self) -> None:
@@ -60,29 +60,29 @@ class EqualPictures(Generic[R]):
         return min(self._splits.values(), key=_place)
 
     def settle(self) -> None:
-        """Forgets what no record is compared with; nothing can be added afterwards."""
-        # Whatever a record is, one of the first two that differ from each other differs from it.
+        """Drops the records that are not needed for comparison; afterwards nothing can be added."""
+        # Any record that differs from some record also differs from one of the first two different ones.
         self._splits = {row.split: row for row in _first_two(self._splits.values())}
         self._classes = {row.classes: row for row in _first_two(self._classes.values())}
 
     def in_other_split(self, row: R) -> R | None:
-        """Returns the first record before this one that is in another split."""
+        """Returns the first record before this one that is in another split, or None."""
         return _before(row, (other for other in self._splits.values() if other.split != row.split))
 
     def in_other_class(self, row: R) -> R | None:
-        """Returns the first record before this one that has other classes; one without any has none."""
+        """Returns the first earlier record with other classes, or None. No classes are no difference."""
         return _before(
             row, (other for other in self._classes.values() if in_conflict(row.classes, other.classes))
         )
 
 
 def describe_pair(likeness: str, row: Placed, other: Placed) -> str:
-    """Returns in one sentence how a record is like another, and how their splits and classes differ.
+    """Returns one sentence that says what two records share, and how their splits and classes differ.
 
     Args:
-      likeness: what they share, with {} for the other record, such as `same pixels as {}`.
-      row: the record that is reported.
-      other: the other one.
+      likeness: What they share, with {} for the other record, such as `same pixels as {}`.
+      row: Record that is reported.
+      other: The other record.
     """
     differences = []
     if row.split != other.split:

@@ -1,4 +1,4 @@
-"""Takes records apart fast: what many of them hold alike is parsed once, and no picture is copied."""
+"""Parses records fast: repeated parts are parsed once, and image bytes are not copied."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import NamedTuple
 
 from shardwright.schemas.example import Feature, FeatureType, parse_example, read_varint, write_varint
 
-#: Entries that are remembered; where there are more, most are met but once.
+#: Number of entries that are cached. In larger datasets most entries occur only once.
 _MAX_KNOWN = 10_000
-#: The tag of a message's first field, where that has a length.
+#: Tag of the first field of a message, if that field has a length.
 _FIRST_FIELD = 0x0A
-#: Bytes from which on a length takes more than one byte; entries so long are not remembered.
+#: Lengths from here on take more than one byte; such long entries are not cached.
 _SHORT = 0x80
 
-#: What of a record other records may have alike: the entries themselves, and the names of the others.
+#: Parts of a record that other records may share: whole entries, and the names of the other entries.
 Signature = tuple[bytes, ...]
 
 
 class TakenApart(NamedTuple):
-    """A record's features.
+    """Features of a parsed record.
 
     Attributes:
-      features: by name; a picture may be a memoryview into the record.
-      signature: equal for records that have all in common that repeats; None if that is not known.
+      features: Mapping of name to feature. An image may be a memoryview into the record.
+      signature: Equal for records whose repeated parts are all equal. None if it is not known.
     """
 
     features: dict[str, Feature]
@@ -31,11 +31,11 @@ class TakenApart(NamedTuple):
 
 
 class EntryReader:
-    """Takes records apart; one for all records of a shard, or of a dataset.
+    """Parser for records. Use one for all records of a shard or a dataset.
 
     Args:
-      repeating: names of features of which many records have the same values.
-      picture: name of the feature whose bytes are not to be copied; empty for none.
+      repeating: Names of features whose values occur in many records.
+      picture: Name of the feature whose bytes are not copied. Empty if there is none.
     """
 
     def __init__(self, repeating: Collection[str], picture: str) -> None:
@@ -44,10 +44,10 @@ class EntryReader:
         self._known: dict[bytes, tuple[str, Feature]] = {}
 
     def read(self, data: bytes) -> TakenApart:
-        """Returns the features of a serialised `tf.train.Example`.
+        """Returns the features of a serialized `tf.train.Example`.
 
         Raises:
-          ValueError: if the bytes are no such message.
+          ValueError: If the bytes are not such a message.
         """
         try:
             found = self._read(data)
@@ -56,7 +56,7 @@ class EntryReader:
         return found or TakenApart(parse_example(data), None)
 
     def _read(self, data: bytes) -> TakenApart | None:
-        """Returns the features of a record that is written as nearly all are; None of any other."""
+        """Returns the features of a record in the usual encoding; None for any other record."""
         if not data or data[0] != _FIRST_FIELD:
             return None
         length, position = read_varint(data, 1)
@@ -96,12 +96,12 @@ class EntryReader:
             else:
                 signature.append(name)
             position = end
-        if len(features) != len(signature):  # a name stands twice
+        if len(features) != len(signature):  # a name occurs twice
             return None
         return TakenApart(features, tuple(signature))
 
     def _read_entry(self, data: bytes, begin: int, end: int) -> tuple[bytes, Feature] | None:
-        """Returns the name and the values of an entry; None if it is written as few are."""
+        """Returns the name and the values of an entry; None if its encoding is unusual."""
         length = data[begin + 1]
         name_begin = begin + 2
         name_end = name_begin + length
@@ -109,7 +109,7 @@ class EntryReader:
             return None
         name = data[name_begin:name_end]
         first = name_end + 1
-        # The Feature, its list of bytes and the one value of that each begin with a length.
+        # The Feature, its list of bytes and the one value in the list each begin with a length.
         for last in (False, False, True):
             length = data[first]
             first += 1
@@ -126,13 +126,13 @@ class EntryReader:
         return name, Feature(FeatureType.BYTES, (value,))
 
     def _read_other(self, data: bytes, begin: int, end: int, name: bytes) -> tuple[bytes, Feature] | None:
-        """Returns an entry that is no single value of bytes: parsed as any message, of this entry alone."""
+        """Parses any entry that is not a single value of bytes, with the general parser."""
         found = parse_example(_alone(data[begin:end]))
         feature = found.get(str(name, "utf-8"))
         return None if feature is None or len(found) != 1 else (name, feature)
 
 
 def _alone(entry: bytes) -> bytes:
-    """Returns a record that has one entry only."""
+    """Returns a record that contains only this entry."""
     entry = b"\x0a" + write_varint(len(entry)) + entry
     return b"\x0a" + write_varint(len(entry)) + entry

@@ -1,4 +1,4 @@
-"""Compares a dataset that has been read with what is expected of it."""
+"""Compares a dataset with the expectations of the user."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def unmet_findings(
     """Yields a finding for each expectation that is not met; its message begins with the expectation's name.
 
     Args:
-      expectations: what is expected.
-      dataset: what `dataset.json` says; None for foreign files.
-      checks: of the shards.
-      findings: all others.
-      statistics: of the pictures; None where none was looked at.
+      expectations: The expectations.
+      dataset: Contents of `dataset.json`. None for foreign files.
+      checks: Checks of the shards.
+      findings: All other findings.
+      statistics: Statistics of the images. None if no image was decoded.
     """
     if not expectations.names:
         return
@@ -43,7 +43,7 @@ def facts_of(
     findings: FindingSummary,
     statistics: Statistics | None,
 ) -> DatasetFacts:
-    """Returns what is known of a dataset: what was read, and the counts that its `dataset.json` says."""
+    """Returns the facts about a dataset: what was read, and the counts in its `dataset.json`."""
     records: Counter[str] = Counter()
     for check in checks:
         records[check.split] += check.records

@@ -1,4 +1,4 @@
-"""Hashes a file while it is read, so that nothing is read twice."""
+"""Hashes a file while it is read, so that it is read only once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import IO, Any
 
 import google_crc32c
 
-#: Bytes that are handed over together, and how often that may wait to be hashed.
+#: Number of bytes that are handed over together, and number of such parts that may wait to be hashed.
 _READ_BYTES = 1 << 20
 _MAX_WAITING = 4
 
 
 @lru_cache(1)
 def _executor() -> ThreadPoolExecutor:
-    """Returns the one thread of this process that hashes; it lets go of the interpreter meanwhile."""
+    """Returns the hashing thread of this process; it releases the interpreter lock while it hashes."""
     return ThreadPoolExecutor(1, thread_name_prefix="shardwright-hash")
 
 
@@ -35,19 +35,19 @@ class _Checksums:
         self.sha256, self.crc32c = hashlib.sha256(), google_crc32c.Checksum()
 
     def update(self, data: memoryview) -> None:
-        """Goes on with more bytes."""
+        """Adds more bytes."""
         self.sha256.update(data)
-        self.crc32c.update(bytes(data))  # it takes no view
+        self.crc32c.update(bytes(data))  # it accepts no memoryview
 
 
 class HashedFile:
-    """A file that is hashed from its beginning to its end as its reader comes along.
+    """A file that is hashed from beginning to end as its reader proceeds.
 
-    What the reader leaves out is read in the end, what it reads again is hashed once.
+    At the end it reads the parts that the reader skipped. Parts that are read again are hashed once.
 
     Args:
-      file: opened for reading in binary mode.
-      aside: whether another thread hashes, where the reader's leaves a processor idle.
+      file: File opened for reading in binary mode.
+      aside: Whether another thread hashes, to use a processor that the reader leaves idle.
     """
 
     def __init__(self, file: IO[bytes], aside: bool = True) -> None:
@@ -61,7 +61,7 @@ class HashedFile:
         file.seek(0)
 
     def read(self, size: int = -1) -> bytes:
-        """Reads on."""
+        """Reads the next bytes."""
         data = self._file.read(size)
         begin, end = self._position, self._position + len(data)
         if begin <= self._hashed < end:
@@ -80,23 +80,23 @@ class HashedFile:
             self._send()
 
     def _send(self) -> None:
-        """Hands over what was read to the other thread."""
+        """Hands the bytes that were read over to the other thread."""
         while len(self._waiting) >= _MAX_WAITING:
             self._waiting.popleft().result()
         self._waiting.append(_executor().submit(_update, self._digest, self._parts))
         self._parts, self._unsent = [], 0
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Moves on or back."""
+        """Moves the position."""
         self._position = self._file.seek(offset, whence)
         return self._position
 
     def tell(self) -> int:
-        """Returns where the next byte is read."""
+        """Returns the position."""
         return self._position
 
     def fileno(self) -> int:
-        """Returns the number of the open file."""
+        """Returns the file descriptor."""
         return self._file.fileno()
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class HashedFile:
         self._file.close()
 
     def checksums(self) -> tuple[str, str]:
-        """Returns sha256 (hex) and crc32c (as storages write it) of all of the file."""
+        """Returns the sha256 (hex) and the crc32c (as storages write it) of the whole file."""
         self.seek(self._hashed)
         while self.read(_READ_BYTES):
             pass

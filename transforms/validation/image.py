@@ -1,4 +1,4 @@
-"""Checks the picture of a record against what the record says of it."""
+"""Checks the image of a record against the record's other features."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.records.build import GREY, RGB
 from shardwright.transforms.records.record_schema import Problem
 
-#: Spellings of `image/format` in wide use, and the one that is compared.
+#: Common spellings of `image/format`, and the spelling that is compared.
 _SPELLINGS = {"jpeg": "jpg"}
 SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
-#: A stored picture may be as large as its writer chose; only absurd headers are refused.
+#: The writer may have stored images of any size, so only absurd headers are refused.
 MAX_PIXELS = 2**31 - 1
-#: The largest by which the JPEG decoder reduces.
+#: Largest factor by which the JPEG decoder reduces.
 _REDUCTION = 8
 _NOT_AN_IMAGE = "its bytes are those of no image format that can be decoded"
 
 
 class Claims(NamedTuple):
-    """What is said of a picture.
+    """Statements about an image.
 
     Attributes:
-      sides: height, width and channels, each time that a record says some of them, or all promise them.
-      format: as the record spells it; None where it says none.
-      colorspace: RGB or Grayscale; None where the record does not say.
-      pixels: whether all records promise bare pixels.
+      sides: Height, width and channels from each source: the record's features, or the schema.
+      format: Format as the record spells it. None if the record does not say.
+      colorspace: RGB or Grayscale. None if the record does not say.
+      pixels: Whether the schema says that all images are raw pixels.
     """
 
     sides: Sequence[PictureShape] = ()
@@ -48,13 +48,13 @@ class Claims(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the check of a picture showed.
+    """Result of checking an image.
 
     Attributes:
-      problems: what is wrong.
-      image: the decoded picture, maybe reduced; None if it could not be decoded.
-      format: jpg, png, webp, raw, ... as its bytes say.
-      size: width and height of the stored picture, in pixels.
+      problems: Problems that were found.
+      image: Decoded image, possibly reduced. None if it could not be decoded.
+      format: Format detected from the bytes: jpg, png, webp, raw, ...
+      size: Width and height of the stored image in pixels.
     """
 
     problems: list[Problem]
@@ -71,17 +71,17 @@ def check_image(
     damaged_too: bool = False,
     bounds: Bounds = DEFAULT_BOUNDS,
 ) -> Seen:
-    """Decodes a picture and compares it with what is said of it.
+    """Decodes an image and compares it with the statements about it.
 
     Args:
-      encoded: the picture.
-      claims: what is said of it.
-      whole: whether its pixels are wanted. All of a JPEG's data is read and decoded either way, but only an
-        eighth of each side is then transformed and coloured, in which nothing can go wrong: on thousands of
-        sound and damaged files the verdict is the same, and a photograph takes half of the time.
-      reserve: called with the memory that the decoded picture needs, in bytes.
-      damaged_too: whether pictures with missing or damaged data are meant to be there.
-      bounds: the most parts that the picture may have.
+      encoded: Bytes of the image.
+      claims: Statements about it.
+      whole: Whether the full pixels are needed. All data of a JPEG is read and decoded either way, but
+        otherwise only an eighth of each side is transformed and colored, which cannot fail. On thousands of
+        intact and damaged files the verdict is the same, and a photograph takes half of the time.
+      reserve: Function that is called with the memory that the decoded image needs, in bytes.
+      damaged_too: Whether images with missing or damaged data are allowed.
+      bounds: Largest number of parts that the image may have.
     """
     claimed = claims.format
     if claimed == "raw" or (claims.pixels and claimed is None):
@@ -142,7 +142,7 @@ def _check_colorspace(channels: int, claims: Claims) -> Sequence[Problem]:
 
 
 def _bare_picture(data: bytes, said: Sequence[PictureShape]) -> Image.Image | None:
-    """Returns bare pixels as a picture, if their sides are said."""
+    """Returns raw pixels as an image, if their sides are known."""
     height, width, channels = (
         next((claim for claim in claims if claim is not None), None) for claims in zip(*said)
     )
@@ -153,7 +153,7 @@ def _bare_picture(data: bytes, said: Sequence[PictureShape]) -> Image.Image | No
 
 
 def _check_pixels(size: int, said: Sequence[PictureShape]) -> Iterator[Problem]:
-    """Checks that bare pixels can be of the sides that are said of them."""
+    """Checks that the number of raw pixels fits the stated sides."""
     sides: list[int | None] = []
     for role, claims in zip(SIDES, zip(*said)):
         known = list(dict.fromkeys(claim for claim in claims if claim is not None))

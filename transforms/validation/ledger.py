@@ -1,4 +1,4 @@
-"""Compares the records of a shard with what its ledger says of them, one after the other."""
+"""Compares the records of a shard, one after the other, with its ledger."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from shardwright.transforms.records.record_schema import Problem
 from shardwright.transforms.validation.record import CheckedRecord
 
 _WRITTEN = Outcome.WRITTEN.value
-#: What is said of a record that stands in the wrong place.
+#: Message for a record in the wrong place.
 DISORDERED = "the plan places it before a record that stands before it"
-#: Characters of a value that a message shows.
+#: Number of characters of a value that a message shows.
 _SHOWN = 80
 
 
 class ShardTerms(NamedTuple):
-    """What of a dataset's plan a shard's ledger is checked by; without it, only against itself.
+    """Values of a dataset's plan that a shard's ledger is checked against.
 
     Attributes:
-      recipe: digest of the settings and versions that decide the shard's bytes (`recipes_of`).
-      seed: of the dataset.
-      keeps: whether kept originals are the very bytes of their sources, with their metadata.
+      recipe: Digest of the settings and versions that affect the shard's bytes (`recipes_of`).
+      seed: Seed of the dataset.
+      keeps: Whether kept originals are exactly the bytes of their sources, with metadata.
     """
 
     recipe: str
@@ -49,15 +49,15 @@ class ShardTerms(NamedTuple):
 
 
 class ShardBooks(NamedTuple):
-    """What a shard's ledger states, and what its lines come to.
+    """Header of a shard's ledger, and the values computed from its lines.
 
     Attributes:
-      stated: its header.
-      counted: what its lines come to.
-      plan_digest: what they digest to; empty if nobody knows with which recipe.
-      first: by what the first record is ordered; None if there is none, or nobody knows the seed.
-      last: the same of the last record.
-      sha256: of the ledger's file.
+      stated: The header.
+      counted: Values computed from the lines.
+      plan_digest: Digest of the lines. Empty if the recipe is not known.
+      first: Sort key of the first record. None if there is no record, or the seed is unknown.
+      last: Sort key of the last record. None in the same cases.
+      sha256: sha256 of the ledger file.
     """
 
     stated: ShardHeader
@@ -68,7 +68,7 @@ class ShardBooks(NamedTuple):
     sha256: str
 
 
-#: Fields of a header that are compared with what the lines come to.
+#: Fields of a header that are compared with the values computed from the lines.
 _COUNTED = (
     "records", "counts", "reasons", "class_counts", "kept", "animated", "damaged", "warned", "boxes",
     "formats", "bad_boxes", "sources",
@@ -76,18 +76,18 @@ _COUNTED = (
 
 
 class LedgerCheck:
-    """Goes through a shard's ledger beside its records; memory stays flat.
+    """Reads a shard's ledger in step with its records; memory use stays flat.
 
-    Records are found by where they begin, so that one that is lost or damaged leaves the others be.
+    Records are matched by their offset, so a lost or damaged record does not affect the others.
 
     Args:
-      data: the ledger's file.
-      shard: as `dataset.json` says it.
-      terms: of the dataset's plan; None if the ledger is only compared with itself.
+      data: Contents of the ledger file.
+      shard: The shard's entry in `dataset.json`.
+      terms: Values of the dataset's plan. None to compare the ledger only with itself.
 
     Attributes:
-      matched: the entry of the record that was compared last; None if the ledger has no entry that agrees.
-      disordered: whether the record that was compared last does not come after the one before it.
+      matched: Ledger entry of the last compared record. None if no entry agrees with it.
+      disordered: Whether the last compared record should not come after the one before it.
     """
 
     def __init__(self, data: bytes, shard: Shard, terms: ShardTerms | None = None) -> None:
@@ -113,11 +113,11 @@ class LedgerCheck:
         self._advance()
 
     def compare(self, record: Record, result: CheckedRecord) -> str:
-        """Returns in what a record, sound by itself, differs from its entry; empty if it does not."""
+        """Returns how a valid record differs from its entry; empty if it does not."""
         offset = record.offset
         self.matched, self.disordered = None, False
         entry = self._entry
-        while entry is not None and entry["offset"] < offset:  # its record is lost, which is found elsewhere
+        while entry is not None and entry["offset"] < offset:  # lost record, reported elsewhere
             self._advance()
             entry = self._entry
         if entry is None:
@@ -130,7 +130,7 @@ class LedgerCheck:
         if said != len(record.data) + FRAME_BYTES:
             true = len(record.data) + FRAME_BYTES
             return f"it has {true} bytes with its frame, the shard's ledger says {said}"
-        if result.problems:  # which say more
+        if result.problems:  # these are more specific
             self.matched = entry
             return ""
         name = entry.get("file_name") or entry["key"]
@@ -162,7 +162,7 @@ class LedgerCheck:
         return ""
 
     def _follow(self, key: str) -> None:
-        """Takes down the order of a record, and whether it comes after the one before."""
+        """Records the sort key of a record, and whether it comes after the previous one."""
         if self._terms is None:
             return
         order = shard_order(self._terms.seed, key)
@@ -174,7 +174,7 @@ class LedgerCheck:
 
     @property
     def books(self) -> ShardBooks | None:
-        """What the ledger states and comes to, once all records have been seen; None if it is unusable."""
+        """Returns the header and the computed values once all records were seen; None if it is unusable."""
         if self._fault:
             return None
         try:
@@ -192,7 +192,7 @@ class LedgerCheck:
         )
 
     def _header_problems(self, crc32c: str) -> Iterator[Problem]:
-        """Yields the fields of the header that are not what the lines and the shard come to."""
+        """Yields the header fields that differ from the lines and the shard."""
         books = self.books
         if books is None:
             yield FindingCode.LEDGER_MISMATCH, "its ledger cannot be used: its header is damaged"
@@ -221,11 +221,11 @@ class LedgerCheck:
             yield FindingCode.LEDGER_MISMATCH, f"a line of its ledger has the outcome {unknown[0]!r}"
 
     def finish(self, sound: bool, crc32c: str = "") -> Iterator[Problem]:
-        """Yields what is wrong with the ledger as a whole, once all records have been seen.
+        """Yields the problems of the whole ledger, once all records were seen.
 
         Args:
-          sound: whether nothing else speaks against the shard, so that what the ledger has more is its fault.
-          crc32c: of the shard; empty if it is not known, or the shard is not what was written.
+          sound: Whether the shard has no other problem, so that surplus entries are the ledger's fault.
+          crc32c: crc32c of the shard. Empty if it is not known, or if the shard has other bytes than written.
         """
         more = sound and self._entry is not None
         if more and self._entry is not None:
@@ -245,7 +245,7 @@ class LedgerCheck:
         self._fault, self._entry, self._lines = why, None, iter(())
 
     def _next_line(self) -> dict[str, Any] | None:
-        """Returns the next line; None behind the last, or behind damage."""
+        """Returns the next line; None after the last line, or after damage."""
         try:
             found: dict[str, Any] | None = next(self._lines, None)
         except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
@@ -254,7 +254,7 @@ class LedgerCheck:
         return found
 
     def _advance(self) -> None:
-        """Goes on to the next record's entry."""
+        """Moves to the next record's entry."""
         self._entry = None
         while not self._fault:
             entry = self._next_line()
@@ -274,7 +274,7 @@ class LedgerCheck:
                 return
 
     def _count(self, line: dict[str, Any]) -> bool:
-        """Adds up a line; returns whether it is one."""
+        """Adds a line to the counts; returns whether it is valid."""
         try:
             entry = Entry.from_json(line)
             self._totals.add(entry)
@@ -287,23 +287,23 @@ class LedgerCheck:
 
 
 def ledger_books(data: bytes) -> ShardBooks | None:
-    """Returns what a ledger without a shard states and comes to; None if it is damaged."""
+    """Returns the header and computed values of a ledger without a shard; None if it is damaged."""
     check = LedgerCheck(data, Shard("", 0, 0, ""))
     list(check.finish(sound=False))
     return check.books
 
 
 def mismatch(what: str, said: object, true: object) -> str:
-    """Says what a field states and what it should be, each in few words."""
+    """Returns a short text with the value that a field states and the value it should have."""
     shown = [text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (said, true))]
     return f"{what} says {shown[0]}, and it comes to {shown[1]}"
 
 
 def ledger_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yields the lines of a ledger's file, its header first; memory stays flat.
+    """Yields the lines of a ledger file, its header first; memory use stays flat.
 
     Raises:
-      OSError, EOFError, zlib.error, ValueError, RecursionError: if it is damaged.
+      OSError, EOFError, zlib.error, ValueError, RecursionError: If the ledger is damaged.
     """
     for lines in line_blocks(data):
         if lines:
@@ -311,7 +311,7 @@ def ledger_lines(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _parsed(lines: list[bytes]) -> list[dict[str, Any]]:
-    """Returns lines parsed as one list, which takes half of the time."""
+    """Parses lines as one list, which takes half of the time."""
     found: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
     if len(found) != len(lines) or not all(isinstance(item, dict) for item in found):
         raise ValueError("a line is no object")

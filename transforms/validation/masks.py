@@ -1,4 +1,4 @@
-"""Checks the masks of a record: their sizes, and that their values are classes, or inside and outside."""
+"""Checks the masks of a record: their sizes, and that their values are valid classes or 0 and 1."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from shardwright.transforms.records.record_schema import Problem, RecordSchema
 from shardwright.transforms.validation.image import MAX_PIXELS
 from shardwright.transforms.validation.objects import lists_of
 
-#: What holds masks, and what such a mask is called.
+#: Roles of features that contain masks, and the words for such a mask.
 MASKS: Mapping[FeatureRole, str] = {
     FeatureRole.OBJECT_MASK: "the mask of object",
     FeatureRole.SEMANTIC_MASK: "its semantic mask",
     FeatureRole.PANOPTIC_CATEGORY: "its mask of categories",
     FeatureRole.PANOPTIC_INSTANCE: "its mask of instances",
 }
-#: Ids that are those of no class: nothing, and what was padded or is to be ignored (of 8 and of 16 bits).
+#: Ids without a class: nothing, and padding or ignored pixels (for 8 and for 16 bits).
 _NO_CLASS = (0, 0xFF, 0xFFFF)
 _SHOWN_IDS = 5
 
 
 def check_masks(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
-    """Decodes the masks and compares their sizes with the picture's, and their values with the classes.
+    """Decodes the masks and compares their sizes with the image's, and their values with the classes.
 
-    Of each feature only the first problem of a kind is described.
+    For each feature, only the first problem of each kind is described.
     """
     size = _picture_size(features, contract)
     for role, masks in lists_of(features, contract, tuple(MASKS)).items():
@@ -41,7 +41,7 @@ def check_masks(features: Mapping[str, Feature], contract: RecordSchema) -> Iter
         seen: set[FindingCode] = set()
         for i, mask in enumerate(masks):
             if not mask and contract.unlabelled and not of_objects:
-                continue  # of an image that has none
+                continue  # a record without such a mask
             for code, message in _mask_problems(mask, size, role, contract):
                 if code not in seen:
                     yield code, f"{MASKS[role]}{f' {i}' if of_objects else ''}: {message}"
@@ -50,7 +50,7 @@ def check_masks(features: Mapping[str, Feature], contract: RecordSchema) -> Iter
 
 
 def _check_format(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
-    """Compares what the record says of its mask's format with the mask's bytes."""
+    """Compares the mask format that the record states with the mask's bytes."""
     said = lists_of(features, contract, (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT))
     masks, formats = (said.get(role, ()) for role in (FeatureRole.SEMANTIC_MASK, FeatureRole.SEMANTIC_FORMAT))
     if len(masks) == len(formats) == 1 and masks[0]:
@@ -63,7 +63,7 @@ def _check_format(features: Mapping[str, Feature], contract: RecordSchema) -> It
 
 
 def _picture_size(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[int, int] | None:
-    """Returns the width and height that a record says, if it does."""
+    """Returns the width and height that a record states, or None."""
     said = lists_of(features, contract, (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE))
     width, height, shape = (
         said.get(role, ()) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
@@ -99,7 +99,7 @@ def _mask_problems(
 
 
 def _value_problem(image: Image.Image, role: FeatureRole, contract: RecordSchema) -> str:
-    """Returns what is wrong with the values of a mask; empty if nothing is."""
+    """Returns the problem with the values of a mask; empty if there is none."""
     if image.mode not in ("1", "L", "P", "I") and not image.mode.startswith("I;"):
         return f"it holds pixels of mode {image.mode}, not one number for each"
     if role is FeatureRole.PANOPTIC_INSTANCE:
@@ -116,7 +116,7 @@ def _value_problem(image: Image.Image, role: FeatureRole, contract: RecordSchema
 
 
 def _values_in(image: Image.Image) -> list[int]:
-    """Returns the values that a mask holds, each once."""
+    """Returns the different values in a mask."""
     if image.mode in ("L", "P"):
         return [value for value, count in enumerate(image.histogram()) if count]
     values = np.asarray(image)

@@ -1,8 +1,8 @@
-"""Finds pictures that look alike among many, in time that grows with their number and not with its square.
+"""Finds similar images among many, in a time that does not grow with the square of their number.
 
-Two near hashes share some stretch of bits exactly (locality-sensitive hashing): the hash is dealt into
-bands, pictures with an equal band meet in a bucket, and only those of a bucket are compared. In a large one
-each is compared with its neighbours in an order in which pictures that look alike are near each other.
+Similar hashes share some sequence of bits exactly (locality-sensitive hashing). The hash is dealt into bands,
+images with an equal band meet in a bucket, and only images of one bucket are compared. In a large bucket each
+image is compared with its neighbors in an order that puts similar images near each other.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from shardwright.transforms.images.perceptual_hash import (
 )
 
 Array = npt.NDArray[Any]
-#: Ranks pairs, given by the places of their firsts and of their seconds: the gravest lowest.
+#: Ranks pairs, given by the indexes of their first and second images; the most severe pair is lowest.
 Rank = Callable[[Array, Array], Array]
 
 BANDS = 6
 _BAND_BITS = 24
 _SIDE = 16
-#: A band with fewer bits set is that of most smooth pictures: those are also told apart by mean brightness
-#: and colours, in steps that begin elsewhere for each band, so that no two near values lie in different
-#: steps for all of them.
+#: A band with fewer bits set is the band of most smooth images. Those are also separated by mean brightness
+#: and colors, in steps with a different offset for each band, so that two close values share a step in at
+#: least one of them.
 _LEAST_BAND_BITS = 2
 _STEPS = np.array([96, 48, 48])
-#: Pictures with an equal band are all compared with each other up to this many, and else in windows of as
-#: many neighbours, each of which takes over a few of the one before.
+#: Up to this many images with an equal band are all compared with each other. Larger buckets use windows of
+#: this many neighbors, which overlap a little.
 WINDOW = 192
 _OVERLAP = 48
 
@@ -48,7 +48,7 @@ def _deal() -> Array:
 
 
 _BITS = _deal()
-#: For each band, how much each value of a patch counts in the order of large buckets.
+#: For each band, the weight of each value of a patch in the order of large buckets.
 _DIRECTIONS = np.random.RandomState(0).choice(np.array([-1, 1], np.float32), (BANDS, PATCH_BYTES))
 
 
@@ -56,8 +56,8 @@ def bands_of(hashes: Sequence[bytes], patches: Sequence[bytes]) -> list[list[byt
     """Returns the bands of each picture.
 
     Args:
-      hashes: of `perceptual_hash.hash_and_patch`.
-      patches: of the same pictures.
+      hashes: Hashes of `perceptual_hash.hash_and_patch`.
+      patches: Patches of the same images.
     """
     if not hashes:
         return []
@@ -76,23 +76,23 @@ def bands_of(hashes: Sequence[bytes], patches: Sequence[bytes]) -> list[list[byt
 def alike(
     hashes: Sequence[bytes], patches: Sequence[bytes], rank: Rank, band: int = 0
 ) -> Iterator[tuple[int, int, int]]:
-    """Yields for each picture that looks like earlier ones the gravest of its pairs with them.
+    """Yields for each image that is similar to earlier ones its most severe pair with one of them.
 
     Args:
-      hashes: of pictures with an equal band, in an order of theirs.
-      patches: of the same.
-      rank: how grave pairs are; of equally grave ones, that with the earliest counts.
-      band: which is equal.
+      hashes: Hashes of images with an equal band, in a fixed order.
+      patches: Patches of the same images.
+      rank: Ranks pairs by severity. Among equally severe pairs, the earliest first image counts.
+      band: Number of the equal band.
 
     Yields:
-      Two places in that order, the lesser first, and how many bits of the hashes differ. In many pictures
-      the same second can come several times.
+      Two indexes in that order, the lower one first, and the number of hash bits that differ. In a large
+      bucket the same second index can occur several times.
     """
     if len(hashes) < 2:
         return
     rows, prints = _rows(hashes, HASH_BYTES), _rows(patches, PATCH_BYTES)
     places = np.arange(len(hashes))
-    if len(places) > WINDOW:  # pictures with equal prints need no comparison
+    if len(places) > WINDOW:  # images with equal hashes need no comparison
         _, firsts, groups = np.unique(
             np.concatenate([rows, prints], axis=1), axis=0, return_index=True, return_inverse=True
         )
@@ -109,14 +109,14 @@ def alike(
 
 
 def _neighbours(rows: Array, prints: Array, band: int) -> Array:
-    """Returns an order in which pictures that look alike are near each other; another one for each band."""
+    """Returns an order that puts similar images near each other; each band has a different order."""
     bits = np.unpackbits(rows, axis=1, bitorder="little")[:, _BITS[(band + 1) % BANDS]]
-    direction = prints.astype(np.float32) @ _DIRECTIONS[band]  # whole numbers, and exact
+    direction = prints.astype(np.float32) @ _DIRECTIONS[band]  # exact, because these are whole numbers
     return np.lexsort((direction, *bits.T))
 
 
 def _gravest(places: Array, rows: Array, prints: Array, rank: Rank) -> Iterator[tuple[int, int, int]]:
-    """Compares all of some pictures with each other; yields as `alike` does, each second once."""
+    """Compares all given images with each other; yields as `alike` does, each second index once."""
     left, right = np.triu_indices(len(places), 1)
     firsts, seconds = places[left], places[right]
     distances = bits_apart(rows[firsts], rows[seconds])

@@ -1,4 +1,4 @@
-"""Checks what a record says of objects: boxes and their classes."""
+"""Checks the objects of a record: boxes and their classes."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import counted
 from shardwright.transforms.records.record_schema import Problem, RecordSchema
 
-#: By how much a side may leave the picture: writers reckon in floats of 32 bits.
+#: Tolerance by which a side may leave the image, because writers use 32-bit floats.
 _TOLERANCE = 1e-6
-#: What an object is or is not.
+#: Roles of features with the values 0 and 1.
 _FLAGS = (FeatureRole.OBJECT_CROWD,)
 _SIDES = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
 
 
 def check_class(number: Any, text: Any, contract: RecordSchema) -> Iterator[Problem]:
-    """Compares a class id, and the name that stands with it, with the dataset's classes.
+    """Compares a class id, and the name stored with it, with the dataset's classes.
 
     Args:
-      number: the id.
-      text: the name; None where there is none.
-      contract: what the records promise.
+      number: The class id.
+      text: The class name. None if there is none.
+      contract: Record schema of the dataset.
     """
     if contract.labels is None or not isinstance(number, int):
         return
@@ -43,9 +43,9 @@ def check_class(number: Any, text: Any, contract: RecordSchema) -> Iterator[Prob
 
 
 def check_objects(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
-    """Checks that all features of objects have as many values, that boxes are such, and classes known.
+    """Checks that all object features have equally many values, that boxes are valid, and classes known.
 
-    Of each kind of problem only the first is described, with how many objects have it.
+    Only the first problem of each kind is described, with the number of objects that have it.
     """
     values = lists_of(features, contract, OBJECT_ROLES)
     boxes = lists_of(features, contract, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
@@ -75,7 +75,7 @@ def check_objects(features: Mapping[str, Feature], contract: RecordSchema) -> It
 
 
 def box_sizes(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[tuple[float, float], ...]:
-    """Returns width and height of each object's box, as shares of the picture's."""
+    """Returns width and height of each object's box, as fractions of the image's."""
     boxes = lists_of(features, contract, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
     if boxes is not None:
         ymin, xmin, ymax, xmax = (boxes[side::4] for side in range(4))
@@ -90,7 +90,7 @@ def box_sizes(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[
 def lists_of(
     features: Mapping[str, Feature], contract: RecordSchema, roles: Sequence[FeatureRole]
 ) -> dict[FeatureRole, Sequence[Any]]:
-    """Returns the values of the features that are there and of the right type."""
+    """Returns the values of the features that exist and have the right type."""
     values: dict[FeatureRole, Sequence[Any]] = {}
     for spec in contract.features:
         feature = features.get(spec.name)

@@ -1,9 +1,9 @@
-"""Finds pictures that are odd among all others: of another size, or grey among coloured ones.
+"""Finds images that differ from most others: by size, or gray images among colored ones.
 
-The sizes of all pictures are counted first; each picture is then held against the counts. A size is odd as
-defined by cleanvision 0.3.7 (`SizeProperty`): the square root of the area lies more than three times the
-range between the quartiles outside of them. Grey pictures are odd unless they are the most, as cleanvision
-leaves out of its report what more than half of the pictures are.
+The sizes of all images are counted first; then each image is compared with the counts. Sizes are judged as
+by cleanvision 0.3.7 (`SizeProperty`): a size is odd if the square root of its area lies more than three
+interquartile ranges outside the quartiles. Gray images are odd unless they are more than half of all images,
+because cleanvision does not report an issue that more than half of the images have.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from shardwright.schemas.units import decimals_apart
 from shardwright.transforms.images.quality_metrics import describe_issue
 
 _IQR_FACTOR = 3.0
-#: Areas are counted with so many significant bits, so that the counts stay few: within 1/8,192.
+#: Areas are counted with this many significant bits, within 1/8,192, which keeps the number of counts small.
 _SIGNIFICANT_BITS = 14
 
 
 class SizeRow(NamedTuple):
-    """What is needed of a picture to hold it against all others."""
+    """Values of an image that are compared with all others."""
 
     number: int
     offset: int
@@ -44,18 +44,18 @@ ShardSizes = tuple[str, list[SizeRow]]
 
 @dataclass
 class Sizes:
-    """Counts of pictures by area; they can be merged.
+    """Counts of images by area; they can be merged.
 
     Attributes:
-      areas: rounded area -> pictures.
-      grey: pictures without colours.
+      areas: Mapping of rounded area to number of images.
+      grey: Number of images without colors.
     """
 
     areas: Counter[int] = field(default_factory=Counter)
     grey: int = 0
 
     def add(self, rows: Iterable[SizeRow]) -> Sizes:
-        """Adds pictures; returns itself."""
+        """Adds images; returns itself."""
         for row in rows:
             self.areas[_rounded_area(row)] += 1
             self.grey += row.grey
@@ -69,18 +69,18 @@ class Sizes:
 
 
 class CountSizes(beam.CombineFn):
-    """Counts the pictures of shards by area."""
+    """Counts the images of shards by area."""
 
     def create_accumulator(self) -> Sizes:
         """Returns empty counts."""
         return Sizes()
 
     def add_input(self, accumulator: Sizes, element: ShardSizes) -> Sizes:
-        """Adds a shard's pictures."""
+        """Adds a shard's images."""
         return accumulator.add(SizeRow(*row) for row in element[1])
 
     def merge_accumulators(self, accumulators: Iterable[Sizes]) -> Sizes:
-        """Adds counts together."""
+        """Merges counts."""
         merged = Sizes()
         for accumulator in accumulators:
             merged.merge(accumulator)
@@ -92,7 +92,7 @@ class CountSizes(beam.CombineFn):
 
 
 def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:
-    """Returns what is needed of a shard's pictures."""
+    """Returns the values of a shard's images that are compared."""
     return file, [
         SizeRow(
             picture.number, picture.offset, picture.key, picture.width, picture.height,
@@ -103,11 +103,11 @@ def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:
 
 
 def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
-    """Yields what is odd about a shard's pictures among all others.
+    """Yields findings for a shard's images that differ from most others.
 
     Args:
-      shard: its name and pictures.
-      sizes: of all pictures.
+      shard: Name of the shard, and its images.
+      sizes: Counts of all images.
     """
     file, rows = shard
     if not sizes.areas:
@@ -141,7 +141,7 @@ def _rounded_area(row: SizeRow) -> int:
 
 
 def _quartiles(areas: Counter[int]) -> Sequence[float]:
-    """Returns the quartiles of the areas' square roots, between two values in proportion."""
+    """Returns the quartiles of the areas' square roots, interpolated between values."""
     last = areas.total() - 1
     places = [(last // 4, last % 4 / 4), (3 * last // 4, 3 * last % 4 / 4)]
     wanted = sorted({place + step for place, _ in places for step in (0, 1) if place + step <= last})

@@ -1,4 +1,4 @@
-"""What `--quality` finds: odd pictures, doubled ones, those unlike all others, classes out of balance."""
+"""Findings of `--quality`: odd images, duplicates, outliers, and unbalanced classes."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from shardwright.transforms.validation.outliers import CountSizes, ShardSizes, S
 
 
 def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
-    """Yields what is odd about pictures, each by itself."""
+    """Yields findings about single images."""
     for picture in pictures:
         for issue in picture.looks.issues if picture.looks else ():
             code = FindingCode(issue)
-            if code is not FindingCode.GRAYSCALE:  # odd only among others
+            if code is not FindingCode.GRAYSCALE:  # only a finding among colored images
                 message = describe_issue(issue, picture.looks.scores if picture.looks else ())
                 yield Finding(code, message, picture.file, picture.number, picture.offset, picture.key)
 
 
 class SeenPictures(NamedTuple):
-    """What is compared of pictures, all of it packed by shard.
+    """Values of images that are compared, packed by shard.
 
     Attributes:
-      prints: of (bucket, what others may have too).
-      places: of (bucket, pictures).
-      sizes: of ShardSizes.
-      classes: of ClassCounts.
+      prints: PCollection of (bucket, values that others may share).
+      places: PCollection of (bucket, images).
+      sizes: PCollection of ShardSizes.
+      classes: PCollection of ClassCounts.
     """
 
     prints: beam.PCollection
@@ -46,11 +46,11 @@ class SeenPictures(NamedTuple):
 
 
 class CompareLooks(beam.PTransform):
-    """Compares pictures with each other: `SeenPictures -> PCollection[FindingSummary]`.
+    """Compares images with each other: `SeenPictures -> PCollection[FindingSummary]`.
 
     Args:
-      contract: side input, what every record promises.
-      shards: side input, how many there are.
+      contract: Side input of the record schema.
+      shards: Side input of the number of shards.
     """
 
     def __init__(self, contract: Any, shards: Any) -> None:

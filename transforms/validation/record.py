@@ -1,4 +1,4 @@
-"""Checks one record against the features that it should have, and its image against what it says."""
+"""Checks one record against its expected features, and its image against its other features."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from shardwright.transforms.validation.masks import MASKS, check_masks
 from shardwright.transforms.validation.objects import box_sizes, check_class, check_objects, lists_of
 from shardwright.transforms.validation.values import presence_problems, value_problems
 
-#: What holds the class name.
+#: Roles of features that contain the class name.
 _NAMES = (FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
-#: What many records of a dataset have alike, so that it is looked at once.
+#: Roles of features whose values repeat in many records, so that they are checked once.
 _REPEATING = frozenset(
     {
         FeatureRole.CHANNELS,
@@ -47,28 +47,28 @@ _REPEATING = frozenset(
         FeatureRole.SEMANTIC_FORMAT,
     }
 )
-#: Of those, what says sizes: only compared with decoded pictures, and without them of no interest together.
+#: Those of them that contain sizes. They are only compared with decoded images.
 _SIZES = frozenset({FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.SHAPE})
-#: Combinations of repeating values that are remembered.
+#: Number of combinations of repeating values that are cached.
 _MAX_KNOWN = 10_000
 
 
 class CheckedRecord(NamedTuple):
-    """What a check found, and what is needed to compare records with each other and with their ledger.
+    """Result of checking a record, with the values that are compared with other records and with the ledger.
 
     Attributes:
-      problems: what is wrong.
-      key: the image's key, if the record says it.
-      source: sha256 of the source picture or, failing that, of the stored one.
-      picture: what the picture is, without its place; None if it was not decoded, or nobody wanted to know.
-      says_source: whether `source` is what the record says.
-      classes: names of its classes, or of those of its objects; None if the record does not say.
-      basename: the last part of the key, if the record says that.
-      features: what the record holds, as it is stored; None if nobody looked at it.
-      stored_sha256: of the stored picture; empty if it was not decoded.
-      bare: whether the stored picture is a file without metadata and without bytes behind its end; None if it
-        was not decoded.
-      objects: number of its objects; None if it does not say.
+      problems: Problems that were found.
+      key: Key of the image. None if the record does not say.
+      source: sha256 of the source image, or else of the stored image.
+      picture: Description of the image, without its place. None if it was not decoded or not requested.
+      says_source: Whether `source` comes from the record itself.
+      classes: Names of the image's or its objects' classes. None if the record does not say.
+      basename: Last part of the key, if the record stores that.
+      features: Features as they are stored. None if they were not requested.
+      stored_sha256: sha256 of the stored image. Empty if it was not decoded.
+      bare: Whether the stored image is a file without metadata or bytes after its end. None if it was not
+        decoded.
+      objects: Number of objects. None if the record does not say.
     """
 
     problems: tuple[Problem, ...]
@@ -85,7 +85,7 @@ class CheckedRecord(NamedTuple):
 
 
 class _Common(NamedTuple):
-    """What features that repeat say, the same for all records that have them alike."""
+    """Result for the repeating features, shared by all records with equal values."""
 
     problems: tuple[Problem, ...]
     claims: Claims
@@ -93,14 +93,14 @@ class _Common(NamedTuple):
 
 
 class RecordChecker:
-    """Checks records that promise the same; can be used by several threads.
+    """Checks records of one schema; several threads can use it.
 
     Args:
-      contract: what every record promises.
-      decode: whether to decode images and compare them with what their records say.
-      look: whether to say what the decoded pictures are like, too.
-      picture: whether to say what the pictures are, even if nobody looks at them.
-      reserve: called with the memory that a picture takes while it is looked at, in bytes.
+      contract: Record schema of the dataset.
+      decode: Whether to decode images and compare them with their records.
+      look: Whether to compute quality metrics of the decoded images, too.
+      picture: Whether to describe the images even without quality metrics.
+      reserve: Function that is called with the memory in bytes that an image needs while it is decoded.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class RecordChecker:
         """Checks a record.
 
         Args:
-          data: the serialised Example.
+          data: The serialized Example.
         """
         try:
             features, signature = self._reader.read(data)
@@ -152,7 +152,7 @@ class RecordChecker:
         problems: list[Problem] = []
         tensors: list[Sequence[int]] = []
         if self._encoded:
-            signature = None  # nothing repeats as it is stored
+            signature = None  # nothing repeats in the stored form
             for spec in self._stored:
                 problems += presence_problems(features.get(spec.name), spec)
             features, faults, tensors = _without_encodings(features, self._stored)
@@ -174,7 +174,7 @@ class RecordChecker:
     def _examine(
         self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], faulty: bool
     ) -> _Common:
-        """Checks the features that repeat."""
+        """Checks the repeating features."""
         contract, problems = self._contract, list[Problem]()
         for spec in self._repeating:
             problems += presence_problems(features.get(spec.name), spec)
@@ -196,8 +196,8 @@ class RecordChecker:
         return _Common(tuple(problems), claims, _class_names(features, contract))
 
     def _check_single(self, feature: Feature | None, spec: FeatureSpec, problems: list[Problem]) -> None:
-        """Checks a feature that every record has another value of."""
-        if self._encoded:  # which was looked at as it is stored
+        """Checks a feature whose value differs in every record."""
+        if self._encoded:  # its stored form was already checked
             if feature is None or feature.type is not spec.type or spec.fill in _REPEATING:
                 return
         elif feature is None or feature.type is not spec.type or len(feature.values) != spec.length:
@@ -215,7 +215,7 @@ class RecordChecker:
         problems: list[Problem],
         stored: dict[str, Feature] | None,
     ) -> CheckedRecord:
-        """Looks at the picture, and puts together what is known of the record."""
+        """Checks the image, and combines the results for the record."""
         contract = self._contract
         key, basename, sha256 = (
             _text_of(features, name) for name in (self._key, self._basename, self._sha256)
@@ -244,7 +244,7 @@ class RecordChecker:
                     problems += seen.problems
                     if self._tell:
                         picture = self._picture(features, common, seen, encoded, sha256)
-                    del seen  # before others may take its memory
+                    del seen  # free the memory for others
                 if self._masked:
                     problems += check_masks(features, contract)
         source = sha256
@@ -267,7 +267,7 @@ class RecordChecker:
         encoded: bytes,
         sha256: str | None,
     ) -> Picture | None:
-        """Returns what a picture is, without its place; None if it could not be decoded."""
+        """Returns the description of an image, without its place; None if it could not be decoded."""
         if seen.image is None:
             return None
         labels = common.classes
@@ -288,7 +288,7 @@ class RecordChecker:
 
 
 def _only_bytes(features: Mapping[str, Feature], name: str | None) -> bytes | None:
-    """Returns the one value of a feature of bytes; None if it has no such value."""
+    """Returns the one value of a bytes feature; None if it does not have exactly one value."""
     feature = features.get(name) if name is not None else None
     if feature is None or feature.type is not FeatureType.BYTES or len(feature.values) != 1:
         return None
@@ -302,7 +302,7 @@ def _text_of(features: Mapping[str, Feature], name: str | None) -> str | None:
 
 
 def _class_names(features: Mapping[str, Feature], contract: RecordSchema) -> tuple[str, ...] | None:
-    """Returns the names of the image's classes: those of its ids or, failing that, those it says."""
+    """Returns the names of the image's classes: from its ids, or else from its texts."""
     label = contract.spec(FeatureRole.LABEL)
     if label is not None and contract.labels is not None:
         places = [
@@ -317,7 +317,7 @@ def _class_names(features: Mapping[str, Feature], contract: RecordSchema) -> tup
 
 
 def _number_of_objects(features: Mapping[str, Feature], contract: RecordSchema) -> int | None:
-    """Returns how many objects a record has, by its boxes; None if it has none of that kind."""
+    """Returns the number of objects, by the boxes; None if the record has no boxes."""
     boxes = lists_of(features, contract, (FeatureRole.BOX_XMIN,)).get(FeatureRole.BOX_XMIN)
     return None if boxes is None else len(boxes)
 
@@ -338,9 +338,9 @@ def _object_classes(features: Mapping[str, Feature], contract: RecordSchema) -> 
 def _without_encodings(
     features: Mapping[str, Feature], specs: Sequence[FeatureSpec]
 ) -> tuple[dict[str, Feature], list[Problem], list[Sequence[int]]]:
-    """Returns features whose values are not encoded, without those that cannot be decoded.
+    """Returns the features with decoded values, without those that cannot be decoded.
 
-    With them what is wrong with those, and the shapes of tensors of pixels.
+    It also returns the problems of the latter, and the shapes of tensors of pixels.
     """
     plain, problems, shapes = dict(features), list[Problem](), list[Sequence[int]]()
     for spec in specs:
@@ -349,7 +349,7 @@ def _without_encodings(
             continue
         del plain[spec.name]
         if feature.type is not spec.type or spec.length not in (None, len(feature.values)):
-            continue  # which has been said
+            continue  # already reported
         try:
             plain[spec.name] = plain_feature(spec, feature)
             if spec.holds_pixels:
@@ -362,7 +362,7 @@ def _without_encodings(
 def _values(
     features: Mapping[str, Feature], contract: RecordSchema
 ) -> dict[FeatureRole, bytes | int | float]:
-    """Returns the single values of the features that are there and of the right type."""
+    """Returns the single values of the features that exist and have the right type."""
     values: dict[FeatureRole, bytes | int | float] = {}
     for spec in contract.features:
         feature = features.get(spec.name)
@@ -372,7 +372,7 @@ def _values(
 
 
 def _check_labels(features: Mapping[str, Feature], contract: RecordSchema) -> Iterator[Problem]:
-    """Compares the classes of the image with the dataset's."""
+    """Compares the classes of the image with the dataset's classes."""
     label = contract.spec(FeatureRole.LABEL)
     texts = [spec for role in _NAMES if (spec := contract.spec(role)) and spec.name in features]
     if label is None or label.name not in features:
@@ -391,7 +391,7 @@ def _check_labels(features: Mapping[str, Feature], contract: RecordSchema) -> It
                 f"feature {label.name!r} has {counted(len(ids), 'value')}, {spec.name!r} has {len(names)}",
             )
             return
-    # An id that is wrong is said once, whatever names stand with it.
+    # A wrong id is reported once, whatever names are stored with it.
     found = (
         problem
         for spec in texts or [label]
@@ -402,14 +402,14 @@ def _check_labels(features: Mapping[str, Feature], contract: RecordSchema) -> It
 
 
 def _naming(spec: FeatureSpec, contract: RecordSchema) -> RecordSchema:
-    """Returns a contract with the class names that a feature holds: synset ids, or what they are called."""
+    """Returns a schema with the class names that a feature contains: synset ids, or display names."""
     if spec.fill is FeatureRole.LABEL_TEXT and contract.texts:
         return contract._replace(labels=contract.texts)
     return contract
 
 
 def _check_names(names: Sequence[Any], contract: RecordSchema) -> Iterator[Problem]:
-    """Checks class names that stand without ids."""
+    """Checks class names that are stored without ids."""
     for name in names:
         text = name.decode("utf-8", "replace")
         if contract.labels is not None and text not in contract.labels and (text or not contract.unlabelled):
@@ -419,12 +419,12 @@ def _check_names(names: Sequence[Any], contract: RecordSchema) -> Iterator[Probl
 def _sides_said(
     features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], contract: RecordSchema
 ) -> list[PictureShape]:
-    """Returns height, width and channels each time that a record says some of them, or all promise them.
+    """Returns height, width and channels from each feature that states some of them, and from the schema.
 
     Args:
-      features: of the record, without their encodings.
-      tensors: shapes of its tensors of pixels.
-      contract: what all records promise.
+      features: Features of the record, decoded.
+      tensors: Shapes of its tensors of pixels.
+      contract: Record schema of the dataset.
     """
     said = [contract.pixels] if contract.pixels else []
     said += [(tensor[0], tensor[1], tensor[2]) for tensor in tensors]

@@ -1,4 +1,4 @@
-"""The last step of a validation: writes what was found to where it was asked for."""
+"""The last step of a validation: writes the results to the requested files."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from shardwright.transforms.validation.shard import ShardCheck
 
 @dataclass(frozen=True)
 class ResultFiles:
-    """Where a validation writes; an empty path is not written.
+    """Paths of the results of a validation; a file with an empty path is not written.
 
     Attributes:
-      report: `findings.json`.
-      statistics: `statistics.json`.
-      stats: the same as TensorFlow Data Validation reads it, `stats.pb`.
-      page: `report.html`.
-      junit: the report as JUnit XML.
-      answer: the report once more, written last, for who asked for it: another validation of the same dataset
-        may write its own report meanwhile.
-      hold: the lease that has to be held for each file; None where anybody may write.
+      report: Path of `findings.json`.
+      statistics: Path of `statistics.json`.
+      stats: Path of `stats.pb`, the statistics for TensorFlow Data Validation.
+      page: Path of `report.html`.
+      junit: Path of the report as JUnit XML.
+      answer: Path of a copy of the report for the command that waits for it, written last. Another validation
+        of the same dataset may write its own report meanwhile.
+      hold: Lease that the run must hold for each file. None if it needs no lease.
     """
 
     report: str
@@ -71,7 +71,7 @@ def make_report(
     gates: Gates | None = None,
     against: tuple[str, ...] = (),
 ) -> ValidationReport:
-    """Sums up what the shards and their comparison showed; the report gets the present time."""
+    """Combines the results of all shards and comparisons; the report gets the present time."""
     checks = list(checks)
     return ValidationReport(
         dataset=dataset,
@@ -89,47 +89,47 @@ def make_report(
 
 
 def stored_findings(directory: str, fingerprint: str) -> Mapping[str, Any] | None:
-    """Reads what earlier checks of a dataset found; None if there is nothing about this build of it.
+    """Reads the findings of earlier checks of a dataset; None if there are none about this build.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     try:
         return read_measured(directory, FINDINGS_JSON, fingerprint)
-    except ValueError:  # damaged, so that the new one replaces it
+    except ValueError:  # damaged; the new report replaces it
         return None
 
 
 def measured_in(statistics: Statistics, fingerprint: str | None) -> dict[str, Any]:
-    """Returns the statistics of a dataset as `statistics.json` stores them."""
+    """Returns the statistics of a dataset in the form of `statistics.json`."""
     return {**statistics.as_json(SCORES), "fingerprint": fingerprint}
 
 
 def statistics_files(statistics: Statistics, measured: Mapping[str, Any]) -> dict[str, bytes]:
-    """Returns the files that hold the statistics of a dataset, by name.
+    """Returns a mapping of name to content of the statistics files of a dataset.
 
     Args:
-      statistics: of all shards.
-      measured: what `measured_in` says of them.
+      statistics: Statistics of all shards.
+      measured: Result of `measured_in` for them.
     """
     return {STATISTICS_JSON: statistics_text(measured).encode(), STATS_PB: stats_pb(statistics)}
 
 
 @dataclass(frozen=True)
 class Results:
-    """What a validation showed.
+    """Results of a validation.
 
     Attributes:
-      name: of the dataset, as the user wrote it.
-      dataset: what `dataset.json` says; None for foreign files.
-      depth: how deep the check looked.
-      checks: of the shards.
-      findings: of all kinds.
-      statistics: of all shards; None where no picture was looked at.
-      directory: of the dataset; empty for foreign files.
-      paths: of foreign files.
-      against: the source that it was compared with.
-      previous: the dataset before it; None without one.
+      name: Name of the dataset, as the user wrote it.
+      dataset: Contents of `dataset.json`. None for foreign files.
+      depth: Depth of the check.
+      checks: Checks of the shards.
+      findings: Findings of all kinds.
+      statistics: Statistics of all shards. None if no image was decoded.
+      directory: The dataset directory. Empty for foreign files.
+      paths: Paths of foreign files.
+      against: Source with which the dataset was compared.
+      previous: The previous dataset. None if there is none.
     """
 
     name: str
@@ -147,16 +147,16 @@ class Results:
 def write_results(
     files: ResultFiles, results: Results, gates: Gates, expectations: Expectations
 ) -> ValidationReport:
-    """Writes the results of a validation; `findings.json` last but the page, which draws what it says.
+    """Writes the results of a validation: `findings.json` after the others, and then the page drawn from it.
 
     Args:
-      files: where to.
-      results: what it showed.
-      gates: which findings are errors.
-      expectations: what is expected of the dataset.
+      files: Paths of the files.
+      results: Results of the validation.
+      gates: Rules for which findings are errors.
+      expectations: Expectations about the dataset.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     dataset, statistics = results.dataset, results.statistics
     findings = FindingSummary().merge(results.findings)
@@ -197,8 +197,8 @@ def report_text(report: ValidationReport, digests: Mapping[str, str]) -> str:
     """Returns the text of `findings.json`.
 
     Args:
-      report: what it says.
-      digests: file -> sha256 of what was measured of the same build and stands beside it.
+      report: The report.
+      digests: Mapping of file to sha256, for the statistics files of the same build beside the report.
     """
     return pretty_json(with_digest({**report.as_json(), "files": dict(digests)}))
 
@@ -206,7 +206,7 @@ def report_text(report: ValidationReport, digests: Mapping[str, str]) -> str:
 def _digests_beside(
     contents: Mapping[str, bytes], files: ResultFiles, directory: str, fingerprint: str | None
 ) -> dict[str, str]:
-    """Returns the digests of the statistics beside the report: those written now, or by an earlier check."""
+    """Returns the digests of the statistics beside the report, written now or by an earlier check."""
     if contents:
         written = {STATISTICS_JSON: files.statistics, STATS_PB: files.stats}
         return {
@@ -219,7 +219,7 @@ def _digests_beside(
 
 
 def _stored_reports(path: str, directory: str, fingerprint: str | None) -> Iterator[Mapping[str, Any] | None]:
-    """Yields what is stored of earlier checks: in the dataset, and where the new report goes."""
+    """Yields the stored reports of earlier checks: in the dataset, and at the path of the new report."""
     if not directory or fingerprint is None:
         return
     yield stored_findings(directory, fingerprint)
@@ -230,10 +230,10 @@ def _stored_reports(path: str, directory: str, fingerprint: str | None) -> Itera
 
 
 def read_unchanged(directory: str, fingerprint: str) -> Dataset:
-    """Reads the `dataset.json` of a dataset that was validated.
+    """Reads the `dataset.json` of a dataset after its validation.
 
     Raises:
-      EngineError: if it was replaced meanwhile, for what was found would be of neither.
+      EngineError: If it was replaced meanwhile, so that the findings fit neither dataset.
     """
     dataset = read_dataset(directory)
     if dataset.fingerprint != fingerprint:
@@ -242,7 +242,7 @@ def read_unchanged(directory: str, fingerprint: str) -> Dataset:
 
 
 def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any] | None, path: str) -> str:
-    """Draws `report.html` for a place."""
+    """Draws `report.html` for a path."""
     found, now = report.as_json(), as_time(time.time())
     if results.directory:
         drift = None

@@ -1,4 +1,4 @@
-"""Checks one shard: the file as a whole, its frames, and every record in it. Needs no Beam."""
+"""Checks one shard: the whole file, its frames, and every record. Needs no Beam."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ from shardwright.transforms.validation.hashing import HashedFile
 from shardwright.transforms.validation.ledger import DISORDERED, LedgerCheck, ShardBooks, ShardTerms
 from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
 
-#: Notes a finding: code, message, record number, offset, key.
+#: Adds a finding: code, message, record number, offset, key.
 Find = Callable[..., None]
-#: By which a record is known again (`record_digest`).
+#: Digest that identifies a record (`record_digest`).
 Digest = bytes
 
-#: After which a shard lacks what its ledger has.
+#: Codes of findings that explain why a shard lacks entries of its ledger.
 _DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
 _WAITING_PER_THREAD = 32
 _SHOWN_BYTES = 60
 
 
 class Depth(IntEnum):
-    """How deep a check goes; each includes those before."""
+    """Depth of a check; each depth includes the previous ones."""
 
     FRAMES = 0  # framing, CRCs, counts, checksums
     EXAMPLES = 1  # every Example and its features
     PIXELS = 2  # every image decoded and compared with its record
-    LOOKS = 3  # what every image is like
+    LOOKS = 3  # quality metrics of every image
 
 
-#: How deep what was just written is read back, by the value of `verify`.
+#: Depth at which new shards are read back, by the value of `verify`.
 DEPTHS = {"fast": Depth.FRAMES, "full": Depth.PIXELS, "quality": Depth.LOOKS}
 
 
@@ -64,15 +64,15 @@ class ShardTask(NamedTuple):
     """A shard to check.
 
     Attributes:
-      path: where it is.
-      file: its name, for findings.
-      split: its split, empty if unknown.
-      expected: what `dataset.json` says of it; None for foreign files.
-      index_path: where its index would be; empty for a shard that has none. That it is missing is not found
-        here, but where the directory is looked at as a whole.
-      ledger_path: where its ledger is; empty for a shard that has none.
-      earlier: where it stands what was found in shards of an earlier version that may hold the same records.
-      terms: what its ledger is checked by besides itself.
+      path: Path of the shard.
+      file: Name of the shard in findings.
+      split: Split of the shard. Empty if unknown.
+      expected: The shard's entry in `dataset.json`. None for foreign files.
+      index_path: Path of the index. Empty for a shard without one. The check of the directory, not
+        this one, reports a missing index.
+      ledger_path: Path of the ledger. Empty for a shard without one.
+      earlier: Paths of stored checks of an earlier version's shards that may contain the same records.
+      terms: Values that its ledger is checked against. None to compare the ledger only with itself.
     """
 
     path: str
@@ -89,8 +89,8 @@ def shard_task_of(directory: str, header: ShardHeader) -> ShardTask:
     """Returns the task to check a shard that was just written.
 
     Args:
-      directory: of the dataset.
-      header: of the shard's ledger.
+      directory: The dataset directory.
+      header: Header of the shard's ledger.
     """
     return shard_task(directory, *header.place, header.as_shard())
 
@@ -99,11 +99,11 @@ def shard_task(directory: str, split: str, number: int, num_shards: int, shard: 
     """Returns the task to check a shard of a dataset.
 
     Args:
-      directory: of the dataset.
-      split: the shard's.
-      number: of the shard in its split, from 0.
-      num_shards: shards in the split.
-      shard: what `dataset.json` says of it.
+      directory: The dataset directory.
+      split: Split of the shard.
+      number: Number of the shard in its split, from 0.
+      num_shards: Number of shards in the split.
+      shard: The shard's entry in `dataset.json`.
     """
     place = split, number, num_shards
     return ShardTask(
@@ -117,16 +117,16 @@ def shard_task(directory: str, split: str, number: int, num_shards: int, shard: 
 
 
 class ComparedRecord(NamedTuple):
-    """What is compared of records across shards.
+    """Values of a record that are compared across shards.
 
     Attributes:
-      key: the image's key; None if the record does not say it.
-      source: sha256 of the source's bytes or, if nothing says that, of the stored image.
-      split: the split; empty if unknown.
-      file: the shard.
-      number: the record's number in its shard, from 0.
-      offset: byte offset of the record in the (uncompressed) shard.
-      label: class names as a ledger joins them; empty without a class.
+      key: Key of the image. None if the record does not say.
+      source: sha256 of the source's bytes, or of the stored image if the source's is unknown.
+      split: Split of the record. Empty if unknown.
+      file: Name of the shard.
+      number: Number of the record in its shard, from 0.
+      offset: Byte offset of the record in the uncompressed shard.
+      label: Class names joined as in a ledger. Empty without a class.
     """
 
     key: str | None
@@ -139,27 +139,27 @@ class ComparedRecord(NamedTuple):
 
     @property
     def classes(self) -> frozenset[str]:
-        """The classes of the image."""
+        """Classes of the image."""
         return frozenset(self.label.split(LABEL_SEPARATOR)) if self.label else frozenset()
 
 
 @dataclass
 class ShardCheck:
-    """What the check of one shard showed.
+    """Result of checking one shard.
 
     Attributes:
-      file: the shard's name.
-      split: its split.
-      records: sound records.
-      bytes: size of the file.
-      findings: what is wrong.
-      rows: the records' identities.
-      pictures: the records' pictures, as far as they were decoded, where looks were taken.
-      features: what the records' features hold, where looks were taken.
-      digests: of each record in `rows`, of its bytes; empty for one with problems. None at all unless they
-        were asked for.
-      books: what the shard's ledger states and comes to; None if nobody looked, or it is unusable.
-      stored: sha256 of the file in which the check is stored; empty if it is not.
+      file: Name of the shard.
+      split: Split of the shard.
+      records: Number of sound records.
+      bytes: Size of the file.
+      findings: Findings about the shard.
+      rows: Values of the records that are compared.
+      pictures: Descriptions of the decoded images, if quality metrics were computed.
+      features: Summary of the records' features, if quality metrics were computed.
+      digests: Digest of the bytes of each record in `rows`, empty for one with problems. No digests unless
+        they were requested.
+      books: Header and computed values of the ledger. None if it was not read, or is unusable.
+      stored: sha256 of the file in which the check is stored. Empty if it is not stored.
     """
 
     file: str
@@ -175,7 +175,7 @@ class ShardCheck:
     stored: str = ""
 
 
-#: Digest of a record's bytes -> its picture, None where nobody looked: records in which nothing is wrong.
+#: Mapping of record digest to image description (or None), for records without problems.
 SoundRecords = Mapping[Digest, Picture | None]
 
 
@@ -189,12 +189,12 @@ def check_shard(
     """Checks a shard.
 
     Args:
-      task: the shard.
-      contract: what its records promise.
-      depth: how deep to look.
-      executor: decodes images in parallel; without one they are decoded in turn.
-      sound: records that were found sound, as deep and against the same contract, whose images need not be
-        decoded again; with it, be it empty, records are digested.
+      task: The shard.
+      contract: Record schema of the dataset.
+      depth: Depth of the check.
+      executor: Decodes images in parallel. None to decode them in turn.
+      sound: Records that the same check found sound, whose images need not be decoded again. If given, even
+        empty, digests of the records are computed.
     """
     check = ShardCheck(task.file, task.split)
 
@@ -236,7 +236,7 @@ def check_shard(
             FindingCode.COUNT_MISMATCH,
             f"it holds {counted(check.records, 'sound record')}, dataset.json says {task.expected.records}",
         )
-    if task.index_path and not check.findings:  # else it is the shard that is wrong
+    if task.index_path and not check.findings:  # otherwise the shard itself is wrong
         _check_index(task, bytes(index), find)
     return check
 
@@ -250,7 +250,7 @@ def _check_all(
     index: bytearray,
     find: Find,
 ) -> None:
-    """Checks all records of a shard, and their ledger with them."""
+    """Checks all records of a shard together with its ledger."""
     specs = {spec.name: spec for spec in contract.features}
     rows, split, name = check.rows, task.split, task.file
     for record, result, digest in found:
@@ -267,7 +267,7 @@ def _check_all(
                 find(FindingCode.LEDGER_MISMATCH, difference, record.number, record.offset, result.key)
             if ledger.disordered:
                 find(FindingCode.RECORD_ORDER, DISORDERED, record.number, record.offset, result.key)
-            # Other images may have the same file name: the ledger has the key.
+            # Other images may have the same file name, so use the ledger's key.
             matched = ledger.matched
             if matched is not None and result.key and matched.get("file_name") == result.key:
                 result = result._replace(key=matched["key"])
@@ -292,7 +292,7 @@ def _check_all(
 
 
 def _finish_ledger(ledger: LedgerCheck, task: ShardTask, check: ShardCheck, crc32c: str, find: Find) -> None:
-    """Checks a shard's ledger as a whole, once all records have been seen."""
+    """Checks a shard's whole ledger, once all records were seen."""
     whole = task.expected is not None and check.records == task.expected.records
     codes = {finding.code for finding in check.findings}
     sound = whole and codes.isdisjoint((*_DAMAGES, FindingCode.LEDGER_MISMATCH))
@@ -302,7 +302,7 @@ def _finish_ledger(ledger: LedgerCheck, task: ShardTask, check: ShardCheck, crc3
 
 
 def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tuple[str | None, str]:
-    """Returns the checksum of a record's source and its classes; the ledger says what the record does not."""
+    """Returns the checksum of a record's source, and its classes, from the record or else from the ledger."""
     source = result.source
     label = LABEL_SEPARATOR.join(result.classes or ())
     if ledger is not None and ledger.matched is not None:
@@ -314,7 +314,7 @@ def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tupl
 
 
 def record_digest(data: bytes) -> Digest:
-    """Returns by what a record is known again: the same for the same bytes only."""
+    """Returns a digest that identifies a record by its bytes."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
@@ -336,7 +336,7 @@ def _name_of(path: str) -> str:
 
 
 def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
-    """Compares a shard's index, if it has one, with the one that its records make."""
+    """Compares a shard's index, if it has one, with an index computed from its records."""
     try:
         stored = storage.read_bytes(task.index_path)
     except FileNotFoundError:
@@ -364,7 +364,7 @@ def _check_records(
     known: SoundRecords | None,
     find: Find,
 ) -> Iterator[tuple[Record, CheckedRecord | None, Digest]]:
-    """Yields every sound record, what its check showed and its digest; damages become findings at once."""
+    """Yields every sound record, its result and its digest; damage is reported as a finding."""
     with uncompressed(file, task.file) as (plain, _, error):
 
         def sound() -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Checks that the files beside the shards are those that were written with them."""
+"""Checks that the files beside the shards are unchanged since they were written."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shardwright.transforms import storage
 
 
 def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
-    """Yields the sidecars that are missing or not as they were written.
+    """Yields a finding for each sidecar that is missing or was changed.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     for file, sha256 in dataset.sidecars.items():
         path = storage.join(directory, file)

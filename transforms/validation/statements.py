@@ -1,4 +1,4 @@
-"""Checks what a dataset states about itself, against what its shards, ledgers and plan come to."""
+"""Checks the statements of a dataset about itself against its shards, ledgers and plan."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from shardwright.transforms.validation.shard import ShardCheck
 
 #: Fields of `dataset.json` that older versions did not write.
 _NEWER = ("first_label", "formats", "sidecars", "files", "statements_version", DIGEST)
-#: Fields that are compared with the shards' ledgers instead of with the rest of the document.
+#: Fields that are compared with the shards' ledgers instead of the rest of the document.
 _FROM_LEDGERS = ("ledger", "class_counts", "formats")
 _NOTE = FindingCode.NOT_COMPARED
 
 
 def recipes_of_dataset(dataset: Dataset) -> Recipes | None:
-    """Returns the digests of a dataset's settings and versions; None where other code made them."""
+    """Returns the digests of a dataset's settings and versions; None if other code computed them."""
     if dataset.statements_version != STATEMENTS_VERSION:
         return None
     try:
@@ -63,15 +63,15 @@ def recipes_of_dataset(dataset: Dataset) -> Recipes | None:
 
 
 def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Finding]:
-    """Yields the fields of `dataset.json` that are not what its other fields come to.
+    """Yields the fields of `dataset.json` that disagree with its other fields.
 
     Args:
-      document: as it is stored.
-      dataset: the same, as it was read.
+      document: The document as it is stored.
+      dataset: The document as it was parsed.
     """
     true = json.loads(json.dumps(dataset.as_json()))
     plan = document["plan"]
-    true["settings"] = plan["settings"]  # as they stand there, for a layout may be written in other words
+    true["settings"] = plan["settings"]  # as stored, because a layout can be written in several ways
     true["features"] = document["features"]
     try:
         digests = {shard.file: shard.sha256 for shards in dataset.splits.values() for shard in shards}
@@ -128,12 +128,12 @@ def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fin
 
 
 class Told(NamedTuple):
-    """What all ledgers of a dataset tell.
+    """Contents of all ledgers of a dataset.
 
     Attributes:
-      books: of each shard, by its file's name; None where its ledger cannot be used.
-      others: path -> books of ledgers without a shard.
-      salvaged: whether some ledger was made anew from what could be saved.
+      books: Mapping of shard file to the books of its ledger. None if the ledger is unusable.
+      others: Mapping of path to books, for ledgers without a shard.
+      salvaged: Whether salvage wrote some of the ledgers.
     """
 
     books: Mapping[str, ShardBooks | None]
@@ -142,17 +142,17 @@ class Told(NamedTuple):
 
     @property
     def complete(self) -> list[ShardBooks] | None:
-        """The books of all ledgers; None if they do not tell everything."""
+        """Returns the books of all ledgers; None if some are missing."""
         found = [*self.books.values(), *self.others.values()]
         known = [item for item in found if item is not None]
         return None if self.salvaged or len(known) < len(found) else known
 
 
 def gather_books(directory: str, checks: Iterable[ShardCheck], files: Sequence[str]) -> Told:
-    """Brings together what the ledgers of all shards tell, and reads those that have no shard.
+    """Collects the books of all ledgers, and reads the ledgers without a shard.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     books = {check.file: check.books for check in checks}
     others = {}
@@ -163,7 +163,7 @@ def gather_books(directory: str, checks: Iterable[ShardCheck], files: Sequence[s
                 found = ledger_books(storage.read_bytes(path))
             if found is not None:
                 others[file] = found
-    # Salvage leaves the digest out where it left out records.
+    # Salvage omits the digest of a ledger if it left out records.
     salvaged = LOST_JSONL in files and any(
         item is not None and not item.stated.plan_digest for item in books.values()
     )
@@ -171,7 +171,7 @@ def gather_books(directory: str, checks: Iterable[ShardCheck], files: Sequence[s
 
 
 def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> Iterator[Finding]:
-    """Yields the counts of `dataset.json` that are not what the lines of all ledgers come to."""
+    """Yields the counts of `dataset.json` that differ from the lines of all ledgers."""
     ledgers = told.complete
     if ledgers is None:
         return
@@ -189,10 +189,10 @@ def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> It
         "formats": {split: dict(counts) for split, counts in formats.items()},
     }
     if sum(map(len, formats.values())) == 0 and dataset.all_records:
-        del true["formats"]  # ledgers of an older version do not say them
+        del true["formats"]  # ledgers of an older version do not contain them
     said = document.get("ledger")
     if isinstance(said, Mapping) and not _balances(said, dataset):
-        # Of that the books of the whole directory speak.
+        # The check of the whole directory reports these.
         true["ledger"] = {**true["ledger"], **{name: said.get(name) for name in ("listed", *Outcome)}}
     for name, value in true.items():
         if name in document or name not in _NEWER:
@@ -201,7 +201,7 @@ def check_books(document: Mapping[str, Any], dataset: Dataset, told: Told) -> It
 
 
 def _balances(ledger: Mapping[str, Any], dataset: Dataset) -> bool:
-    """Whether `check_directory` has nothing to say about the books."""
+    """Returns whether `check_directory` finds the totals balanced."""
     accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
     return ledger.get("listed") == accounted and ledger.get("written") == dataset.all_records
 
@@ -212,9 +212,9 @@ def finding_as(code: FindingCode, finding: Finding) -> Finding:
 
 
 def check_recipes(dataset: Dataset, told: Told) -> Iterator[Finding]:
-    """Yields where shards were not made with the settings and versions that `dataset.json` states.
+    """Yields shards that were not made with the settings and versions in `dataset.json`.
 
-    Where no ledger agrees it is the document that is wrong, else those ledgers.
+    If no ledger agrees, the document is reported, otherwise the ledgers that differ.
     """
     recipes = recipes_of_dataset(dataset)
     if recipes is None:
@@ -247,7 +247,7 @@ _HEX = 12
 
 
 def check_order_of_shards(dataset: Dataset, told: Told) -> Iterator[Finding]:
-    """Yields shards with records that the plan places in another one, as far as neighbors tell."""
+    """Yields shards with records that belong into another shard, as far as neighboring shards show it."""
     for shards in dataset.splits.values():
         before: tuple[str, tuple[int, str]] | None = None
         for shard in shards:
@@ -264,7 +264,7 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
     """Compares `quarantine.jsonl` line by line with the quarantined images of all ledgers.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     path = storage.join(directory, QUARANTINE_JSONL)
 
@@ -286,7 +286,7 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
                 digest.update(text)
             if digest.hexdigest() == _sha256(data):
                 found = true = [b""]
-            else:  # all lines are in memory only to say how they differ
+            else:  # keep all lines in memory only to describe the difference
                 true, found = b"".join(lines).split(b"\n"), data.split(b"\n")
         missing, extra = Counter(true) - Counter(found), Counter(found) - Counter(true)
         for line in sorted(extra):
@@ -304,7 +304,7 @@ def check_quarantine(directory: str, dataset: Dataset, told: Told) -> Iterator[F
 
 
 def _ledgers(dataset: Dataset, told: Told) -> Iterator[LedgerFile]:
-    """Yields the ledgers of all shards and of what has no shard, as they were checked."""
+    """Yields all ledgers, with and without a shard, as they were checked."""
     own = {shard.file: ledger_file(split, i, n) for split, i, n, shard in dataset.placed_shards()}
     found = {own[file]: books for file, books in told.books.items()} | dict(told.others)
     for file, books in found.items():
@@ -331,7 +331,7 @@ def _other_digest(data: bytes, stated: str, where: str = DATASET_JSON) -> str:
 
 
 def check_ledger_files(dataset: Dataset, told: Told, files: Sequence[str]) -> Iterator[Finding]:
-    """Yields ledgers that belong to no shard, or have other bytes than were written."""
+    """Yields ledgers that belong to no shard, or whose bytes changed."""
     own = {ledger_file(split, i, n): shard.file for split, i, n, shard in dataset.placed_shards()}
     for file in files:
         if not file.startswith(f"{SHARDS_DIR}/") or file in own:
@@ -353,7 +353,7 @@ def check_ledger_files(dataset: Dataset, told: Told, files: Sequence[str]) -> It
 
 
 def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
-    """Yields published files of which `dataset.json` states no digest though it states those of others."""
+    """Yields published files without a digest in `dataset.json`, if it states digests of others."""
     if not dataset.statements_version:
         return
     wanted = {QUARANTINE_JSONL}
@@ -367,10 +367,10 @@ def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
 
 
 def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
-    """Makes the files for other tools again and compares them, where the same code wrote them.
+    """Computes the files for other tools again and compares them, if the same code wrote them.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     if dataset.statements_version != STATEMENTS_VERSION:
         message = (
@@ -382,7 +382,7 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
     try:
         made, contents = with_sidecars(dataset)
     except (ValueError, KeyError, TypeError, LookupError):
-        return  # a field is wrong, which is said
+        return  # a wrong field was already reported
     for name in SIDECARS:
         if name in contents and name not in dataset.sidecars:
             message = f"field 'sidecars.{name}' is missing; convert wrote that file"
@@ -392,15 +392,15 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
 
 
 def _not_as_made(directory: str, name: str, stated: str, wanted: bytes | None) -> Iterator[Finding]:
-    """Says in which line a file differs from the one that the dataset makes, if it is as it was stated."""
+    """Reports the first line that differs from the computed file, unless the digest is already wrong."""
     path = storage.join(directory, name)
     with storage.translated_errors("read", path):
         try:
             data = storage.read_bytes(path)
         except FileNotFoundError:
-            return  # which is said
+            return  # already reported
     if _sha256(data) != stated:
-        return  # which is said
+        return  # already reported
     pairs = zip(data.split(b"\n"), (wanted or b"").split(b"\n"))
     line = next((number for number, (said, true) in enumerate(pairs, 1) if said != true), 0)
     where = f"line {line} is" if line else "its end is"
@@ -409,10 +409,10 @@ def _not_as_made(directory: str, name: str, stated: str, wanted: bytes | None) -
 
 
 def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
-    """Yields files that tell of the dataset and are not as they were written.
+    """Yields files that describe the dataset and were changed.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     present = set(files)
 
@@ -457,16 +457,16 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
 def check_statements(
     directory: str, data: bytes, dataset: Dataset, checks: Iterable[ShardCheck]
 ) -> list[Finding]:
-    """Returns what a dataset states about itself and is not so; what needs the ledgers of all shards.
+    """Returns the wrong statements of a dataset about itself; needs the ledgers of all shards.
 
     Args:
-      directory: of the dataset.
-      data: of its `dataset.json`.
-      dataset: the same, as it was read.
-      checks: of all shards, at least as deep as their Examples.
+      directory: The dataset directory.
+      data: Contents of its `dataset.json`.
+      dataset: The parsed `dataset.json`.
+      checks: Checks of all shards, at least to the depth of Examples.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     document = json.loads(data)
     with storage.translated_errors("list", directory):
@@ -482,7 +482,7 @@ def check_statements(
         *check_listed_files(dataset),
     ]
     said = any(finding.shard == DATASET_JSON for finding in found)
-    if not said:  # else they would be made of wrong fields
+    if not said:  # otherwise they would be computed from wrong fields
         found += check_made_files(directory, dataset)
         said = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in found)
     balances = isinstance(document.get("ledger"), Mapping) and _balances(document["ledger"], dataset)

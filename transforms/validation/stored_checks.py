@@ -1,10 +1,10 @@
-"""What the check of a shard showed, stored beside it, so that nobody reads a shard again that stays as it is.
+"""Stores the result of checking a shard beside it, so that an unchanged shard is not read again.
 
-That is a function of the shard, its ledger and its index, of what records promise, of how deep was looked,
-and of the software. All of these are stored with it, and it counts only where they agree; else the shard is
-read. New classes come after those that there are: in a shard in which nothing was wrong they change nothing.
+The result depends on the shard, its ledger and its index, on the record schema, the depth, and the software.
+All of these are stored with the result, and it is used only if they agree. Otherwise the shard is read. New
+classes are appended to the existing ones, so they do not affect a shard without problems.
 
-Nor is the image of a record decoded again that stands with the same bytes, and sound, in the version before.
+An image is not decoded again either if its record was sound, with the same bytes, in the previous version.
 """
 
 from __future__ import annotations
@@ -47,35 +47,35 @@ from shardwright.transforms.validation.shard import (
     SoundRecords,
 )
 
-#: To be raised whenever a check finds something else than it did, or a picture's looks are others.
+#: Raise this number when a check gives other findings than before, or other quality metrics.
 FORMAT_VERSION = 3
 _LEVEL = 1
 _DIGEST_BYTES = 16
-#: Bytes that the stored checks of a shard may unpack to.
+#: Largest uncompressed size in bytes of the stored checks of a shard.
 _MAX_BYTES = 1 << 28
-#: Findings that say that the bytes which were read are not those of the shard.
+#: Codes of findings that show that other bytes were read than those of the shard.
 _OTHER_BYTES = (FindingCode.SHARD_CHECKSUM, FindingCode.SHARD_MISSING)
 _DAMAGED = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass
 class ShardSummary:
-    """What is known of a shard that was checked, as it is compared with others and added up.
+    """Summary of a checked shard, for comparison with other shards.
 
     Attributes:
-      file: the shard's name.
-      split: its split.
-      records: sound records.
-      bytes: size of the file.
-      sound: whether nothing is wrong with the shard or its records; odd pictures are not wrong.
-      findings: what is wrong or odd.
-      rows: the records' identities.
-      pictures: the records' pictures, where looks were taken.
-      statistics: of these, where looks were taken.
-      digests: of each record in `rows`, of its bytes; empty for one with problems. None at all unless they
-        were asked for.
-      books: what the shard's ledger states and comes to; None if it is unusable, or checks are stored.
-      stored: sha256 of the file in which this is stored; empty if it is not.
+      file: Name of the shard.
+      split: Split of the shard.
+      records: Number of sound records.
+      bytes: Size of the file.
+      sound: Whether the shard and its records have no problem. Odd images are not a problem.
+      findings: Findings about the shard.
+      rows: Values of the records that are compared.
+      pictures: Descriptions of the images, if quality metrics were computed.
+      statistics: Statistics of these images, if quality metrics were computed.
+      digests: Digest of the bytes of each record in `rows`, empty for one with problems. No digests unless
+        they were requested.
+      books: Header and computed values of the ledger. None if it is unusable, or if checks are stored.
+      stored: sha256 of the file that stores this summary. Empty if it is not stored.
     """
 
     file: str
@@ -93,7 +93,7 @@ class ShardSummary:
 
 
 def sum_up(check: ShardCheck, depth: Depth) -> ShardSummary:
-    """Returns what a check showed."""
+    """Returns the summary of a check."""
     findings = FindingSummary().add(check.findings)
     statistics = None
     if depth >= Depth.LOOKS:
@@ -112,20 +112,20 @@ def store_check(
     checked: ShardSummary,
     hold: HeldLease | None = None,
 ) -> str:
-    """Stores what a check showed beside its shard, unless other bytes were read than the shard's.
+    """Stores the result of a check beside its shard, unless other bytes than the shard's were read.
 
     Args:
-      task: the shard.
-      contract: what its records promise.
-      depth: how deep was looked.
-      checked: what was found.
-      hold: the lease that has to be held for that; None where anybody may write.
+      task: The shard.
+      contract: Record schema of the dataset.
+      depth: Depth of the check.
+      checked: Result of the check.
+      hold: Lease that the run must hold. None if it needs no lease.
 
     Returns:
-      The sha256 of the file; empty if nothing was stored.
+      sha256 of the file. Empty if nothing was stored.
 
     Raises:
-      EngineError: if the lease was lost, or the storage failed.
+      EngineError: If the lease was lost, or the storage failed.
     """
     if task.expected is None or any(code in checked.findings.counts for code in _OTHER_BYTES):
         return ""
@@ -154,12 +154,12 @@ def store_check(
 
 
 def stored_check(task: ShardTask, contract: RecordSchema, depth: Depth) -> ShardSummary | None:
-    """Returns what the check of a shard would show, if that is stored beside it.
+    """Returns the stored result of checking a shard, or None if there is none that applies.
 
     Args:
-      task: the shard.
-      contract: what its records promise.
-      depth: how deep to look.
+      task: The shard.
+      contract: Record schema of the dataset.
+      depth: Depth of the check.
     """
     try:
         data = storage.read_bytes(_path(task))
@@ -167,7 +167,7 @@ def stored_check(task: ShardTask, contract: RecordSchema, depth: Depth) -> Shard
         if said is None or any(said[name] != value for name, value in _files(task).items()):
             return None
         sound = bool(said["sound"])
-        # What is wrong may be wrong otherwise where there are more classes, and where less is looked at.
+        # Findings may differ with more classes or at another depth, so they are not reused then.
         if said["depth"] < depth or (
             not sound and (said["depth"] != depth or said["labels"] != len(contract.labels or ()))
         ):
@@ -187,12 +187,12 @@ def stored_check(task: ShardTask, contract: RecordSchema, depth: Depth) -> Shard
 
 
 def sound_records(task: ShardTask, contract: RecordSchema, depth: Depth) -> SoundRecords:
-    """Returns the records of an earlier version that were found sound, by what is stored beside its shards.
+    """Returns the sound records of an earlier version, from the checks stored beside its shards.
 
     Args:
-      task: the shard that may hold them too.
-      contract: what its records promise.
-      depth: how deep to look.
+      task: The shard that may contain the same records.
+      contract: Record schema of the dataset.
+      depth: Depth of the check.
     """
     found: dict[Digest, Picture | None] = {}
     for path in task.earlier:
@@ -221,10 +221,10 @@ def _path(task: ShardTask) -> str:
 
 
 def _parsed(data: bytes, contract: RecordSchema, split: str) -> dict[str, Any] | None:
-    """Returns what is stored of a shard, if it was found on the same terms.
+    """Returns the stored contents, if they were computed on the same terms.
 
     Raises:
-      OSError, ValueError or the like: if it is damaged.
+      OSError, ValueError or the like: If the contents are damaged.
     """
     said: dict[str, Any] = json.loads(_bounded(data))
     there, now = said["labels"], len(contract.labels or ())
@@ -235,7 +235,7 @@ def _parsed(data: bytes, contract: RecordSchema, split: str) -> dict[str, Any] |
 
 
 def _bounded(data: bytes) -> bytes:
-    """Unpacks a file that may not unpack to too much."""
+    """Unpacks a file within a size limit."""
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
         unpacked = file.read(_MAX_BYTES + 1)
     if len(unpacked) > _MAX_BYTES:
@@ -244,12 +244,12 @@ def _bounded(data: bytes) -> bytes:
 
 
 def _terms(contract: RecordSchema, split: str, labels: int) -> dict[str, Any]:
-    """Returns on what terms a shard is checked.
+    """Returns the terms on which a shard is checked.
 
     Args:
-      contract: what its records promise.
-      split: its split.
-      labels: how many of the classes count.
+      contract: Record schema of the dataset.
+      split: Split of the shard.
+      labels: Number of classes that count.
     """
     return {
         "format_version": FORMAT_VERSION,
@@ -261,7 +261,7 @@ def _terms(contract: RecordSchema, split: str, labels: int) -> dict[str, Any]:
 
 @lru_cache(16)
 def _software() -> dict[str, str]:
-    """Returns the versions of what decides how a picture is decoded and what is seen in it."""
+    """Returns the versions of the software that decodes and judges images."""
     here = {"shardwright": __version__, "numpy": np.__version__, "machine": platform.machine()}
     return {**codec_versions(), **here}
 
@@ -281,7 +281,7 @@ def _contract_digest(contract: RecordSchema, labels: int) -> str:
 
 
 def _files(task: ShardTask) -> dict[str, Any]:
-    """Returns what tells the files of a shard from others: their checksums."""
+    """Returns the checksums that identify the files of a shard."""
     assert task.expected is not None
     return {
         "file": task.file,
@@ -312,7 +312,7 @@ def _summary(said: Mapping[str, Any]) -> FindingSummary:
 
 
 def _pictures_json(pictures: Sequence[Picture]) -> dict[str, Any]:
-    """Returns pictures with their looks, column by column, without what the rows of their records say."""
+    """Returns images with their quality metrics by column, without the values in their rows."""
     looked = [(picture, picture.looks) for picture in pictures if picture.looks is not None]
     return {
         "pictures": [
@@ -335,11 +335,11 @@ def _pictures_json(pictures: Sequence[Picture]) -> dict[str, Any]:
 
 
 def _pictures(said: Mapping[str, Any], rows: Sequence[ComparedRecord]) -> Iterator[Picture]:
-    """Yields the pictures that `_pictures_json` packed.
+    """Yields the images that `_pictures_json` packed.
 
     Args:
-      said: what it returned.
-      rows: of the records of the shard.
+      said: Result of `_pictures_json`.
+      rows: Rows of the shard's records.
     """
     by_number = {row.number: row for row in rows}
     prints = (

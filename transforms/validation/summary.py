@@ -1,4 +1,4 @@
-"""Adds up findings and statistics on the way to the report, so that no worker ever holds all of them."""
+"""Sums up findings and statistics for the report, so that no worker ever holds all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.transforms.statistics.combine import AddUpStatistics
 @with_input_types(FindingSummary)
 @with_output_types(FindingSummary)
 class SummariseFindings(beam.CombineFn):
-    """Merges summaries of findings; keeps the number of each code and the first of each."""
+    """Merges summaries of findings; keeps the number of findings of each code, and the first ones."""
 
     def create_accumulator(self) -> FindingSummary:
         """Returns an empty summary."""
@@ -27,7 +27,7 @@ class SummariseFindings(beam.CombineFn):
         return accumulator.merge(element)
 
     def merge_accumulators(self, accumulators: Iterable[FindingSummary]) -> FindingSummary:
-        """Adds summaries together."""
+        """Merges summaries."""
         merged = FindingSummary()
         for accumulator in accumulators:
             merged.merge(accumulator)
@@ -39,27 +39,27 @@ class SummariseFindings(beam.CombineFn):
 
 
 class Summaries(NamedTuple):
-    """What a validation found and measured, added up.
+    """Findings and statistics of a validation, summed up.
 
     Attributes:
       findings: PCollection of the one FindingSummary.
-      statistics: PCollection of the one Statistics; None where no picture was looked at.
+      statistics: PCollection of the one Statistics. None if no image was decoded.
     """
 
     findings: beam.PCollection
     statistics: beam.PCollection | None
 
     def side_inputs(self) -> tuple[Any, Any]:
-        """Returns the findings, and the statistics or None, as a step takes them."""
+        """Returns side inputs of the findings and the statistics (or None)."""
         one = beam.pvalue.AsSingleton
         return one(self.findings), None if self.statistics is None else one(self.statistics)
 
 
 class SummariseValidation(beam.PTransform):
-    """Adds up the findings and the statistics of all shards. `PCollection[FindingSummary] -> Summaries`.
+    """Sums up the findings and the statistics of all shards. `PCollection[FindingSummary] -> Summaries`.
 
     Args:
-      statistics: of the shards, of Statistics; None where no picture was looked at.
+      statistics: PCollection of Statistics of the shards. None if no image was decoded.
     """
 
     def __init__(self, statistics: beam.PCollection | None) -> None:

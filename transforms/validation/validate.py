@@ -1,4 +1,4 @@
-"""`ValidateShards`: shards in; checks, findings and statistics out."""
+"""`ValidateShards`: checks shards, and yields checks, findings and statistics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shardwright.transforms.validation.stored_checks import (
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _PRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
-#: What is yielded besides the checks themselves.
+#: Tags of the outputs besides the checks.
 _TYPES = {
     _FINDINGS: FindingSummary,
     _ROWS: tuple[Bucket, bytes],
@@ -45,12 +45,12 @@ _TYPES = {
 
 
 class Validated(NamedTuple):
-    """What a validation yields.
+    """Outputs of a validation.
 
     Attributes:
-      checks: of ShardCheck, each without what is in the others.
-      findings: of FindingSummary, of a shard each or of records among each other.
-      statistics: of Statistics, of a shard each; None where no picture was looked at.
+      checks: PCollection of ShardCheck, without the values in the other outputs.
+      findings: PCollection of FindingSummary, for single shards and for comparisons.
+      statistics: PCollection of Statistics, one for each shard. None if no image was decoded.
     """
 
     checks: beam.PCollection
@@ -87,7 +87,7 @@ class _CheckShard(beam.DoFn):
         )
 
     def _check(self, task: ShardTask, contract: RecordSchema) -> ShardSummary:
-        """Checks a shard, or tells what is stored of that."""
+        """Checks a shard, or returns the stored result of an earlier check."""
         depth, executor = self._depth, converting_executor()
         if not self._stores or depth < Depth.EXAMPLES:
             check = check_shard(task, contract, depth, executor)
@@ -102,17 +102,16 @@ class _CheckShard(beam.DoFn):
 
 
 class ValidateShards(beam.PTransform):
-    """Checks every shard and the records among each other.
+    """Checks every shard, and compares the records with each other.
 
-    `PCollection[ShardTask] -> Validated`. Where only frames are looked at, that is done right where
-    the tasks are, since they say nothing about records among each other.
+    `PCollection[ShardTask] -> Validated`. A check of frames only runs where the tasks are, because it
+    compares no records.
 
     Args:
-      contract: side input, what every record promises.
-      depth: how deep to look.
-      stores: whether what is found is stored beside the shards, and a shard with which it is stored already
-        is not read again.
-      hold: the lease that has to be held to store it; None where anybody may write.
+      contract: Side input of the record schema.
+      depth: Depth of the check.
+      stores: Whether to store the results beside the shards, and to skip shards with a stored result.
+      hold: Lease that the run must hold to store results. None if it needs no lease.
     """
 
     def __init__(
@@ -158,7 +157,7 @@ class ValidateShards(beam.PTransform):
 
 
 def _rows(check: ShardSummary, depth: Depth) -> Iterator[ComparedRecord]:
-    """Yields the records to compare; the sources of those with pictures are compared with their looks."""
+    """Yields the records to compare; images with quality metrics are compared elsewhere by source."""
     looked = {picture.number for picture in check.pictures} if depth >= Depth.LOOKS else set()
     for row in check.rows:
         yield row._replace(source=None) if row.number in looked else row

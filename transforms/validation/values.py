@@ -1,4 +1,4 @@
-"""Checks a feature by itself: that it is there, of its type and shape, and that its values are such."""
+"""Checks a single feature: presence, type, shape and values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType, allowed_numbers
 from shardwright.transforms.records.record_schema import Problem
 
-#: Roles whose values are text.
+#: Roles of features with text.
 _TEXTS = frozenset(
     {
         FeatureRole.FORMAT,
@@ -34,7 +34,7 @@ _TEXTS = frozenset(
         FeatureRole.SEMANTIC_FORMAT,
     }
 )
-#: Roles whose numbers are checked as sides of boxes.
+#: Roles of features whose numbers are sides of boxes.
 _BOXES = frozenset(
     {
         FeatureRole.BOX_XMIN,
@@ -50,7 +50,7 @@ _SHOWN_VALUES = 3
 
 
 def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Problem]:
-    """Yields what is wrong with a feature's presence, type and number of values."""
+    """Yields the problems with a feature's presence, type and number of values."""
     if feature is None and spec.optional:
         return
     if feature is None or (feature.type is None and spec.length):
@@ -75,18 +75,18 @@ def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Pr
 
 @lru_cache(maxsize=1024)
 def _row_length(spec: FeatureSpec) -> int:
-    """Returns of how many values a feature must have a multiple."""
+    """Returns the number that must divide a feature's number of values."""
     return math.prod(side for side in spec.shape if side is not None) or 1
 
 
 def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = "") -> Iterator[Problem]:
-    """Yields what is wrong with the values of a feature that is there, and of its type and shape.
+    """Yields the problems with the values of a feature that has the right type and shape.
 
     Args:
-      feature: without its encoding.
-      spec: what it should be, without its encoding.
-      own: whether the records were written by this project, and so keep all that the spec says.
-      split: of the records, empty if unknown.
+      feature: The feature, decoded.
+      spec: The expected feature, decoded.
+      own: Whether this project wrote the records, so that the whole spec applies.
+      split: Split of the records. Empty if unknown.
     """
     values = feature.values
     if is_text(spec):
@@ -105,14 +105,14 @@ def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = 
 
 
 def is_text(spec: FeatureSpec) -> bool:
-    """Whether a feature holds text."""
+    """Returns whether a feature contains text."""
     if spec.fill in _TEXTS:
         return spec.type is FeatureType.BYTES
     return spec.fill in (FeatureRole.EXTRA, FeatureRole.CONSTANT) and spec.value_type == ValueType.STRING
 
 
 def is_utf8(value: bytes) -> bool:
-    """Whether bytes are text."""
+    """Returns whether bytes are valid UTF-8."""
     if value.isascii():
         return True
     try:
@@ -123,7 +123,7 @@ def is_utf8(value: bytes) -> bool:
 
 
 def shown(value: Any) -> str:
-    """Returns a value for a message, cut off where it is long."""
+    """Returns a value for a message, shortened if it is long."""
     if isinstance(value, bytes):
         text = ascii(value[:_SHOWN_BYTES])[1:]
         return text + "..." if len(value) > _SHOWN_BYTES else text
@@ -131,7 +131,7 @@ def shown(value: Any) -> str:
 
 
 def _listed(values: Sequence[Any]) -> str:
-    """Returns values for a message, the first few if they are many."""
+    """Returns values for a message; of many, only the first few."""
     few = ", ".join(map(shown, values[:_SHOWN_VALUES])) + (", ..." if len(values) > _SHOWN_VALUES else "")
     return few if len(values) == 1 else f"[{few}]"
 

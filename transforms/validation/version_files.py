@@ -1,4 +1,4 @@
-"""Checks the files that a version of a dataset has besides those of every dataset."""
+"""Checks the files that only a version of a dataset has."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _HEX = 12
 
 
 def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
-    """Yields the files of a version that are not as they were written.
+    """Yields the files of a version that were changed.
 
     `version.json` and `pinned.json` change after the version was made, so each has a digest of its own.
     `version.json` states those of `diff.json` and of the list of stored checks, and the list states the rest.
     Versions of older software have no such digests, so their files have nothing to be compared with.
 
     Args:
-      directory: of the version.
-      dataset: its `dataset.json`.
-      files: the files in the directory.
+      directory: Directory of the version.
+      dataset: Its `dataset.json`.
+      files: Files in the directory.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     present = set(files)
     if PINNED_JSON in present and not is_pin(_read(directory, PINNED_JSON)):
@@ -60,9 +60,9 @@ def _check_stored_checks(directory: str, present: set[str]) -> Iterator[Finding]
     try:
         document = json.loads(_read(directory, CHECK_LIST))
     except (ValueError, RecursionError):
-        return  # its sha256 is wrong, too, which is said
+        return  # its sha256 is wrong too, which is already reported
     if not isinstance(document, Mapping) or not has_own_digest(document):
-        return  # the same
+        return  # already reported
     listed = document.get("files")
     if not isinstance(listed, Mapping):
         return
@@ -73,7 +73,7 @@ def _check_stored_checks(directory: str, present: set[str]) -> Iterator[Finding]
 
 
 def _compare(directory: str, stated: Mapping[str, str], present: set[str], where: str) -> Iterator[Finding]:
-    """Compares files with the sha256 that another file states of each."""
+    """Compares files with the sha256 values that another file states."""
     there = [file for file in stated if file in present]
     with ThreadPoolExecutor(_READS_AT_ONCE) as executor:
         found = executor.map(lambda file: hashlib.sha256(_read(directory, file)).hexdigest(), there)

@@ -1,1 +1,1 @@
-"""Compares a dataset with the source that it was made from, record by record."""
+"""Compares a dataset record by record with the source that it was made from."""

@@ -1,6 +1,6 @@
-"""Brings together images and records that did not meet in their shard: moved, renamed, in another split.
+"""Matches images and records that did not meet in their shard: moved, renamed, or in another split.
 
-As every comparison among records it goes by buckets: first of equal keys, then of equal source checksums.
+Like all comparisons of records it uses buckets: first of equal keys, then of equal source checksums.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class Leftover(NamedTuple):
     """An image without a record, or a record without an image.
 
     Attributes:
-      is_record: which of the two.
-      code: of the finding that it is if it finds no partner.
-      message: of that finding.
-      key: of the image; None if nothing tells it.
-      sha256: of the source's bytes; empty if it is not known.
-      label: class names, as an `ImageRef` has them.
-      split: where the record is, or the image would be.
-      file: the shard.
-      number: of the record in its shard.
-      offset: of the record in its shard.
-      split_is_said: whether the source itself names the split.
+      is_record: Whether it is a record. Otherwise it is an image.
+      code: Code of its finding if it has no partner.
+      message: Message of that finding.
+      key: Key of the image. None if it is not known.
+      sha256: sha256 of the source's bytes. Empty if it is not known.
+      label: Class names, as in an `ImageRef`.
+      split: Split of the record, or planned split of the image.
+      file: Name of the shard.
+      number: Number of the record in its shard.
+      offset: Offset of the record in its shard.
+      split_is_said: Whether the source itself names the split.
     """
 
     is_record: bool
@@ -49,21 +49,21 @@ class Leftover(NamedTuple):
     split_is_said: bool = False
 
     def finding(self) -> Finding:
-        """Returns what it is without a partner."""
+        """Returns the finding if it has no partner."""
         return self.as_finding(FindingCode(self.code), self.message)
 
     def as_finding(self, code: FindingCode, message: str) -> Finding:
-        """Returns a finding at its place."""
+        """Returns a finding at the place of this leftover."""
         return Finding(code, message, self.file, self.number, self.offset, self.key)
 
 
 def bucket_leftovers(leftovers: Iterable[Leftover], what: str, buckets: int) -> Iterator[Packed]:
-    """Yields leftovers packed by bucket, so that equals meet in one.
+    """Yields leftovers packed by bucket, so that equal ones meet.
 
     Args:
-      leftovers: of a shard or bucket.
-      what: has to be equal: `KEY` or `SOURCE`.
-      buckets: how many there are.
+      leftovers: Leftovers of a shard or bucket.
+      what: Value that has to be equal: `KEY` or `SOURCE`.
+      buckets: Number of buckets.
     """
     packed: defaultdict[int, list[Leftover]] = defaultdict(list)
     for item in leftovers:
@@ -74,7 +74,7 @@ def bucket_leftovers(leftovers: Iterable[Leftover], what: str, buckets: int) -> 
 
 
 def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | Leftover]:
-    """Yields findings of the pairs in a bucket, and those that are still alone."""
+    """Yields the findings of the pairs in a bucket, and the leftovers without a partner."""
     (what, _), packs = bucket
     groups: defaultdict[str, tuple[list[Leftover], list[Leftover]]] = defaultdict(lambda: ([], []))
     for pack in packs:
@@ -89,7 +89,7 @@ def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | 
 
 
 def _meet(images: list[Leftover], records: list[Leftover], what: str) -> Iterator[Finding | Leftover]:
-    """Pairs equals, those of one class first."""
+    """Pairs equal leftovers, those of one class first."""
     by_label: defaultdict[str, list[Leftover]] = defaultdict(list)
     for image in sorted(images, key=_order, reverse=True):
         by_label[image.label].append(image)
@@ -114,7 +114,7 @@ def _order(item: Leftover) -> tuple[str, str, int]:
 
 
 def _moved(record: Leftover, image: Leftover) -> Iterator[Finding]:
-    """Says what is wrong with a record whose image has its key, and would be in another shard."""
+    """Yields findings for a record whose image has the same key but is planned in another shard."""
     if record.split != image.split:
         yield record.as_finding(
             FindingCode.SOURCE_LABEL,
@@ -131,7 +131,7 @@ def _moved(record: Leftover, image: Leftover) -> Iterator[Finding]:
 
 
 def _renamed(record: Leftover, image: Leftover) -> Iterator[Finding]:
-    """Says what is wrong with a record whose image has another key now."""
+    """Yields findings for a record whose image now has another key."""
     moved = f"the source has its picture as {image.key!r} now"
     if _other_class(record, image):
         yield record.as_finding(FindingCode.SOURCE_LABEL, f"{moved}: {_says(record, image)}")

@@ -1,4 +1,4 @@
-"""Compares one record with what its source is now. Needs no Beam."""
+"""Compares one record with the present state of its source. Needs no Beam."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardwright.transforms.sources.image_files import MISSING
 
 _LABELS = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
 _OBJECT_CLASSES = (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT)
-#: What follows from the stored picture alone, and is right or wrong with it.
+#: Roles of features that depend only on the stored image.
 _OF_PICTURE = (
     FeatureRole.ENCODED,
     FeatureRole.FORMAT,
@@ -36,7 +36,7 @@ _OF_PICTURE = (
     FeatureRole.SHAPE,
     FeatureRole.COLORSPACE,
 )
-#: What an encoder makes: its bytes are those of its version.
+#: Formats that an encoder writes, with bytes that depend on its version.
 _ENCODED = (
     FeatureRole.ENCODED,
     FeatureRole.OBJECT_MASK,
@@ -45,22 +45,22 @@ _ENCODED = (
     FeatureRole.PANOPTIC_INSTANCE,
 )
 _MAX_PIXELS = 2**31 - 1
-#: Root mean square of the differences of 8-bit values up to which two encoders' pictures are the same one: of
-#: all pixels, and of any square of so many pixels on a side.
+#: Largest root mean square difference of 8-bit values at which the images of two encoders count as equal:
+#: over all pixels, and over any square with this many pixels on a side.
 ALIKE, ALIKE_SQUARE, SQUARE = 8.0, 24.0, 8
 _SHOWN = 12
 
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """What all records of a dataset are compared by.
+    """Settings for comparing the records of a dataset.
 
     Attributes:
-      features: of a record.
-      labels: class names in id order.
-      first_label: the id of the first class.
-      same_software: whether an image converted here has to give the very bytes of its record.
-      stripped: whether kept originals lost their metadata.
+      features: Features of a record.
+      labels: Class names in id order.
+      first_label: Id of the first class.
+      same_software: Whether an image converted here must give exactly the bytes of its record.
+      stripped: Whether kept originals lost their metadata.
     """
 
     features: tuple[FeatureSpec, ...]
@@ -71,12 +71,12 @@ class ComparisonSettings:
 
 
 class ExpectedRecord(NamedTuple):
-    """What a source's image is now.
+    """Present state of a source image.
 
     Attributes:
-      entry: what would become of it: written, quarantined, filtered.
-      example: the record it converts to; None if it was not converted.
-      data: the source's bytes, where it was only read.
+      entry: Outcome for the image: written, quarantined, filtered.
+      example: Record to which it converts. None if it was not converted.
+      data: Bytes of the source, if it was only read.
     """
 
     entry: Entry
@@ -85,7 +85,7 @@ class ExpectedRecord(NamedTuple):
 
 
 def truth_of(found: Converted | ReadImage) -> ExpectedRecord:
-    """Returns what a converted or only read image says."""
+    """Returns the state of an image that was converted or only read."""
     if isinstance(found, Converted):
         return ExpectedRecord(found.entry, found.example)
     ref, fault = found.ref, found.fault
@@ -100,13 +100,13 @@ def truth_of(found: Converted | ReadImage) -> ExpectedRecord:
 
 
 class ParsedRecord:
-    """What a record says, by the roles of its features, without their encodings."""
+    """Values of a record by the roles of its features, decoded."""
 
     def __init__(self, data: bytes, facts: ComparisonSettings) -> None:
-        """Reads a record.
+        """Parses a record.
 
         Raises:
-          ValueError: if it is no Example.
+          ValueError: If it is not an Example.
         """
         self._facts = facts
         self.features = parse_example(data)
@@ -121,18 +121,18 @@ class ParsedRecord:
                 continue
 
     def one(self, role: FeatureRole) -> bytes | None:
-        """Returns the only value of a feature of bytes; None if there is none."""
+        """Returns the only value of a bytes feature, or None."""
         values = self.by_role.get(role, ())
         return values[0] if len(values) == 1 and isinstance(values[0], bytes) else None
 
     @property
     def sha256(self) -> str:
-        """What it says the source's checksum is; empty if it does not."""
+        """Checksum of the source that the record states; empty if it states none."""
         return (self.one(FeatureRole.SOURCE_SHA256) or b"").decode("utf-8", "replace")
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The classes of the image, by their ids if it has those; None if it says nothing of them."""
+        """Classes of the image, from their ids if there are any; None if the record does not say."""
         facts = self._facts
         if FeatureRole.LABEL in self.by_role:
             known = dict(enumerate(facts.labels, facts.first_label))
@@ -145,7 +145,7 @@ class ParsedRecord:
 
 
 def gone(entry: Entry) -> Problem:
-    """Says what it means for a record that its source would not be written now."""
+    """Returns the problem of a record whose source would not be written now."""
     reason, message = entry.reason, entry.message
     if reason == QuarantineReason.UNREADABLE:
         return FindingCode.SOURCE_MISSING, f"its source cannot be read: {message}"
@@ -160,14 +160,14 @@ def gone(entry: Entry) -> Problem:
 def compare_record(
     data: bytes, ref: ImageRef, entry: Entry | None, truth: ExpectedRecord, facts: ComparisonSettings
 ) -> Iterator[Problem]:
-    """Yields how a record differs from what its source is now.
+    """Yields the differences between a record and the present state of its source.
 
     Args:
-      data: of the record.
-      ref: of its source.
-      entry: what the ledger says of it, if anything.
-      truth: what the source is.
-      facts: about the dataset.
+      data: The record.
+      ref: Reference to its source.
+      entry: Its ledger entry, if any.
+      truth: Present state of the source.
+      facts: Settings for the comparison.
     """
     if truth.entry.outcome != Outcome.WRITTEN:
         yield gone(truth.entry)
@@ -175,7 +175,7 @@ def compare_record(
     try:
         said = ParsedRecord(data, facts)
     except ValueError:
-        return  # which is said elsewhere
+        return  # reported elsewhere
     before = said.sha256 or (entry.sha256 if entry else "")
     changed = bool(before) and before != truth.entry.sha256
     if changed:
@@ -198,17 +198,17 @@ def compare_record(
 def _wrong_label(
     said: ParsedRecord, ref: ImageRef, expected: ParsedRecord | None, facts: ComparisonSettings
 ) -> str:
-    """Says how the classes of an image differ from the source's; nothing if they do not."""
+    """Returns how the classes of an image differ from the source's; empty if they do not."""
     mine = said.names
     if mine is None:
         return ""
-    if expected is None:  # records have no id for a class that the dataset does not know
+    if expected is None:  # a record cannot have the id of a class that the dataset does not know
         wrong = mine != tuple(name for name in ref.labels if name in facts.labels)
     else:
         wrong = mine != expected.names
     if wrong:
         return f"the source says {classes(ref.labels)}, the record {classes(mine)}"
-    if expected:  # a name may be wrong where the id is right
+    if expected:  # the name may be wrong even if the id is right
         for role in _LABELS[1:]:
             texts = [
                 [name.decode("utf-8", "replace") for name in side.by_role.get(role, ())]
@@ -220,14 +220,14 @@ def _wrong_label(
 
 
 def classes(names: Sequence[str]) -> str:
-    """Returns class names as a sentence has them."""
+    """Returns class names for use in a sentence."""
     if not any(names):
         return "no class"
     return f"class{'es' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
 
 def labels_of(label: str) -> tuple[str, ...]:
-    """Returns the class names of a reference's or an entry's label."""
+    """Returns the class names in the label of a reference or entry."""
     return tuple(label.split(LABEL_SEPARATOR)) if label else ()
 
 
@@ -239,7 +239,7 @@ def _compare_pictures(
     before: str,
     facts: ComparisonSettings,
 ) -> Iterator[Problem]:
-    """Compares the stored picture with what the source's converts to, or is."""
+    """Compares the stored image with the source, converted or as it is."""
     mine = said.one(FeatureRole.ENCODED)
     if mine is None:
         return
@@ -273,12 +273,12 @@ def _compare_pictures(
 
 
 def _is_bare(data: bytes) -> bool:
-    """Whether a picture's file has neither metadata nor bytes behind its end."""
+    """Returns whether an image file has neither metadata nor bytes after its end."""
     return strip_metadata(data, kind_of(data[:HEAD_BYTES]) or "") == data
 
 
 def _alike(one: bytes, other: bytes) -> bool:
-    """Whether two stored pictures are of the same format and size and show the same, within a tolerance."""
+    """Returns whether two stored images have one format and size, and equal pixels within a tolerance."""
     if kind_of(one[:HEAD_BYTES]) != kind_of(other[:HEAD_BYTES]):
         return False
     pixels = [_pixels(data) for data in (one, other)]
@@ -302,7 +302,7 @@ def _alike(one: bytes, other: bytes) -> bool:
 
 def _pixels(data: bytes) -> np.ndarray | None:
     if kind_of(data[:HEAD_BYTES]) not in SUPPORTED_KINDS:
-        return np.frombuffer(data, np.uint8)  # bare pixels
+        return np.frombuffer(data, np.uint8)  # raw pixels
     try:
         return np.asarray(load(open_image(data, "", _MAX_PIXELS), _MAX_PIXELS).convert("RGB"))
     except ImageFault:
@@ -312,13 +312,13 @@ def _pixels(data: bytes) -> np.ndarray | None:
 def _compare_others(
     said: ParsedRecord, expected: ParsedRecord, ignored: Collection[FeatureRole], facts: ComparisonSettings
 ) -> Iterator[Problem]:
-    """Compares all that is neither the picture nor its class."""
+    """Compares all features other than the image and its class."""
     wrong: dict[FindingCode, list[str]] = {}
     roles: Mapping[str, FeatureRole | None] = {spec.name: spec.fill for spec in facts.features}
     for name in sorted(said.features.keys() | expected.features.keys()):
         role = roles.get(name)
         if role in ignored or repr(said.features.get(name)) == repr(expected.features.get(name)):
-            continue  # by their texts, for a NaN is not equal to itself
+            continue  # compare as text, because NaN does not equal itself
         code = FindingCode.SOURCE_LABEL if role in _OBJECT_CLASSES else FindingCode.SOURCE_CHANGED
         wrong.setdefault(code, []).append(repr(name))
     for code, names in wrong.items():

@@ -1,4 +1,4 @@
-"""What a shard holds, told without its pictures: a row for each sound record."""
+"""Rows that describe the sound records of a shard, without their images."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class SoundRecord(NamedTuple):
     """A sound record without its data.
 
     Attributes:
-      number: of the record in its shard, from 0.
-      offset: of its frame in the uncompressed shard.
-      length: of its frame.
+      number: Number of the record in its shard, from 0.
+      offset: Offset of its frame in the uncompressed shard.
+      length: Length of its frame.
       digest: sha256 of its data.
-      key: what it says its key is; None if it does not.
+      key: Key in the record. None if the record does not say.
     """
 
     number: int
@@ -46,10 +46,10 @@ def open_shard(path: str) -> Iterator[IO[bytes]]:
     """Opens a shard's uncompressed bytes for random access.
 
     Raises:
-      FileNotFoundError: if there is no such shard.
+      FileNotFoundError: If there is no such shard.
     """
     with storage.open_local(path) as file, uncompressed(file, path) as (plain, _, _):
-        yield plain  # what is wrong with it is for others to say
+        yield plain  # other checks report damage
 
 
 def read_rows(file: IO[bytes], features: Sequence[FeatureSpec]) -> Iterator[SoundRecord]:
@@ -83,12 +83,12 @@ def record_data(file: IO[bytes], row: SoundRecord) -> bytes:
 
 
 def read_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> dict[str, Entry]:
-    """Returns what a shard's ledger says, by key; nothing if it is missing, damaged or of another build.
+    """Returns the entries of a shard's ledger by key; none if it is missing, damaged or of another build.
 
     Args:
-      directory: of the dataset.
-      place: the shard's split, its number and the number of shards in the split.
-      shard: what `dataset.json` says of it.
+      directory: The dataset directory.
+      place: Split and number of the shard, and the number of shards in the split.
+      shard: The shard's entry in `dataset.json`.
     """
     path = storage.join(directory, ledger_file(*place))
     try:
@@ -105,15 +105,15 @@ def read_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> d
 def rows_by_key(
     rows: Sequence[SoundRecord], entries: Mapping[str, Entry], has_keys: bool, bytes_tell: bool
 ) -> dict[str, list[SoundRecord]] | None:
-    """Returns the rows by the key of their image; None where neither they nor the ledger tell.
+    """Returns the rows by the key of their image; None if the key of a row is not known.
 
-    Under an empty key stand records that should say theirs and do not.
+    Records that should state their key but do not are under an empty key.
 
     Args:
-      rows: of a shard.
-      entries: of its ledger; none if there is no ledger.
-      has_keys: whether records say their keys.
-      bytes_tell: whether the bytes of a record alone would tell whose it is.
+      rows: Rows of a shard.
+      entries: Entries of its ledger. Empty if there is no ledger.
+      has_keys: Whether records state their keys.
+      bytes_tell: Whether the bytes of a record are enough to find its image.
     """
     by_offset = {entry.offset: entry for entry in entries.values() if entry.offset is not None}
     if not has_keys and bytes_tell and len(rows) != len(by_offset):

@@ -1,4 +1,4 @@
-"""Compares one shard with the images that the source has for it. Needs no Beam."""
+"""Compares one shard with its images in the source. Needs no Beam."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ from shardwright.transforms.validation.against.rows import (
 )
 from shardwright.transforms.validation.ledger import DISORDERED
 
-#: What is reserved for a source whose size is unknown.
+#: Bytes that are reserved for a source of unknown size.
 _UNKNOWN_SIZE = 10**6
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared, and how.
+    """A comparison of a dataset with its source.
 
     Attributes:
-      directory: of the dataset.
-      dataset: its `dataset.json`.
-      settings: those that it was made with, and the inputs to compare with.
-      convert: whether every image is converted anew; else only read.
-      same_machine: whether this machine's processor gives the pictures of the one that made it.
-      salvaged: whether it is what could be saved of another one, maybe in another order.
+      directory: The dataset directory.
+      dataset: Its `dataset.json`.
+      settings: Settings of the dataset, with the inputs to compare with.
+      convert: Whether to convert every image again. Otherwise images are only read.
+      same_machine: Whether this machine's processor gives the same pixels as the one that made the dataset.
+      salvaged: Whether the dataset was salvaged, so that its order may differ.
     """
 
     directory: str
@@ -73,9 +73,9 @@ class Comparison:
 
     @property
     def images(self) -> dict[str, int]:
-        """The number of images in each split, bad ones too; nothing if a limit left some out.
+        """Number of images in each split, including bad ones; empty if a limit left some out.
 
-        With a limit it is not known which images fill shards that would be empty: they meet by their keys.
+        With a limit, the images of the shards that would be empty are not known: they are matched by key.
         """
         ledger = self.dataset.ledger
         if ledger.get("reasons", {}).get(Outcome.FILTERED, {}).get(FilterReason.LIMIT):
@@ -86,10 +86,10 @@ class Comparison:
         }
 
     def facts(self, versions: Mapping[str, str]) -> ComparisonSettings:
-        """Returns what records are compared by.
+        """Returns the settings for comparing records.
 
         Args:
-          versions: of the software here that decides bytes.
+          versions: Versions of the software here that affect bytes.
         """
         made_with = self.dataset.versions
         same = all(made_with.get(name) == version for name, version in versions.items())
@@ -102,17 +102,17 @@ class Comparison:
         )
 
     def recipe(self) -> ShardRecipe:
-        """Returns what images are converted with."""
+        """Returns the recipe for converting images."""
         layout = self.settings.record_layout
         if self.dataset.statements_version != STATEMENTS_VERSION:
-            # What the dataset says of its features: version 0.1 filled image/source_id with the key.
+            # Use the dataset's own features: version 0.1 filled image/source_id with the key.
             layout = replace(layout, features=self.dataset.features)
         plan = self.dataset.plan
         return ShardRecipe(self.settings, layout, label_ids(plan.labels, layout.first_label), plan.text_of)
 
 
 class _Item(NamedTuple):
-    """An image of the source, what the ledger says of it, and the records that hold it."""
+    """An image of the source, its ledger entry, and its records."""
 
     ref: ImageRef
     entry: Entry | None
@@ -121,19 +121,19 @@ class _Item(NamedTuple):
 
 @dataclass
 class _Shard:
-    """A shard at work.
+    """A shard during its comparison.
 
     Attributes:
-      comparison: what is compared.
-      facts: by which.
-      recipe: with which images are converted.
-      executor: converts them in parallel.
-      place: split, number, shards in the split.
-      name: of the file; None if the dataset has no such shard.
-      entries: of its ledger.
-      items: the images to look at.
-      lost: rows without an image.
-      limit_cut: order of the first image that was left out for the limit; None if none was.
+      comparison: The comparison.
+      facts: Settings for comparing records.
+      recipe: Recipe for converting images.
+      executor: Converts images in parallel.
+      place: Split, number of the shard, and number of shards in the split.
+      name: Name of the file. None if the dataset has no such shard.
+      entries: Entries of its ledger.
+      items: Images to compare.
+      lost: Rows without an image.
+      limit_cut: Sort key of the first image that the limit left out. None if there is none.
     """
 
     comparison: Comparison
@@ -158,21 +158,21 @@ def compare_shard(
     split: str, number: int, refs: list[ImageRef], comparison: Comparison, facts: ComparisonSettings,
     executor: ThreadPoolExecutor,
 ) -> Iterator[Finding | Leftover]:  # fmt: skip
-    """Compares a shard with the images that the source has for it.
+    """Compares a shard with its images in the source.
 
     Args:
-      split: of the shard.
-      number: of the shard in its split.
-      refs: the images that the plan places there.
-      comparison: what is compared.
-      facts: by which records are compared.
-      executor: converts images in parallel.
+      split: Split of the shard.
+      number: Number of the shard in its split.
+      refs: Images that the plan places there.
+      comparison: The comparison.
+      facts: Settings for comparing records.
+      executor: Converts images in parallel.
 
     Yields:
-      What is wrong; and images and records that found no partner here, who may have one elsewhere.
+      Findings, and images and records that have no partner here but may have one in another shard.
 
     Raises:
-      EngineError: if the storage or the machine failed, or the source changed meanwhile.
+      EngineError: If the storage or the machine failed, or the source changed meanwhile.
     """
     dataset, directory = comparison.dataset, comparison.directory
     shards = dataset.splits.get(split, ())
@@ -200,16 +200,16 @@ def compare_shard(
             yield from _compare(work, file)
             yield from _check_order(work)
     except FileNotFoundError:
-        return  # which is found where the shard itself is checked
+        return  # the check of the shard itself reports this
     except OSError as error:
         raise storage.fault(error, "read", path) from error
 
 
 def _check_order(work: _Shard) -> Iterator[Finding]:
-    """Yields records that the plan places before one that stands before them."""
+    """Yields records that the plan places before an earlier record of the shard."""
     comparison = work.comparison
     if comparison.salvaged or comparison.dataset.statements_version == STATEMENTS_VERSION:
-        return  # what has ledgers with a plan digest was looked at with these
+        return  # with a plan digest in the ledgers, their check covers this
     seed, name = comparison.settings.seed, work.name
     placed = sorted((item.rows[0], item.ref.key) for item in work.items if item.rows)
     last: tuple[int, str] | None = None
@@ -223,7 +223,7 @@ def _check_order(work: _Shard) -> Iterator[Finding]:
 def _in_order(
     rows: Sequence[SoundRecord], entries: Mapping[str, Entry], refs: Sequence[ImageRef]
 ) -> dict[str, list[SoundRecord]]:
-    """Returns rows by the keys of the images that come in the same order, where nothing else tells."""
+    """Returns rows by image key, matched by order alone because nothing else identifies them."""
     keys = [key for key, entry in entries.items() if entry.outcome == Outcome.WRITTEN]
     keys = keys or [ref.key for ref in refs if ref.is_candidate]
     keys += [""] * (len(rows) - len(keys))
@@ -234,12 +234,12 @@ def _in_order(
 
 
 def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[SoundRecord]]) -> None:
-    """Brings images and rows together."""
+    """Matches images and rows."""
     for ref in refs:
         rows = placed.pop(ref.key, ())
         entry = work.entries.get(ref.key)
         if rows:
-            if ref.outcome == Outcome.DEDUPLICATED:  # an older copy has a new one before it
+            if ref.outcome == Outcome.DEDUPLICATED:  # a newer copy now comes before this image
                 ref = ref._replace(outcome="", reason="")
             if entry is not None and not entry.file_name:  # version 0.1 stored the key in its place
                 ref = ref._replace(file_name="")
@@ -250,7 +250,7 @@ def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[SoundR
 
 
 def _is_missing(work: _Shard, ref: ImageRef, entry: Entry | None) -> bool:
-    """Whether an image without a record ought to have one, as far as can be told before it is read."""
+    """Returns whether an image without a record should have one, as far as is known without reading it."""
     if entry is not None:
         if entry.outcome == Outcome.FILTERED and entry.reason == FilterReason.LIMIT:
             return ref.is_candidate and not work.comparison.settings.limit
@@ -262,7 +262,7 @@ def _is_missing(work: _Shard, ref: ImageRef, entry: Entry | None) -> bool:
 
 
 def _truths(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[ExpectedRecord]:
-    """Yields what images are now, in order."""
+    """Yields the present states of images, in order."""
     threads = worker_threads()
     if work.comparison.convert:
         budget = working_budget()
@@ -309,15 +309,15 @@ def _compare_row(
 def _compare_by_bytes(
     work: _Shard, refs: Sequence[ImageRef], rows: Sequence[SoundRecord], file: IO[bytes]
 ) -> Iterator[Finding | Leftover]:
-    """Compares records whose keys nothing tells: those of equal bytes belong together.
+    """Compares records without known keys: those with equal bytes belong together.
 
-    The others are taken in order, if there are as many of them as of images without a record.
+    The others are matched by order, if there are as many of them as of images without a record.
     """
     by_digest: dict[bytes, list[SoundRecord]] = {}
     for row in reversed(rows):
         by_digest.setdefault(row.digest, []).append(row)
     held: dict[bytes, SoundRecord] = {}
-    _place(work, refs, {})  # none is placed: those that ought to have a record are left to look at
+    _place(work, refs, {})  # places none, so that the images that should have a record remain
     open_items: list[tuple[_Item, Entry]] = []
     for item, truth in zip(work.items, _truths(work, [item.ref for item in work.items]), strict=True):
         digest = sha256(truth.example or b"").digest()
@@ -344,7 +344,7 @@ def _compare_by_bytes(
 
 
 def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Leftover]:
-    """Yields an image that ought to have a record, if it turns out to be one."""
+    """Yields an image that should have a record, if reading it confirms that."""
     ref, entry, now = item.ref, item.entry, truth.entry
     code = FindingCode.RECORD_MISSING
     if entry is not None and entry.outcome == Outcome.DEDUPLICATED:
@@ -385,7 +385,7 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
 
 
 def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover:
-    """Returns a record whose image is not where the plan would place it."""
+    """Returns a record whose image is not where the plan places it."""
     entry = work.entries.get(key)
     digest, names = "", None
     try:

@@ -1,4 +1,4 @@
-"""`CompareWithSource`: a dataset and its source in, findings out."""
+"""`CompareWithSource`: compares a dataset with its source and yields findings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shardwright.transforms.validation.against.leftovers import KEY, SOURCE, Lef
 from shardwright.transforms.validation.against.shard import Comparison, compare_shard
 
 _LEFTOVERS = "leftovers"
-#: Findings and leftovers a worker collects before it hands them on.
+#: Number of findings and leftovers that a worker collects before it emits them.
 _IN_HAND = 10_000
 
 
@@ -46,7 +46,7 @@ class _CompareShard(beam.DoFn):
 
     def process(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Any]:
         (split, _), _ = grouped
-        if split != NO_SPLIT:  # what has no key of its own never had a record
+        if split != NO_SPLIT:  # files without a key of their own never had a record
             dataset = self._comparison.dataset
             buckets = bucket_count(sum(map(len, dataset.splits.values())))
             yield from _sorted(self._compare(grouped), KEY, buckets)
@@ -92,16 +92,16 @@ def _meet_by_source(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> FindingS
 
 
 class CompareWithSource(beam.PTransform):
-    """Lists the source anew and compares it with the dataset. `PBegin -> PCollection[FindingSummary]`.
+    """Lists the source again and compares it with the dataset. `PBegin -> PCollection[FindingSummary]`.
 
-    Images and records meet by shard, for where an image goes is a function of its key and the plan.
-    Those that do not meet there may have moved: they meet by key, then by the source's checksum.
+    Images and records meet by shard, because an image's shard is a function of its key and the plan. Those
+    without a match there may have moved: they meet by key, then by the source's checksum.
 
     Args:
-      comparison: what is compared.
-      inputs: checked inputs.
-      rules: what becomes of class names.
-      spool: takes what cannot be read at random.
+      comparison: The comparison.
+      inputs: Checked inputs.
+      rules: Rules for class names.
+      spool: Storage for sources without random access.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class CompareWithSource(beam.PTransform):
         )  # ImageRef, ClassId
         batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
         if settings.dedupe == "exact":
-            # Of an image of a class that the dataset does not have nothing is a copy.
+            # An image of a class that the dataset does not have cannot have copies.
             fatal = plan.labels if settings.record_layout.needs is Needs.LABEL else ()
             batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
         forecast = begin | "CarriedPlan" >> beam.Create(
