@@ -1,4 +1,4 @@
-"""`validate --against`: from what the command was told to a checked comparison with the source."""
+"""`validate --against`: turns the command's options into a checked comparison with the source."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Against:
     """A comparison with the source, checked.
 
     Attributes:
-      comparison: what is compared.
-      inputs: the source.
-      rules: what becomes of class names.
-      spool: takes what cannot be read at random.
+      comparison: The comparison to make.
+      inputs: The parsed inputs of the source.
+      rules: How class names of the source map to labels.
+      spool: Place for copies of sources without random access.
     """
 
     comparison: Comparison
@@ -56,7 +56,7 @@ class Against:
     spool: Spool
 
     def places_read(self) -> dict[str, list[str]]:
-        """Returns the paths that are read besides the dataset, by the name of their option."""
+        """Returns the paths to read besides the dataset, by option name."""
         settings = self.comparison.settings
         return {
             "against": [item.path for item in self.inputs],
@@ -89,14 +89,14 @@ def given_listing(namespace: argparse.Namespace) -> dict[str, Any]:
 def prepared(
     target: Target, against: Sequence[str], listing: Mapping[str, Any], mode: str, scratch: str
 ) -> Iterator[Against | None]:
-    """Checks all about a comparison that can be told before the source is listed, and clears up after it.
+    """Prepares a comparison: checks it before the source is listed, and cleans up afterwards.
 
     Args:
       target: the dataset.
-      against: the source, as `convert --input` takes it; nothing for no comparison.
+      against: The source, as `convert --input` takes it; empty for no comparison.
       listing: settings of `LISTING` that were given.
-      mode: of the validation; `fast` converts no image.
-      scratch: a directory of this machine for what workers unpack, if the dataset is on it too.
+      mode: Mode of the validation; `fast` converts no image.
+      scratch: Local directory for unpacked files, if the dataset is local too.
 
     Raises:
       UsageError: if the source cannot be listed as it was for the dataset.
@@ -134,7 +134,7 @@ def prepared(
         same_machine=processor in (None, platform.machine()),
         salvaged=storage.exists(storage.join(target.directory, LOST_JSONL)),
     )
-    # Workers elsewhere reach what the dataset lies on, and not this machine's disk.
+    # Remote workers can reach the dataset's storage, but not this machine's disk.
     place = os.path.join(scratch, "against")
     if storage.is_remote(target.directory):
         place = storage.join(target.directory, WORK_DIR, f"against-{uuid.uuid4().hex}")
@@ -161,7 +161,7 @@ def _in_words_of_validate() -> Iterator[None]:
 
 
 def _read_run(directory: str) -> Mapping[str, Any]:
-    """Returns what `run.json` says of the dataset's conversion; nothing if there is none."""
+    """Returns the `run.json` of the dataset's conversion; empty if there is none."""
     try:
         run = json.loads(storage.read_bytes(storage.join(directory, RUN_JSON)))
     except (OSError, ValueError, RecursionError):
@@ -173,7 +173,7 @@ def _check_given(run: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
     """Checks that what a dataset was listed with and does not store is said again.
 
     Raises:
-      UsageError: naming the first that is not.
+      UsageError: A setting is missing; the message names the first one.
     """
     made_with = run.get("listing")
     if not isinstance(made_with, Mapping):

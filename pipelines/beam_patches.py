@@ -120,12 +120,12 @@ def _hide_ends_of_workers(show: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def is_beam_silent() -> bool:
-    """Whether nobody wants to see what Beam logs."""
+    """Returns whether Beam's log is hidden."""
     return logging.getLogger("apache_beam").level >= logging.CRITICAL
 
 
 def _is_of_beam(raised: Any) -> bool:
-    """Whether an exception went through code of Beam."""
+    """Returns whether an exception passed through Beam's code."""
     traceback = raised.exc_traceback
     while traceback is not None:
         if str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("apache_beam."):
@@ -135,7 +135,7 @@ def _is_of_beam(raised: Any) -> bool:
 
 
 _PORTABILITY = "apache_beam.runners.portability"
-#: All that is changed.
+#: All patches.
 PATCHES = (
     Patch(
         "look for state once",
@@ -185,10 +185,10 @@ class ReliedOn:
     """Code of Beam that is not replaced, and whose details count all the same.
 
     Attributes:
-      name: what it does here.
-      checked: the function.
-      beam_versions: the versions of Beam that it was checked in.
-      sha256: digest of its source in these versions.
+      name: What Beam does with it.
+      checked: Dotted path of the function.
+      beam_versions: Versions of Beam that it was checked in.
+      sha256: Digest of its source in these versions.
     """
 
     name: str
@@ -248,7 +248,7 @@ def fits(patch: Patch) -> bool:
 
 
 def current_value(patch: Patch) -> Any:
-    """Returns what stands where a patch belongs."""
+    """Returns the current value of the attribute that a patch replaces."""
     owner, _, name = patch.place.rpartition(".")
     return getattr(found(owner), name, _MISSING)
 

@@ -1,4 +1,4 @@
-"""The command `shardwright`: finds the subcommand and hands over."""
+"""The command `shardwright`: finds the subcommand and runs it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ COMMANDS = {
 }
 
 
-#: Nearly all that is made here lives on: Beam's modules, then references by the million. Looking for
-#: garbage seldom saves a tenth of a start and a sixth of the time of planning (docs/scale.md).
+#: Nearly all objects are long-lived: Beam's modules, then millions of references. Collecting
+#: garbage less often saves a tenth of the start and a sixth of the planning time (docs/scale.md).
 _GC_THRESHOLDS = (20_000, 50, 50)
 _NO_MEMORY = "There is not enough memory to start; allow more (ulimit -v), or use a larger machine."
-#: Bytes of address space below which libraries that are loaded end the process with a code of their own.
+#: Bytes of address space below which an imported library may end the process with its own exit code.
 _LEAST_MEMORY = 256_000_000
-#: Characters at the end of an error's message that are shown: some tell a long story first.
+#: Number of characters shown from the end of an error message, since some messages begin with long details.
 _SHOWN_CHARACTERS = 200
 
 
@@ -91,7 +91,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _allowed_memory() -> float:
-    """Returns how many bytes of address space the process may have."""
+    """Returns the number of bytes of address space that the process may use."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

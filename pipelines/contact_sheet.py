@@ -1,4 +1,4 @@
-"""The contact sheet of `inspect`: which pictures are drawn, and where the sheet goes."""
+"""The contact sheet of `inspect`: chooses the images, draws them and writes the sheet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shardwright.transforms.records.sample import (
 )
 
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
-#: Names under which layouts in wide use store a class, the best first.
+#: Feature names of the class in widely used layouts, the best first.
 _CLASS_NAMES = ("image/class/text", "image/class/label", "label")
 #: Where no ledger says where the classes are: records, and their bytes, that are looked at.
 _MAX_SCANNED = 2_048
@@ -45,13 +45,13 @@ def write_contact_sheet(
     dataset: Dataset | None = None,
     split: str = "",
 ) -> int:
-    """Draws a sheet of pictures, evenly over the classes, and writes it.
+    """Draws a sheet with images from all classes in equal shares, and writes it.
 
     Args:
-      path: where it goes; its extension is the format.
-      shards: the path of each shard, and what `dataset.json` says of it.
-      contract: what the records hold.
-      count: pictures at most.
+      path: File to write; its extension chooses the format.
+      shards: Path of each shard with its entry in `dataset.json`.
+      contract: Schema of the records.
+      count: Maximum number of images.
       directory: the dataset directory; None for foreign files.
       dataset: its `dataset.json`.
       split: the split that the shards belong to.
@@ -60,8 +60,8 @@ def write_contact_sheet(
       The number of pictures drawn.
 
     Raises:
-      UsageError: if the path is none for a picture, or there is no picture to draw.
-      EngineError: if a shard cannot be read or the sheet not be written.
+      UsageError: The extension is not an image format, or there is no image to draw.
+      EngineError: A shard cannot be read, or the sheet cannot be written.
     """
     shown = printable(path)
     extension = os.path.splitext(path)[1].lower()
@@ -93,7 +93,7 @@ def write_contact_sheet(
 def _places(
     shards: Sequence[tuple[str, Shard | None]], contract: RecordSchema, directory: str | None, split: str
 ) -> Iterator[RecordLocation]:
-    """Yields where records are and of which class, from the ledgers where there are any."""
+    """Yields the location and the class of records, from the ledgers if there are any."""
     scanned = scanned_bytes = 0
     listed = [shard for _, shard in shards if shard is not None]
     for number, (path, shard) in enumerate(shards):
@@ -114,7 +114,7 @@ def _places(
 
 
 def _class_of(data: bytes, contract: RecordSchema) -> str:
-    """Returns the class that a record says it has; empty if it says none."""
+    """Returns the class of a record; empty if it has none."""
     try:
         example = without_encodings(parse_example(data), contract)
     except ValueError:
@@ -148,7 +148,7 @@ def _tiles(picked: Sequence[RecordLocation], contract: RecordSchema) -> list[Til
 
 
 def _tile(data: bytes, contract: RecordSchema, name: str, numbers: Mapping[str, str]) -> Tile | None:
-    """Decodes a record's picture; None if it has none."""
+    """Decodes the image of a record; None if it has none."""
     try:
         example = without_encodings(parse_example(data), contract)
     except ValueError:

@@ -61,11 +61,11 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
 
     Args:
       pipeline: a Beam pipeline.
-      job: what to make, and where.
-      request: what was asked for.
+      job: What to build, and where.
+      request: The checked request.
 
     Returns:
-      The PCollection of the one outcome.
+      A PCollection with one outcome.
     """
     import apache_beam as beam
 
@@ -83,7 +83,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
         begun, request, Spool(job.directory), run=job.started
     )  # EncodedRefs, Forecast
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
-    if settings.resume or job.described:  # else the launcher saw that nothing was there
+    if settings.resume or job.described:  # otherwise the launcher found an empty output
         begun = begun | "RemoveCommit" >> RemoveCommit(
             job, planned, beam.pvalue.AsSingleton(forecast)
         )  # HeldLease or None
@@ -130,18 +130,18 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
 
     Args:
       beam_options: Beam's PipelineOptions, or a list of its command-line options; without a
-        runner the embedded in-process one is used.
+        runner, Beam's in-process runner is used.
       progress: whether to show progress on stderr.
       **values: the settings of `shardwright convert` by name (input, output, resize, ...).
 
     Returns:
-      What was made.
+      The finished dataset.
 
     Raises:
-      UsageError: the settings or the input are wrong; nothing was written.
-      DataRefused: the data did not pass; nothing was published.
-      NotRun: Beam's options have the job described only (a template, a dry run).
-      EngineError: the engine, the storage or the machine failed; `resume=True` goes on.
+      UsageError: The settings or the input are wrong; nothing was written.
+      DataRefused: The data did not pass; nothing was published.
+      NotRun: Beam's options only describe the job (a template, a dry run).
+      EngineError: The engine, the storage or the machine failed; `resume=True` continues.
     """
     from shardwright.transforms.commit import ConversionSpec
 
@@ -159,7 +159,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     try:
         with one_writer(settings.output, beam_options, described) as hold:
             if hold is not None and not described:
-                directory = check_output(settings, hold.holder)  # another run may have come and gone
+                directory = check_output(settings, hold.holder)  # another run may have written it meanwhile
             if not described:
                 clear_staging(settings)
                 for warning in remove_work_leftovers(directory):
@@ -202,7 +202,7 @@ def _run(job: ConversionSpec, request: ConversionRequest, beam_options: Any) -> 
 
 
 def _notes_on_pictures(request: ConversionRequest, made: ConvertResult) -> tuple[str, ...]:
-    """Returns what the converted pictures show to have no effect; nothing if not all were converted now."""
+    """Returns notes on settings that had no effect on the images; empty if some shards were reused."""
     count = made.metrics.get("images_on_background")
     if count is None or made.outcome.get("reused_shards") or not made.dataset.ledger["written"]:
         return ()
@@ -211,9 +211,9 @@ def _notes_on_pictures(request: ConversionRequest, made: ConvertResult) -> tuple
 
 
 def _refusal_of(job: ConversionSpec) -> DataRefused | None:
-    """Returns the refusal that a run left in its outcome file, for engines that only say that it failed.
+    """Returns the refusal in a run's outcome file, for engines that only report a failure.
 
-    The storage may be what failed, so it is not waited for again.
+    The storage may be the cause of the failure, so this does not wait for it again.
     """
     with contextlib.suppress(Exception), storage.at_most(storage.LAST_TRY_SECONDS):
         outcome = json.loads(storage.read_bytes(storage.join(job.directory, OUTCOME_JSON)))
@@ -223,7 +223,7 @@ def _refusal_of(job: ConversionSpec) -> DataRefused | None:
 
 
 def _published(job: ConversionSpec) -> ConvertResult | None:
-    """Returns what a run has published, although the engine says that it failed; None if it has not."""
+    """Returns the dataset that a run published although the engine reports a failure; None if none."""
     try:
         made = load_result(job.output, {})
     except (OSError, ValueError, KeyError, TypeError, ShardwrightError):
@@ -233,7 +233,7 @@ def _published(job: ConversionSpec) -> ConvertResult | None:
 
 
 def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
-    """Reads what a finished conversion left in its dataset directory."""
+    """Reads the result of a finished conversion from its dataset directory."""
 
     def read(name: str) -> Any:
         return json.loads(storage.read_bytes(storage.join(path, name)))

@@ -1,4 +1,4 @@
-"""What the commands that read are pointed at: a dataset directory, or TFRecord files of unknown origin."""
+"""The input of commands that read: a dataset directory, or TFRecord files of unknown origin."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _RECORDS_TO_INFER_FROM = 64
 
 @dataclass(frozen=True)
 class Target:
-    """What is read: a dataset directory, or TFRecord files of unknown origin.
+    """A dataset directory, or TFRecord files of unknown origin.
 
     Attributes:
-      name: as the user wrote it; of a dataset with versions, the one that it meant when the command began.
-      directory: the dataset directory; None for foreign files.
-      pattern: the glob pattern of foreign files.
+      name: Name as the user wrote it; for a dataset with versions, the version at the start of the command.
+      directory: Dataset directory; None for foreign files.
+      pattern: Glob pattern of foreign files.
     """
 
     name: str
@@ -40,14 +40,14 @@ class Target:
 
 
 def resolve_target(name: str, command: str = "validate") -> Target:
-    """Tells a dataset directory from a pattern of TFRecord files.
+    """Finds out whether a name means a dataset directory or a pattern of TFRecord files.
 
     Args:
-      name: as the user wrote it.
-      command: the command that reads, for the advice.
+      name: Name as the user wrote it.
+      command: Name of the command that reads, for the advice in messages.
 
     Raises:
-      UsageError: if there is neither.
+      UsageError: There is neither.
     """
     if not name:
         raise UsageError("--dataset is missing; name a dataset directory or 'dir/*.tfrecord'.")
@@ -71,7 +71,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
 
 
 def foreign_files(pattern: str) -> list[str]:
-    """Returns the files that a pattern names, in order; a file's own name is taken literally."""
+    """Returns the files that match a pattern, sorted; the name of an existing file matches only that file."""
     if storage.is_remote(pattern):
         return _foreign_objects(pattern)
     if os.path.isfile(pattern):
@@ -80,7 +80,7 @@ def foreign_files(pattern: str) -> list[str]:
 
 
 def _foreign_objects(pattern: str) -> list[str]:
-    """Returns the objects that a pattern names; `*`, `?` and `[...]` stand for parts of a name."""
+    """Returns the objects that match a pattern with `*`, `?` and `[...]`."""
     with storage.translated_errors("look for", pattern):
         if not glob.has_magic(pattern):
             return [pattern] if storage.exists(pattern) else []
@@ -91,7 +91,7 @@ def _foreign_objects(pattern: str) -> list[str]:
 
 
 def contract_of(target: Target) -> RecordSchema:
-    """Returns what every record promises: from `dataset.json`, or inferred from the first ones."""
+    """Returns the schema of the records, from `dataset.json` or inferred from the first records."""
     if target.directory is not None:
         dataset = read_dataset(target.directory)
         return contract_of_plan(dataset.features, dataset.first_label, dataset.plan)

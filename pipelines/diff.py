@@ -44,12 +44,12 @@ EXAMPLE = "shardwright diff pets-1/ pets-2/ --thresholds limits.yaml"
 
 @dataclass(frozen=True)
 class DiffResult:
-    """What is different between two datasets, and which limits that exceeds.
+    """The differences between two datasets, and the limits that they exceed.
 
     Attributes:
-      drift: the differences.
-      gates: what the new dataset has to pass, None where nothing was given.
-      refusals: gates that it does not pass.
+      drift: The differences.
+      gates: Gates for the new dataset; None if none were given.
+      refusals: Gates that the new dataset does not pass.
     """
 
     drift: Drift
@@ -58,7 +58,7 @@ class DiffResult:
 
     @property
     def thresholds(self) -> Thresholds | None:
-        """The limits for differences, None where no gates were given."""
+        """Limits for differences; None if no gates were given."""
         return None if self.gates is None else self.gates.limits
 
     @property
@@ -67,7 +67,7 @@ class DiffResult:
         return all(refusal.severity is not Severity.ERROR for refusal in self.refusals)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the report as it is stored."""
+        """Returns the report as JSON stores it."""
         limits = None
         if self.gates is not None:
             expected = self.gates.expectations
@@ -85,16 +85,16 @@ class DiffResult:
 
 
 def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
-    """Builds the comparison: one element per shard, then the images that have no like at their place.
+    """Builds the comparison: one element per shard, then images without a counterpart in the same shard.
 
     Args:
       pipeline: a Beam pipeline.
-      old: the one dataset's directory.
-      new: the other one's.
-      result_path: where what became of the images goes, as JSON.
+      old: Directory of the old dataset.
+      new: Directory of the new dataset.
+      result_path: JSON file to write the changes of the images to.
 
     Returns:
-      The PCollection of the one sum of changes.
+      A PCollection with one element, the sum of all changes.
     """
     import apache_beam as beam
 
@@ -129,18 +129,18 @@ def diff(
     """Compares two datasets: the same as `shardwright diff`, as a function.
 
     Args:
-      old: a dataset directory.
-      new: another one.
-      thresholds: limits for what may be different, or a gate file.
-      report: where the report goes, as JSON; None for nowhere.
+      old: Directory of the old dataset.
+      new: Directory of the new dataset.
+      thresholds: Limits for differences, or a gate file.
+      report: JSON file to write the report to; None for no file.
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
       progress: whether to show progress on stderr.
 
     Returns:
-      What is different, and which limits that exceeds.
+      The differences, and the limits that they exceed.
 
     Raises:
-      UsageError: there is no such dataset, or it or the limits are damaged.
+      UsageError: A dataset is missing, or a dataset or the limits are damaged.
       EngineError: the engine, the storage or the machine failed.
     """
     old, new, report = os.fspath(old), os.fspath(new), os.fspath(report or "")
@@ -162,10 +162,10 @@ def diff(
 
 
 def drift_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Mapping[str, Any]:
-    """Returns what is different from the dataset before, for a page: what `diff` reports.
+    """Returns the differences from the previous dataset, as `diff` reports them, for the page.
 
     Raises:
-      UsageError: in words of `--previous`.
+      UsageError: The previous dataset is wrong; the message names `--previous`.
       EngineError: the engine, the storage or the machine failed.
     """
     with _in_words_of_previous():
@@ -173,10 +173,10 @@ def drift_since(previous: str, directory: str, beam_options: Any, progress: bool
 
 
 def images_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Previous:
-    """Compares the images of a dataset with those of the one before, for who measures the dataset only then.
+    """Compares the images of a dataset with those of the previous one, before the dataset is measured.
 
     Raises:
-      UsageError: in words of `--previous`.
+      UsageError: The previous dataset is wrong; the message names `--previous`.
       EngineError: the engine, the storage or the machine failed.
     """
     with _in_words_of_previous():
@@ -227,7 +227,7 @@ def _gates(said: Thresholds | Mapping[str, Any] | str | None) -> JobGates | None
 
 
 def _violations(gates: JobGates, drift: Drift, dataset: Dataset) -> tuple[Violation, ...]:
-    """Returns the gates that a dataset does not pass, as far as its `dataset.json` and the drift say."""
+    """Returns the gates that a dataset does not pass, judged by its `dataset.json` and the drift."""
     found = check(drift, gates.limits)
     if gates.expectations.names:
         from shardwright.transforms.validation.expect import facts_of
@@ -243,7 +243,7 @@ def _describe(what: str, name: str) -> Described:
     """Reads the `dataset.json` of a dataset.
 
     Raises:
-      UsageError: if there is none that can be read.
+      UsageError: There is none, or it cannot be read.
     """
     if not name:
         raise UsageError("diff compares two datasets; write shardwright diff OLD NEW.")
@@ -260,7 +260,7 @@ def _describe(what: str, name: str) -> Described:
                 "check the path, or finish it with convert --resume."
             ) from None
     described = Described(printable(name), Dataset.from_bytes(data, printable(path)))
-    _drift(described, described, Changes())  # says at once what is damaged
+    _drift(described, described, Changes())  # reports damage at once
     return described._replace(name=name)
 
 
@@ -277,7 +277,7 @@ def _drift(old: Described, new: Described, changes: Changes) -> Drift:
 
 
 def _with_measurements(described: Described) -> Described:
-    """Adds what was measured in a dataset, as far as that is about this build of it."""
+    """Adds the stored measurements of a dataset if they belong to this build of it."""
     found: list[Mapping[str, Any] | None] = []
     for file in (FINDINGS_JSON, STATISTICS_JSON):
         try:
@@ -293,7 +293,7 @@ def _compare(old: Described, new: Described, report: str, beam_options: Any, pro
     """Compares the images of two datasets."""
     from apache_beam.options.pipeline_options import StandardOptions
 
-    # The last step may run on a machine that does not see this one's temporary files.
+    # The last step may run on a machine that cannot read this machine's temporary files.
     elsewhere = beam_options.view_as(StandardOptions).runner != cli_options.DEFAULT_RUNNER
     with tempfile.TemporaryDirectory() as scratch:
         path = report if report and elsewhere else os.path.join(scratch, "changes.json")

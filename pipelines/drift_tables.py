@@ -1,4 +1,4 @@
-"""What is different between two datasets, as tables for people."""
+"""Prints the differences between two datasets as tables."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _WORDS = {
 
 
 def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> None:
-    """Prints what is different.
+    """Prints the differences.
 
     Args:
-      drift: the differences.
-      refusals: the limits that are exceeded; None where there are no limits.
+      drift: The differences.
+      refusals: Limits that are exceeded; None if there are no limits.
     """
     out = console()
     old, new = map(shown, drift.datasets)
@@ -215,12 +215,12 @@ def _classes(label: str) -> str:
 
 
 def _differing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
-    """Returns the pairs worth a line: known on both sides and different there."""
+    """Returns the pairs to print: known for both datasets, and different."""
     return {name: pair for name, pair in pairs.items() if pair.old != pair.new and None not in pair}
 
 
 def _means(statistics: Mapping[str, Pair]) -> dict[str, Pair]:
-    """Returns the means over all pictures, by shorter names; a report has the other numbers too."""
+    """Returns the means over all images by short names; the report has the other numbers too."""
     return {
         name.removeprefix(_TOTAL): pair
         for name, pair in statistics.items()

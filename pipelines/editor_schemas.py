@@ -20,7 +20,7 @@ from shardwright.transforms.sources.choices import choices_of
 
 FOLDER = Path(__file__).with_name("json_schemas")
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-#: A value with a variable or a date of the run, which is known only then.
+#: A value with a variable or a date, which is known only when the job runs.
 _PLACEHOLDER = {"type": "string", "pattern": r"\$\{|\{"}
 
 
@@ -34,7 +34,7 @@ def editor_schemas() -> dict[str, dict[str, Any]]:
 
 
 def schema_path(kind: str) -> Path:
-    """Returns where the schema of a kind of file is installed."""
+    """Returns the path of the installed schema for a kind of file."""
     return FOLDER / f"{kind}.schema.json"
 
 
@@ -95,7 +95,7 @@ def _without_nulls(schema: Any) -> Any:
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """Returns a schema as its file holds it."""
+    """Returns the text of a schema file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 

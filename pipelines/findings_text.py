@@ -1,4 +1,4 @@
-"""Prints what a validation found: counts first, then examples, then what it comes to."""
+"""Prints the findings of a validation: counts first, then examples, then the result."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SEVERITIES = list(Severity)
 _STYLES = {Severity.ERROR: ERROR, Severity.WARNING: WARNING, Severity.NOTE: ""}
 _EXAMPLES = 20
 _EXAMPLES_OF_CODE = 3
-#: A message is not cut shorter than this, however narrow the terminal is.
+#: Minimum length of a shortened message, even on a narrow terminal.
 _SHORTEST = 20
-#: What a check of a depth did not look at.
+#: Parts that a check of each depth skips.
 _NOT_LOOKED_AT = {
     CheckDepth.FRAMES: ", though no record was looked into",
     CheckDepth.FAST: ", though no image was decoded",
@@ -30,8 +30,8 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
     """Prints what was found.
 
     Args:
-      report: what was found.
-      stored: whether all findings are stored too, so that a terminal need not show each in full.
+      report: The findings.
+      stored: Whether all findings are stored too, so that the terminal may shorten messages.
     """
     out = console()
     codes = sorted(map(FindingCode, report.counts), key=lambda code: _rank(report, code))
@@ -59,7 +59,7 @@ def _rank(report: ValidationReport, code: FindingCode) -> tuple[int, str]:
 
 
 def _found_earlier(report: ValidationReport, code: FindingCode) -> str:
-    """Returns which earlier check found the findings of a code that this one did not find."""
+    """Returns the earlier check that found the findings of a code that this one did not find."""
     number = report.counts[code.value] - report.run.counts.get(code.value, 0)
     run = next((run for run in report.earlier if run.counts.get(code.value)), None)
     if not number or run is None:
@@ -82,9 +82,9 @@ def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> 
     """Returns a finding as one line, which begins with the image's key or, failing that, with its place.
 
     Args:
-      finding: what was found.
-      width: of the terminal; None for any. Keys are never cut.
-      taken: characters before it in the line.
+      finding: The finding.
+      width: Width of the terminal; None for no limit. Keys are never cut.
+      taken: Number of characters before it in the line.
     """
     place = [finding.shard or ""]
     if finding.record is not None:
@@ -102,7 +102,7 @@ def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> 
 
 
 def _end_of_other_key(finding: Finding, text: str) -> int:
-    """Returns where the key of the other image ends in a line; 0 if it does not name one."""
+    """Returns the end of the other image's key in a line; 0 if the line has none."""
     key = one_line(finding.other.key) if finding.other is not None and finding.other.key else ""
     return text.index(key) + len(key) if key and key in text else 0
 

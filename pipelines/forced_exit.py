@@ -1,4 +1,4 @@
-"""Lets another process end this one with an exit code, while C code holds Python's lock here.
+"""Lets another process end this one with an exit code while C code holds Python's lock.
 
 Without the lock no Python code runs, so no handler of a signal can choose the exit code. A thread of the C
 library can: it waits for a byte in a pipe, and then calls `_exit` itself.
@@ -17,7 +17,7 @@ _SIGEV_THREAD = 2
 
 
 class _Notification(ctypes.Structure):
-    """`struct sigevent`, of 64 bytes."""
+    """The C type `struct sigevent` (64 bytes)."""
 
     _fields_ = (
         ("value", ctypes.c_void_p),
@@ -30,7 +30,7 @@ class _Notification(ctypes.Structure):
 
 
 class _Request(ctypes.Structure):
-    """`struct aiocb`, of 168 bytes, with room behind it."""
+    """The C type `struct aiocb` (168 bytes), with spare room at the end."""
 
     _fields_ = (
         ("descriptor", ctypes.c_int),
@@ -45,7 +45,7 @@ class _Request(ctypes.Structure):
 
 #: Exit code -> the pipe that ends this process with it. They are never closed: that would count as a byte.
 _PIPES: dict[int, int] = {}
-#: What the C library's threads hold on to.
+#: Objects that the C library's threads use, kept alive here.
 _KEPT: list[Any] = []
 _OWNER = [0]
 
@@ -54,14 +54,14 @@ def exit_pipe(code: int) -> int:
     """Returns the pipe that ends this process as soon as somebody writes a byte to it.
 
     Args:
-      code: the exit code.
+      code: The exit code.
 
     Returns:
-      A file descriptor that no other program inherits by itself; 0 where the system has no such thing.
+      A file descriptor that child programs do not inherit; 0 if the system does not support this.
     """
     if sys.platform != "linux" or sys.maxsize < 2**32:
         return 0
-    if _OWNER[0] != os.getpid():  # a fork has the pipes of its parent and none of its threads
+    if _OWNER[0] != os.getpid():  # a fork inherits the pipes of its parent, but not its threads
         _PIPES.clear()
         _OWNER[0] = os.getpid()
     if code not in _PIPES:

@@ -1,4 +1,4 @@
-"""What decides whether a validation passes: codes named on the command line, and gate files."""
+"""Decides whether a validation passes, by codes named on the command line and by gate files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shardwright.transforms import storage
 from shardwright.transforms.validation.shard import Depth
 
 _LISTED = "; shardwright validate --help lists them."
-#: How deep a validation looks, by the name that its report says.
+#: Depth of a validation by its name in the report.
 MODES = {"fast": Depth.EXAMPLES, "full": Depth.PIXELS, "quality": Depth.LOOKS}
 
 
 def _codes(said: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the codes that were given, as a list or as an option's value, however cased and spaced."""
+    """Returns the given codes, from a list or from an option's value in any case and with any spaces."""
     codes = said.split(",") if isinstance(said, str) else said
     return tuple(code.strip().upper() for code in codes if code.strip())
 
@@ -37,10 +37,10 @@ def code_list() -> str:
 
 
 def read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> Gates:
-    """Returns what a user makes of the findings.
+    """Returns the user's choice of errors and warnings.
 
     Raises:
-      UsageError: if there is no such finding, or one shall be both.
+      UsageError: A code is unknown, or is both an error and a warning.
     """
     fail_on, warn_on = _codes(fail_on), _codes(warn_on)
     for option, codes in (("fail_on", fail_on), ("warn_on", warn_on)):
@@ -54,14 +54,14 @@ def read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> Ga
 
 
 def read_gate_file(option: str, path: str) -> JobGates:
-    """Reads a gate file; an empty path has no gates.
+    """Reads a gate file; returns no gates for an empty path.
 
     Args:
-      option: that names the file.
-      path: of the file.
+      option: Option that names the file.
+      path: Path of the file.
 
     Raises:
-      UsageError: if it cannot be read, or is wrong.
+      UsageError: The file cannot be read, or is wrong.
     """
     if not path:
         return JobGates()
@@ -71,11 +71,11 @@ def read_gate_file(option: str, path: str) -> JobGates:
 
 
 def expected_of(gates: JobGates, path: str) -> Expectations:
-    """Returns what a gate file asks of one dataset; says on stderr which gates need another dataset.
+    """Returns the gates for one dataset; names on stderr the gates that need two datasets.
 
     Args:
-      gates: what the file says.
-      path: of the file.
+      gates: Contents of the file.
+      path: Path of the file.
     """
     others = [name for name in gates.limits.names if name != "max_bad_fraction"]
     notes = list(gates.notes)
@@ -86,7 +86,7 @@ def expected_of(gates: JobGates, path: str) -> Expectations:
 
 
 def findings_of(said: Gates, file: Gates) -> Gates:
-    """Returns the gates of options with those of a file; the options count more."""
+    """Merges the gates of options with those of a file; options take precedence."""
     chosen = (*said.fail_on, *said.warn_on)
     fail_on, warn_on = (
         tuple(code for code in codes if code not in chosen) for codes in (file.fail_on, file.warn_on)
@@ -101,10 +101,10 @@ def tell(path: str, notes: Iterable[str]) -> None:
 
 
 def mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target) -> str:
-    """Returns the mode that answers what is asked: pictures are looked at if a gate goes by their looks.
+    """Returns the mode that the gates need: `quality` if a gate depends on image statistics.
 
     Raises:
-      UsageError: if no image shall be decoded all the same, or nothing says what is asked.
+      UsageError: The mode is unknown, or a gate needs what the mode or the files do not have.
     """
     if mode not in MODES:
         raise UsageError(f"There is no mode {mode!r}; choose one of {', '.join(MODES)}.")

@@ -29,13 +29,13 @@ _SPLITS = "train=0.8,validation=0.1,test=0.1"
 
 
 class InitResult(NamedTuple):
-    """A job file that was made.
+    """A job file.
 
     Attributes:
-      path: where it is; empty if it was not written.
-      text: what it says.
-      detected_as: what each input was taken for; empty where nobody could look.
-      unseen: why nobody could look at the input; empty if somebody did.
+      path: Path of the file; empty if it was not written.
+      text: Contents of the file.
+      detected_as: Detected kind of each input; empty if the inputs could not be read.
+      unseen: Why the input could not be read; empty if it was read.
     """
 
     path: str
@@ -52,22 +52,22 @@ def init(
     beam_options: Sequence[str] = (),
     **values: Any,
 ) -> InitResult:
-    """Writes a job file: the same as `shardwright init`, as a function that asks nothing.
+    """Writes a job file, like `shardwright init`, but asks no questions.
 
     Args:
-      file: where it goes; empty for nowhere.
-      keep: how many versions stay.
-      overwrite: whether it may replace a file.
-      beam_options: Beam's command-line options, which the file then says.
+      file: File to write; empty for none.
+      keep: Number of versions to keep.
+      overwrite: Whether to replace an existing file.
+      beam_options: Beam's command-line options, to be stored in the file.
       **values: the settings of `shardwright convert` by name (input, output, resize, ...), as they are
         meant: `{date}` in one is no date.
 
     Returns:
-      What was written.
+      The job file.
 
     Raises:
-      UsageError: a setting, the input or the place is wrong; nothing was written.
-      EngineError: the file cannot be written.
+      UsageError: A setting, the input or the path is wrong; nothing was written.
+      EngineError: The file cannot be written.
     """
     file = os.fspath(file)
     _check_place(file, overwrite)
@@ -84,7 +84,7 @@ def init(
     detected_as, unseen = [], ""
     try:
         detected_as = [item.detected_as for item in make_request(values, with_output=True).inputs]
-    except EngineError as error:  # what only the cloud can read is for the cloud to read
+    except EngineError as error:  # an input that only the cloud can read is checked there
         unseen = error.message
     settings = {name: getattr(settings_from({name: values[name]}), name) for name in values}
     text = job_text(settings, keep=keep, runner=_by_name(beam_options), detected_as=detected_as)
@@ -105,7 +105,7 @@ def _check_place(file: str, overwrite: bool) -> None:
 
 
 def _by_name(options: Sequence[str]) -> dict[str, Any]:
-    """Returns options of a command line by name: a text, or several where one stands more than once."""
+    """Returns options of a command line by name: a text, or several if an option is repeated."""
     found: dict[str, list[str]] = {}
     name = ""
     for token in options:
@@ -118,10 +118,10 @@ def _by_name(options: Sequence[str]) -> dict[str, Any]:
 
 
 def _ask(question: str, default: str, check: Callable[[str], Any]) -> str:
-    """Asks until the answer is right.
+    """Asks until the answer is valid.
 
     Raises:
-      UsageError: if there is none.
+      UsageError: There is no answer.
     """
     while True:
         print(f"{question}{f' [{default}]' if default else ''}: ", end="", file=sys.stderr, flush=True)
@@ -138,7 +138,7 @@ def _ask(question: str, default: str, check: Callable[[str], Any]) -> str:
 
 
 def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that were given, with what the terminal answers about those that are missing."""
+    """Returns the given settings, and asks on the terminal for missing ones."""
     answers = dict(given)
 
     def checked(name: str) -> Callable[[str], None]:
@@ -182,7 +182,7 @@ def _execute(options: argparse.Namespace, others: OtherOptions) -> ExitCode:
     file = "" if options.file == "-" else options.file
     given = cli_options.own_settings(options)
     given = {name: value for name, value in given.items() if name in _settings()}
-    _check_place(file, options.overwrite)  # before anybody answers questions
+    _check_place(file, options.overwrite)  # before asking questions
     storage.use_options(others.for_beam())
     if sys.stdin is not None and sys.stdin.isatty():
         given = _asked(given)
@@ -200,7 +200,7 @@ def _settings() -> list[str]:
 
 
 def _show(made: InitResult) -> None:
-    """Prints the file that was not written, or what comes next."""
+    """Prints the contents of the file if it was not written, or else the next step."""
     if not made.path:
         sys.stdout.flush()
         sys.stdout.buffer.write(made.text.encode())

@@ -51,21 +51,21 @@ def inspect(
     contact_sheet: str = "",
     thumbnails: int = 64,
 ) -> dict[str, Any]:
-    """Looks into a dataset: the same as `shardwright inspect --json`, as a function.
+    """Returns what is inside a dataset, like `shardwright inspect --json`.
 
     Args:
-      dataset: a dataset directory, or a pattern of TFRecord files.
-      records: how many of the first records to read.
-      split: whose records; empty for the first split that has any.
-      contact_sheet: where to draw a picture of the split's images (.png, .jpg or .webp).
-      thumbnails: how many images it shows at most, evenly over the classes.
+      dataset: Dataset directory, or a pattern of TFRecord files.
+      records: Number of records to read, from the first on.
+      split: Split to read; empty for the first split with records.
+      contact_sheet: File for a sheet of the split's images (.png, .jpg or .webp); empty for none.
+      thumbnails: Maximum number of images on the sheet, spread over the classes.
 
     Returns:
-      What was found, as JSON stores it.
+      The description, as JSON stores it.
 
     Raises:
-      UsageError: there is no such dataset or split, or it is no sound one.
-      EngineError: a file is missing or cannot be read or written.
+      UsageError: The dataset or the split does not exist, or the dataset is damaged.
+      EngineError: A file is missing, or cannot be read or written.
     """
     target = resolve_target(dataset, "inspect")
     found: dict[str, Any] = {"dataset": printable(target.name)}
@@ -100,7 +100,7 @@ def inspect(
 
 
 def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
-    """Returns what `dataset.json` says, with the sums that are shown."""
+    """Returns the contents of `dataset.json`, with the sums to show."""
     try:
         ledger_rows(made.ledger)
         for reasons in made.ledger["reasons"].values():
@@ -133,7 +133,7 @@ def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
 
 
 def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that are not the defaults; that of the image format follows --resize."""
+    """Returns the settings that differ from the defaults; the default image format depends on --resize."""
     defaults = replace(ConvertSettings(), resize=str(settings.get("resize", ""))).identity()
     defaults["resize"] = ""
     return {name: value for name, value in settings.items() if defaults.get(name) != value}
@@ -153,7 +153,7 @@ def _choose_split(made: Dataset, split: str) -> str:
 
 
 def _shards(target: Target, made: Dataset | None, split: str) -> list[tuple[str, Shard | None]]:
-    """Returns the path of each shard to read from, and what `dataset.json` says of it."""
+    """Returns the path of each shard to read, with its entry in `dataset.json`."""
     if made is None or target.directory is None:
         return [(path, None) for path in foreign_files(target.pattern or "")]
     shards = made.splits.get(split, ())
@@ -163,7 +163,7 @@ def _shards(target: Target, made: Dataset | None, split: str) -> list[tuple[str,
 def _first_records(
     shards: Sequence[tuple[str, Shard | None]], contract: RecordSchema, count: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Reads the first sound records, and what was damaged before or between them."""
+    """Reads the first sound records, and the damaged ranges before and between them."""
     records: list[dict[str, Any]] = []
     damages: list[dict[str, Any]] = []
     for path, shard in shards:
@@ -258,7 +258,7 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
 
 
 def _without_own_layout(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings without a layout of one's own, which the table of features shows."""
+    """Returns the settings without a custom layout, which the table of features shows."""
     return {
         name: value for name, value in settings.items() if name != "layout" or not str(value).startswith("{")
     }

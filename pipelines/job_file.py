@@ -1,4 +1,4 @@
-"""Reads job files: the settings of `convert`, and what a rebuild needs beside them."""
+"""Reads job files: the settings of `convert`, and the other keys that a rebuild needs."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from shardwright.schemas.plain_yaml import (
 from shardwright.transforms import storage
 from shardwright.transforms.sources.choices import check_setting
 
-#: What a job file holds beside settings.
+#: Keys of a job file that are not settings.
 SECTIONS = ("gates", *SCALARS, "hooks", "runner")
-#: How messages begin that are about an option.
+#: Beginning of messages about an option.
 _OPTION = re.compile(r"(?P<unknown>Unknown option )?--(?P<name>\w+)")
 
 
 @dataclass(frozen=True)
 class _Document:
-    """A job file as it was read; nothing in it is expanded.
+    """A job file as it was read, with nothing expanded.
 
     Attributes:
       path: of the file.
-      values: top-level name, with underscores -> value, as YAML takes it.
-      texts: the same with every value as it is written.
-      keys: top-level name -> as it is written.
-      places: keys as they are written -> line and column.
+      values: Top-level name, with underscores -> value, as YAML reads it.
+      texts: The same with each value as it is written.
+      keys: Top-level name -> name as it is written.
+      places: Keys as they are written -> line and column.
     """
 
     path: str
@@ -65,7 +65,7 @@ class _Document:
     places: Mapping[tuple[str, ...], tuple[int, int]]
 
     def wrong(self, message: str, *path: str) -> UsageError:
-        """Returns the error about what stands under some keys, or the next above them that have a place."""
+        """Returns an error about a value; it names the line of the innermost key whose line is known."""
         below = (self.keys.get(path[0], path[0]), *path[1:]) if path else ()
         while below and below not in self.places:
             below = below[:-1]
@@ -90,14 +90,14 @@ def read_job(
     """Reads the job file of a rebuild.
 
     Args:
-      path: of the file, which may be in a bucket.
-      overrides: what the command line says in its place, by name: settings, and `keep`, `keep_days`,
-        `verify_sources`, `scrub` and `lease_minutes`. What is replaced by them is not even looked at.
-      now: seconds since the epoch, for `{date}`; None for the present.
-      environ: the variables for `${NAME}`; None for those of this process.
+      path: Path of the file, which may be in a bucket.
+      overrides: Values of the command line by name: settings, and `keep`, `keep_days`,
+        `verify_sources`, `scrub` and `lease_minutes`. The values that they replace are not read.
+      now: Seconds since the epoch, for `{date}`; None for the current time.
+      environ: Variables for `${NAME}`; None for those of this process.
 
     Raises:
-      UsageError: naming the line, what is wrong there and what to write instead.
+      UsageError: The file is wrong; the message names the line, the mistake and a correct value.
     """
     known = (*setting_fields(), *SCALARS)
     overrides = dict(overrides or {})
@@ -137,14 +137,14 @@ def read_job(
 
 
 def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Reads the settings of a job file alone; says on stderr what is left aside.
+    """Reads only the settings of a job file; names on stderr the keys that it ignores.
 
     Args:
       path: of the file.
-      given: what the command line says in place of some of them.
+      given: Settings of the command line, which replace some of them.
 
     Raises:
-      UsageError: naming the line, what is wrong there and what to write instead.
+      UsageError: The file is wrong; the message names the line, the mistake and a correct value.
     """
     document = _read(path)
     aside = [name for name in SECTIONS if name in document.values]
@@ -155,11 +155,11 @@ def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict
 
 @contextlib.contextmanager
 def naming_lines(job: JobFile, given: Sequence[str] = ()) -> Iterator[None]:
-    """Adds to errors about an option, such as `--input photos: ...`, where in the job file it stands.
+    """Adds the line in the job file to errors about an option, such as `--input photos: ...`.
 
     Args:
-      job: what the file says.
-      given: options for Beam that stand on the command line, and there count.
+      job: The job file.
+      given: Beam's options on the command line, which take precedence.
     """
     try:
         yield
@@ -197,7 +197,7 @@ def _read(path: str) -> _Document:
     """Reads a job file and checks the names at its top.
 
     Raises:
-      UsageError: naming the line, what is wrong there and what to write instead.
+      UsageError: The file is wrong; the message names the line, the mistake and a correct value.
     """
     text = storage.read_text("--job", path)
     try:
@@ -217,7 +217,7 @@ def _read(path: str) -> _Document:
     if not isinstance(values, Mapping):
         raise _wrong(path, "write one `setting: value` on each line, such as resize: 224")
     keys: dict[str, str] = {}
-    document = _Document(path, {}, {}, {}, places)  # in which keys are as they are written
+    document = _Document(path, {}, {}, {}, places)  # whose keys are as they are written
     for key in texts:
         name = str(key).replace("-", "_")
         if name in keys:
@@ -254,7 +254,7 @@ def _section(document: _Document, name: str, variables: Variables, numbers: bool
 
 
 def _scalar(document: _Document, name: str, overrides: Mapping[str, Any], variables: Variables) -> Any:
-    """Returns what the command line says of something that is no setting, or the file, or its default."""
+    """Returns the value of a key that is not a setting: from the command line, the file, or the default."""
     default, read = SCALARS[name]
     try:
         if name in overrides:
@@ -272,7 +272,7 @@ def _scalar(document: _Document, name: str, overrides: Mapping[str, Any], variab
 
 
 def _settings(document: _Document, given: Mapping[str, Any], variables: Variables) -> dict[str, Any]:
-    """Returns the settings of a file that the command line leaves as they are, each one checked."""
+    """Returns the checked settings of a file that the command line does not replace."""
     names = [name for name in document.values if name not in SECTIONS]
     kept = [name for name in settings_over(dict.fromkeys(names), given) if name not in given]
     result: dict[str, Any] = {}
@@ -288,7 +288,7 @@ def _settings(document: _Document, given: Mapping[str, Any], variables: Variable
                 raise WrongValue(message.removeprefix("--"), name) from None
     try:
         settings_from(result)
-    except UsageError as error:  # about two that do not go together
+    except UsageError as error:  # about two settings that contradict each other
         match = _OPTION.match(error.message)
         raise document.wrong(error.message.removeprefix("--"), *([match["name"]] if match else [])) from None
     return result
@@ -306,7 +306,7 @@ def _as_written(value: Any, text: Any, name: str) -> Any:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Yields the texts of a value, however deep."""
+    """Yields the texts in a value, at any depth."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
@@ -317,10 +317,10 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def _check_plain(text: Any, *path: str) -> None:
-    """Refuses what a setting's value can hold nowhere: nothing at all, and what YAML's tags make.
+    """Refuses values that no setting may contain: null, and objects made by YAML tags.
 
     Raises:
-      WrongValue: naming the keys.
+      WrongValue: The value contains one; the error has its keys.
     """
     if isinstance(text, Mapping | list):
         for key, item in text.items() if isinstance(text, Mapping) else enumerate(text):
@@ -331,10 +331,10 @@ def _check_plain(text: Any, *path: str) -> None:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Returns a setting's value in the form of the setting.
+    """Returns a value converted to the type of its setting.
 
     Raises:
-      UsageError: if it is wrong.
+      UsageError: The value is wrong.
     """
     settings = settings_from({name: value})
     check_setting(settings, name)

@@ -1,4 +1,4 @@
-"""What a job file says beside the settings: gates, retention, hooks, lease and runner."""
+"""Reads the parts of a job file that are not settings: gates, retention, hooks, lease and runner."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _OPTION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
 def read_job_gates(said: Any, path: str) -> JobGates:
-    """Reads `gates`, or the gate file that it names.
+    """Reads `gates`, which contains gates or names a gate file.
 
     Args:
-      said: what stands there, expanded; None for nothing.
-      path: of the job file, beside which a gate file is looked for.
+      said: Value of the key, expanded; None if it is missing.
+      path: Path of the job file; a gate file is searched for beside it.
 
     Raises:
-      WrongValue: naming the keys, what is wrong and what to write.
+      WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     if isinstance(said, str) and said:
         return _gate_file(said, path, "gates")
@@ -67,14 +67,14 @@ def _gate_file(name: str, path: str, *keys: str) -> JobGates:
 
 
 def verification_for(said: str, gates: JobGates) -> str:
-    """Returns how a new version is checked: as the job says, or as deep as its gates can be answered.
+    """Returns how to check a new version: as the job says, or as deeply as its gates need.
 
     Args:
-      said: what the job says; empty for nothing.
-      gates: what a new version has to pass.
+      said: Value in the job; empty if it is missing.
+      gates: Gates for a new version.
 
     Raises:
-      WrongValue: if nothing shall be checked and the gates go by findings, or no rebuild can find them.
+      WrongValue: The gates depend on findings, but the job checks nothing, or no rebuild can find them.
     """
     named = {
         "fail_on": gates.findings.fail_on,
@@ -105,24 +105,24 @@ def verification_for(said: str, gates: JobGates) -> str:
     return said
 
 
-#: What is one value: name -> (what counts where nothing is said, what reads it).
+#: Keys with a single value: name -> (default, function that reads it).
 SCALARS: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {
     name: (default_of(name), reader_of(name)) for name in scalar_names()
 }
-#: Reads a share from 0 to 1, such as 0.1 or 1/30; raises ValueError if it is none, saying what to write.
+#: Reads a share from 0 to 1, such as 0.1 or 1/30; raises ValueError with advice for anything else.
 read_fraction = reader_of("scrub")
 
 
 def read_hooks(said: Any, variables: Variables) -> dict[str, tuple[Hook, ...]]:
-    """Reads `hooks`, whose values no message shows: they may hold secrets.
+    """Reads `hooks`. Messages never show their values, which may contain secrets.
 
     Args:
-      said: what stands there, as it is written; a command is taken apart before it is expanded, so that
+      said: Value of the key, as it is written; commands are split before they are expanded, so that
         no variable adds an argument.
-      variables: what placeholders stand for.
+      variables: Values of placeholders.
 
     Raises:
-      WrongValue: naming the keys, what is wrong and what to write.
+      WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     hooks: dict[str, list[Hook]] = {}
     for key, value in _mapping(said, "on_failure: {command: ...}", "hooks").items():
@@ -189,13 +189,13 @@ def _webhook(said: Any, variables: Variables, *path: str) -> str:
 
 
 def read_beam(said: Any) -> tuple[str, ...]:
-    """Reads `runner`, Beam's options, as they would stand on a command line.
+    """Reads `runner`: Beam's options, in the form of a command line.
 
     Args:
-      said: what stands there, expanded, with every value as it is written.
+      said: Value of the key, expanded, with each value as it is written.
 
     Raises:
-      WrongValue: naming the keys, what is wrong and what to write.
+      WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     options: list[str] = []
     for key, value in _mapping(said, "runner: DataflowRunner", "runner").items():
@@ -220,7 +220,7 @@ def read_beam(said: Any) -> tuple[str, ...]:
 
 
 def _switched_off(name: str) -> list[str]:
-    """Returns what turns one of Beam's switches off: mostly nothing, for that is how they are."""
+    """Returns the options that turn one of Beam's switches off: usually none, since off is the default."""
     from apache_beam.options import pipeline_options
 
     opposite = getattr(pipeline_options, "_FLAG_THAT_SETS_FALSE_VALUE", {}).get(name)
@@ -228,7 +228,7 @@ def _switched_off(name: str) -> list[str]:
 
 
 def _mapping(said: Any, example: str, section: str) -> Mapping[Any, Any]:
-    """Returns what stands below a section; nothing for one whose lines are all comments."""
+    """Returns the keys of a section; empty if all its lines are comments."""
     if said is None:
         return {}
     if not isinstance(said, Mapping):

@@ -1,4 +1,4 @@
-"""Writes a job file with a comment for everything that it says, and for everything that it could say.
+"""Writes a job file with a comment for each key, including keys that are not set.
 
 A line that begins with `# ` is for people; one that begins with `#` and no space is YAML that is switched
 off.
@@ -92,10 +92,10 @@ def job_text(
     """Returns a job file.
 
     Args:
-      settings: those that it sets, by name; each is what the file will say, placeholders and all.
-      keep: how many versions stay.
-      runner: Beam's options, by name: text, or texts.
-      detected_as: what the input was taken for, for people.
+      settings: Settings by name, as the file will contain them, with placeholders.
+      keep: Number of versions to keep.
+      runner: Beam's options by name: a text, or several.
+      detected_as: Detected kind of the input, in words.
     """
     fields = setting_fields()
     lines = [_HEAD.replace("{schema}", schema_path("job").as_uri()), "\n"]
@@ -103,7 +103,7 @@ def job_text(
         lines += [_help(name), _pair(name, settings[name])]
         if name == "input":
             lines += [f"# taken for: {_on_one_line(text)}\n" for text in detected_as]
-    # A version that nobody looks into has no findings.
+    # A version that is not validated has no findings.
     lines.append(_GATES.format(fail_on="#" if settings.get("verify") == "none" else ""))
     lines.append(_RETENTION.format(keep=keep))
     lines.append("runner:\n" + "".join(_indented(runner)) if runner else _RUNNER)
@@ -115,7 +115,7 @@ def job_text(
 
 
 def _on_one_line(text: str) -> str:
-    """Returns a text of which YAML makes a comment and nothing else."""
+    """Returns a text as one line, so that it stays inside a YAML comment."""
     return "".join(char if char.isprintable() else " " for char in printable(text))
 
 
@@ -149,7 +149,7 @@ def _scalar(value: Any, path: bool = False) -> str:
         return repr(value)
     text = escaped(str(value))
     if _SIZE.fullmatch(text) and not path:
-        return text  # as people write resize: 224, which is read as the text that it is
-    odd = not all(char.isprintable() for char in text)  # of which YAML folds some
+        return text  # people write resize: 224 without quotes, and it is read as text
+    odd = not all(char.isprintable() for char in text)  # YAML folds some of them
     dumped = yaml.safe_dump(text, default_style='"' if odd else None, allow_unicode=not odd, width=1 << 30)
     return dumped.removesuffix("\n").removesuffix("\n...")

@@ -33,16 +33,16 @@ _ENCODINGS = {
 
 
 def layouts(layout: str = "") -> dict[str, Any]:
-    """Says which layouts there are, or explains one: the same as `shardwright layouts --json`.
+    """Lists the layouts, or explains one, like `shardwright layouts --json`.
 
     Args:
-      layout: the name of a built-in layout, or a file LAYOUT.yaml; empty for a list of the built-in ones.
+      layout: Name of a built-in layout, or a file LAYOUT.yaml; empty to list the built-in layouts.
 
     Returns:
-      `{"layouts": [...]}`, or what there is to say of the one layout, as JSON stores it.
+      `{"layouts": [...]}`, or the explanation of one layout, as JSON stores it.
 
     Raises:
-      UsageError: if there is no such layout, or the file is wrong.
+      UsageError: The layout does not exist, or the file is wrong.
     """
     if not layout:
         return {"layouts": [_in_short(known) for known in LAYOUTS.values()]}
@@ -68,7 +68,7 @@ def _in_short(layout: Layout) -> dict[str, Any]:
 
 
 def explain(layout: Layout) -> dict[str, Any]:
-    """Returns all there is to say of a layout, as JSON stores it."""
+    """Returns the explanation of a layout, as JSON stores it."""
     features = [
         {
             **said,
@@ -90,7 +90,7 @@ def explain(layout: Layout) -> dict[str, Any]:
 
 
 def _what(spec: FeatureSpec, layout: Layout) -> str:
-    """Returns what fills a feature, in words."""
+    """Returns the content of a feature, in words."""
     if spec.fill is None:
         return "unknown"
     if spec.fill is FeatureRole.EXTRA:
@@ -114,7 +114,7 @@ def _value(value: Any) -> str:
 
 
 def _notes(layout: Layout) -> Iterator[str]:
-    """Yields what a user has to know besides the features."""
+    """Yields notes that the table of features does not show."""
     if layout.needs is not Needs.LABEL or FeatureRole.LABEL in layout.by_role():
         unused = "; 0 stays free, as for a background" if layout.first_label == 1 else ""
         yield f"Class ids begin at {layout.first_label}{unused}."
@@ -159,7 +159,7 @@ def print_explanation(found: Mapping[str, Any]) -> None:
     )
     for note in found["notes"]:
         out.print(f"  {note}")
-    # Not through the table's console, which would break lines that are there to be copied.
+    # Users copy these lines, so the table's console must not wrap them.
     print(f"\n# tf.io.parse_single_example(record, features)\n{found['parsing_spec']}", end="")
 
 
@@ -176,7 +176,7 @@ def _words(item: Mapping[str, Any]) -> str:
 
 
 def _tensor_of(item: Mapping[str, Any]) -> str:
-    """Returns the type of a serialized tensor's values as TensorFlow calls it, with its shape."""
+    """Returns TensorFlow's name for the type of a serialized tensor, with the shape."""
     dtype = {"object": "string"}.get(item.get("dtype", ""), item.get("dtype", ""))
     sides = ["any" if size is None else str(size) for size in item.get("tensor_shape", ())]
     return f"{dtype}, {' x '.join(sides)}" if sides else str(dtype)

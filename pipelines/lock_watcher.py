@@ -1,4 +1,4 @@
-"""Watches a command from outside, for the time in which a decoder holds Python's lock.
+"""Watches a command from another process while a decoder holds Python's lock.
 
 While C code holds that lock, no other Python code of its process runs: neither the handler of Ctrl-C nor the
 watchdog's thread. So a command starts this file as a small process of its own. It knows what the command is
@@ -27,20 +27,20 @@ from types import ModuleType
 
 _HERE = Path(__file__).resolve().parent
 _ENDING = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-#: Seconds that a command has to end after a signal. Its own threads end it half a second before.
+#: Seconds after a signal until this process ends the command. The command's own threads act 0.5 s earlier.
 PATIENCE_SECONDS = 4.5
-#: Seconds after which a command whose watchdog did not look is taken for one that cannot.
+#: Seconds without a look of the command's watchdog after which this process takes over.
 SILENT_SECONDS = 3.0
-#: Seconds after which a file is named, as in `watchdog.py`.
+#: Seconds after which a slow file is named, as in `watchdog.py`.
 NAMED_AFTER = 30.0
 _PAUSE_SECONDS = 0.5
-#: Seconds that the C library has to end the process before it is killed.
+#: Seconds for the C library to end the process before it is killed.
 _EXIT_SECONDS = 0.3
 _STUCK, _INTERRUPTED = 3, 130
 
 
 def _load(path: Path) -> ModuleType:
-    """Loads a file as a module, without its package and what that imports."""
+    """Loads a file as a module without importing its package."""
     name = f"lock_watcher_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -53,10 +53,10 @@ class Watcher:
     """Watches one process.
 
     Args:
-      pid: its number.
-      board: the path of its board.
-      last_words: what is said if it is interrupted.
-      exits: exit code -> the pipe that ends it with that code; 0 for none.
+      pid: Number of the process.
+      board: Path of its board.
+      last_words: Message if it is interrupted.
+      exits: Exit code -> pipe that ends the process with that code; 0 for none.
     """
 
     def __init__(self, pid: int, board: Path, last_words: str, exits: dict[int, int]) -> None:
@@ -84,7 +84,7 @@ class Watcher:
     def _look(self) -> None:
         now = time.monotonic()
         if now - self._looked > 10 * _PAUSE_SECONDS or self._is_stopped():
-            self._since = now  # somebody stopped this process or the other one, which is no fault of a file
+            self._since = now  # one of the two processes was stopped, so no file is at fault
         self._looked = now
         if self._told and now - self._told >= PATIENCE_SECONDS:
             self._end(self._last_words, _INTERRUPTED)
@@ -103,7 +103,7 @@ class Watcher:
                 _tell(f"{_shown(task.place)} has taken {seconds:.0f} seconds so far ({task.stage})")
 
     def _stuck(self, tasks: list[tuple[str, str, float]], seconds: float) -> str:
-        """Returns the message about files of which one keeps all others from going on."""
+        """Returns the message about files, one of which blocks all others."""
         names = [f"{_shown(place)} ({stage})" for place, stage, _ in tasks]
         which = names[0] if len(names) == 1 else f"one of {', '.join(names)}"
         return (
@@ -112,13 +112,13 @@ class Watcher:
         )
 
     def _is_stopped(self) -> bool:
-        """Whether the process is stopped, as by Ctrl-Z."""
+        """Returns whether the process is stopped, as by Ctrl-Z."""
         with contextlib.suppress(OSError, IndexError):
             return Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
         return False
 
     def _end(self, message: str, code: int) -> None:
-        """Says why, and ends the process and those that it has started."""
+        """Prints a message, then ends the process and its children."""
         _tell(message)
         processes = _load(_HERE / "processes.py")
         for process in processes.descendants(self._pid):

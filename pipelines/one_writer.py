@@ -1,4 +1,4 @@
-"""Has one run at a time write to an output: takes the lease before it, renews it, gives it back."""
+"""Lets one run at a time write to an output, by taking, renewing and releasing the lease."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shardwright.schemas.lease import Lease
 from shardwright.transforms import storage
 from shardwright.transforms.lease import HeldLease, heartbeat, this_process
 
-#: After which the lease of a run that is not heard of is void. It is renewed every quarter of that.
+#: Duration of a lease without renewal. Runs renew it after every quarter of this.
 LEASE_SECONDS = 1800.0
 
 
 def dies_with_launcher(beam_options: Any) -> bool:
-    """Whether the job ends with the process that started it."""
+    """Returns whether the job ends with the process that started it."""
     from apache_beam.options.pipeline_options import StandardOptions
 
     runner = (beam_options.view_as(StandardOptions).runner or "").rpartition(".")[2].lower()
@@ -28,7 +28,7 @@ def dies_with_launcher(beam_options: Any) -> bool:
 
 
 def launcher_of(beam_options: Any) -> tuple[str, int, str]:
-    """Returns the host, pid and beginning of the process whose end is the job's, if there is one."""
+    """Returns host, pid and start time of the process that the job ends with, if there is one."""
     return this_process() if dies_with_launcher(beam_options) else ("", 0, "")
 
 
@@ -37,15 +37,15 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
     """Holds the lease of an output while the block runs.
 
     Args:
-      output: the directory that is written to.
-      beam_options: Beam's options, which say whether the job dies with this process.
-      described: whether the job is described only, and takes the lease itself when it runs.
+      output: Output directory.
+      beam_options: Beam's options, which decide whether the job ends with this process.
+      described: Whether the job is only described; it then takes the lease itself when it runs.
 
     Yields:
-      The lease; None on storages without conditional requests, where nobody could tell who was first.
+      The lease; None on storages without conditional requests, which cannot hold a lease.
 
     Raises:
-      EngineError: if another run has the lease, or the storage fails.
+      EngineError: Another run has the lease, or the storage failed.
     """
     if not storage.knows_conditions(output):
         yield None
@@ -65,7 +65,7 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
         with heartbeat(output, hold.holder, hold.file):
             yield hold
     except KeyboardInterrupt:
-        if lease.pid:  # else the job goes on
+        if lease.pid:  # otherwise the job continues
             _release(hold, fresh)
         raise
     except BaseException:
@@ -75,7 +75,7 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
 
 
 def _acquired(hold: HeldLease) -> bool:
-    """Takes the lease; returns whether the storage has what that needs."""
+    """Takes the lease; returns whether the storage supports it."""
     try:
         hold.acquire()
     except storage.NoConditions:
@@ -89,10 +89,10 @@ def _acquired(hold: HeldLease) -> bool:
 
 
 def _release(hold: HeldLease, fresh: bool) -> None:
-    """Gives the lease back, and removes directories that were made for nothing else."""
+    """Releases the lease, and removes the directories that were created for it."""
     hold.release()
     if not storage.is_remote(hold.output):
-        with contextlib.suppress(OSError):  # as a rule they are not empty
+        with contextlib.suppress(OSError):  # usually they are not empty
             os.rmdir(storage.join(hold.output, WORK_DIR))
             if fresh:
                 os.rmdir(hold.output)

@@ -1,4 +1,4 @@
-"""Command-line options: ours from the settings' declaration, the rest to Beam, none unknown."""
+"""Command-line options: declares options for all settings, passes the rest to Beam, refuses unknown ones."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from shardwright.transforms.concurrency.worker_watchdog import EXPERIMENT
 from shardwright.transforms.layout_files import read_layout
 from shardwright.transforms.sources.choices import check_settings, choices_of
 
-#: Runners whose options are all known here; others learn theirs from a job server.
+#: Runners whose options are all known in advance; other runners get theirs from a job server.
 _CLOSED_RUNNERS = (
     "", "inprocess", "fnapirunner", "directrunner", "switchingdirectrunner",
     "bundlebaseddirectrunner", "dataflowrunner", "testdataflowrunner",
 )  # fmt: skip
-#: Otherwise workers of portable runners start only if they can read a file in the launcher's temporary
-#: folder, a list of its packages that Beam writes into the log and uses for nothing else.
+#: Without this, workers of portable runners start only if they can read a file in the launcher's temporary
+#: folder: a list of installed packages, which Beam only logs.
 _NO_LIST_OF_PACKAGES = "disable_logging_submission_environment"
 DEFAULT_RUNNER = "FnApiRunner"
 _STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises `UsageError` instead of printing the whole usage and leaving."""
+    """A parser that raises `UsageError` instead of printing the usage and exiting."""
 
     def error(self, message: str) -> Any:
         raise UsageError(f"{message[0].upper()}{message[1:]}; see {self.prog} --help.")
@@ -50,10 +50,10 @@ def make_parser(prog: str, description: str, example: str, note: str = "") -> ar
 
 
 def use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
-    """Lets those of Beam's options count that say how a storage is reached, for a command that runs no job.
+    """Applies Beam's storage options, for a command that runs no job.
 
     Raises:
-      UsageError: naming the first option that does not.
+      UsageError: There is another option; the message names the first one.
     """
     for name in (token.partition("=")[0] for token in rest if token.startswith("--")):
         if name not in _STORAGE_OPTIONS and not name.startswith("--s3_"):
@@ -63,7 +63,7 @@ def use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
-    """Adds an option for every setting of a conversion, and `--job`, but for those that are left out."""
+    """Adds an option for each setting of a conversion, and `--job`, except those in `leave_out`."""
     group = parser.add_argument_group("settings")
     for name, item in setting_fields().items():
         if name in leave_out:
@@ -73,7 +73,7 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = (
         if isinstance(item.default, bool):
             group.add_argument(
                 f"--{name}",
-                nargs="?",  # templates and schedulers can only write --overwrite=true
+                nargs="?",  # templates and schedulers can only pass --overwrite=true
                 const=True,
                 default=argparse.SUPPRESS,
                 metavar="true|false",
@@ -123,10 +123,10 @@ def add_input_and_output(parser: argparse.ArgumentParser) -> None:
 
 
 def with_places(given: Mapping[str, Any], places: Sequence[str]) -> dict[str, Any]:
-    """Returns the settings that were given, with the input and the output that are named by place alone.
+    """Returns the given settings, with input and output from arguments without an option name.
 
     Raises:
-      UsageError: if there are more places than settings that are still missing.
+      UsageError: There are more arguments than missing settings.
     """
     free = [name for name in ("input", "output") if name not in given]
     if len(places) > len(free):
@@ -140,16 +140,16 @@ def with_places(given: Mapping[str, Any], places: Sequence[str]) -> dict[str, An
 
 
 def add_dataset(parser: argparse.ArgumentParser, what: str) -> None:
-    """Adds the dataset that a command is about: DIR, or `--dataset DIR`."""
+    """Adds the dataset argument: DIR, or `--dataset DIR`."""
     parser.add_argument("place", nargs="*", metavar="DIR", help=what)
     parser.add_argument("--dataset", default="", metavar="DIR", help="the same as an option")
 
 
 def dataset_of(namespace: argparse.Namespace) -> str:
-    """Returns the one dataset of `add_dataset` that was named; empty if none was.
+    """Returns the dataset given through `add_dataset`; empty if there is none.
 
     Raises:
-      UsageError: if there are several.
+      UsageError: There are several.
     """
     places = [*namespace.place, *([namespace.dataset] if namespace.dataset else [])]
     if len(places) > 1:
@@ -166,14 +166,14 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpars
     """Parses a command line; hyphens in option names work like underscores.
 
     Returns:
-      Our options, and those for Beam, each one with its value in one token.
+      Our options, and the options for Beam, each with its value in one token.
     """
     given, places = _sorted_out(parser, argv)
-    # argparse takes an option that it does not know and that has a space in its value for an argument.
+    # argparse treats an unknown option as an argument if its value contains a space.
     ours = parser._option_string_actions
     options = [item for item in given if not item.startswith("--") or item.partition("=")[0] in ours]
     others = [item for item in given if item.startswith("--") and item.partition("=")[0] not in ours]
-    # What begins with a hyphen is an argument only behind `--`; places stand together, as argparse wants.
+    # A word that begins with a hyphen is an argument only after `--`; argparse needs all arguments together.
     odd = any(place.startswith("-") and place != "-" for place in places)
     namespace, rest = parser.parse_known_args([*options, "--", *places] if odd else [*places, *options])
     WATCHDOG.stuck_after = 60 * getattr(namespace, "stuck_after", STUCK_AFTER_MINUTES)
@@ -181,9 +181,9 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpars
 
 
 def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the options of a command line, each with its value in one token, and the other arguments.
+    """Splits a command line into options, each with its value in one token, and other arguments.
 
-    argparse does not know Beam's options, and would take the value of one for an argument of ours.
+    argparse does not know Beam's options, and would treat their values as arguments.
     """
     options: list[str] = []
     places: list[str] = []
@@ -207,22 +207,22 @@ def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[l
 
 
 def _looks_like_option(token: str) -> bool:
-    """Whether a token is no value: `--name` or `-h`; a number below zero and a lone hyphen are values."""
+    """Returns whether a token is an option: `--name` or `-h`, but not a negative number or a lone hyphen."""
     return bool(re.match(r"--|-[A-Za-z]", token))
 
 
 def _is_switch(parser: argparse.ArgumentParser, name: str) -> bool:
-    """Whether one of our options may have a value, true or false, and need not."""
+    """Returns whether one of our options takes an optional true or false."""
     return parser._option_string_actions[name].nargs == "?"
 
 
 def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> bool:
-    """Whether what follows an option is its value.
+    """Returns whether the token after an option is its value.
 
     Args:
-      parser: knows our options.
-      name: of the option, as `--name`.
-      following: the next token, which is no option.
+      parser: Parser of our options.
+      name: Name of the option, as `--name`.
+      following: The next token, which is not an option.
     """
     if name in parser._option_string_actions:
         if _is_switch(parser, name):
@@ -230,38 +230,38 @@ def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> 
         return parser._option_string_actions[name].nargs != 0
     try:
         known = _beam_parser()._option_string_actions
-    except ImportError:  # readers of datasets need no Beam, and then it has no options either
+    except ImportError:  # commands that only read work without Beam, and then there are no Beam options
         return False
-    # Beam, too, takes what follows an option that nobody knows for its value.
+    # Beam also treats the token after an unknown option as its value.
     return name not in known or known[name].nargs != 0
 
 
 def own_settings(namespace: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings that the command line says, as options or by place."""
+    """Returns the settings on the command line, from options and arguments."""
     known = setting_fields()
     given = {name: value for name, value in vars(namespace).items() if name in known}
     return with_places(given, getattr(namespace, "places", ()))
 
 
 def given_settings(namespace: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings that were given, those of `--job` below those of the command line."""
+    """Returns the given settings; the command line takes precedence over `--job`."""
     given = own_settings(namespace)
     if not namespace.job:
         return given
-    from shardwright.pipelines.job_file import read_job_settings  # and with it YAML
+    from shardwright.pipelines.job_file import read_job_settings  # imports YAML
 
     return settings_over(read_job_settings(namespace.job, given), given)
 
 
 def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
-    """Returns Beam's PipelineOptions for what we did not take.
+    """Returns Beam's PipelineOptions from the options that are not ours.
 
     Args:
-      argv: the options that are not ours.
-      known: our options, for suggesting the nearest.
+      argv: Options that are not ours.
+      known: Names of our options, to suggest the nearest one.
 
     Raises:
-      UsageError: if neither we nor Beam knows an option and the runner is not a portable one.
+      UsageError: An option is unknown, and the runner is not a portable one.
     """
     from apache_beam.options.pipeline_options import DebugOptions, SetupOptions, StandardOptions
 
@@ -269,7 +269,7 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
 
     options = OptionsParsedOnce(list(argv))
     if options.view_as(SetupOptions).save_main_session is None:
-        # Workers have the package; Dataflow would otherwise be sent all that the launcher's script holds.
+        # Workers have the package; otherwise Beam would send the launcher's main module to Dataflow.
         options.view_as(SetupOptions).save_main_session = False
     standard = options.view_as(StandardOptions)
     _check_runner(standard.runner or "", standard.KNOWN_RUNNER_NAMES)
@@ -281,16 +281,16 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     if not standard.runner:
         standard.runner = DEFAULT_RUNNER
     elif WATCHDOG.stuck_after != 60 * STUCK_AFTER_MINUTES:
-        # The workers of a cluster know nothing of this process but its options for Beam.
+        # Workers of a cluster get nothing from this process except Beam's options.
         options.view_as(DebugOptions).add_experiment(f"{EXPERIMENT}={WATCHDOG.stuck_after / 60}")
     return options
 
 
 def _check_runner(runner: str, known: Sequence[str]) -> None:
-    """Refuses a runner that Beam would not find; it takes any case, and names without `Runner`.
+    """Refuses an unknown runner. Beam accepts names in any case, and without `Runner`.
 
     Raises:
-      UsageError: if there is no such runner, or its packages are missing.
+      UsageError: The runner does not exist, or its packages are missing.
     """
     names = [name.lower() for name in known]
     if runner and "." not in runner and not {runner.lower(), f"{runner.lower()}runner"} & set(names):
@@ -316,7 +316,7 @@ def _beam_parser() -> argparse.ArgumentParser:
             try:
                 cls._add_argparse_args(parser)
             except argparse.ArgumentError:
-                continue  # two of Beam's option classes share a name
+                continue  # two of Beam's option classes have an option of the same name
     return parser
 
 

@@ -31,15 +31,15 @@ from shardwright.transforms.sources.spool import Spool
 def check_output(settings: ConvertSettings, holder: str = "") -> str:
     """Checks the output and returns the directory to build in; writes nothing.
 
-    What is to replace a dataset is built beside it, and `--resume` goes on there.
+    A replacement is built beside the dataset that it replaces, and `--resume` continues it there.
 
     Args:
-      settings: checked settings.
-      holder: of the output's lease, if this run has it already.
+      settings: Checked settings.
+      holder: Holder of the output's lease, if this run has it already.
 
     Raises:
-      UsageError: if it is missing, no directory, or not empty without --overwrite or --resume.
-      EngineError: if it cannot be written to, or another run writes there.
+      UsageError: The output is missing, not a directory, or not empty without --overwrite or --resume.
+      EngineError: The output is not writable, or another run writes there.
     """
     output = settings.output
     if not output:
@@ -67,7 +67,7 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
 
 
 def clear_staging(settings: ConvertSettings) -> None:
-    """Removes what an --overwrite that was given up left, unless it is resumed. Hold the lease for it."""
+    """Removes the rest of an abandoned --overwrite, unless this run resumes it. Needs the lease."""
     if not settings.resume:
         staging = staging_path(settings.output)
         with storage.translated_errors("remove", staging):
@@ -75,7 +75,7 @@ def clear_staging(settings: ConvertSettings) -> None:
 
 
 def _check_no_version(output: str) -> None:
-    """Checks that an output is no version, which is finished for ever, and has no such name."""
+    """Checks that an output is not a version, since versions never change, and has no version's name."""
     versions_of = split_version(version_name(output))[0]
     if versions_of != output:
         raise UsageError(
@@ -85,7 +85,7 @@ def _check_no_version(output: str) -> None:
 
 
 def _check_no_versions(output: str, files: Sequence[str]) -> None:
-    """Checks that no version would be mixed with what is written, or replaced by it."""
+    """Checks that the output contains no versions, which the dataset would mix with or replace."""
     folders = (file.split("/") for file in files)
     if LATEST_JSON in files or any(part[0] == VERSIONS_DIR and is_version(part[1]) for part in folders):
         raise UsageError(
@@ -95,11 +95,11 @@ def _check_no_versions(output: str, files: Sequence[str]) -> None:
 
 
 def check_versioned_output(output: str) -> None:
-    """Checks that an output holds versions, or nothing yet; writes nothing.
+    """Checks that an output contains versions, or is empty; writes nothing.
 
     Raises:
-      UsageError: if it is missing, no directory, or holds something else.
-      EngineError: if it cannot be written to.
+      UsageError: The output is missing, not a directory, or contains something else.
+      EngineError: The output is not writable.
     """
     if not output:
         raise UsageError("--output is missing; name the directory that holds the versions of the dataset.")
@@ -125,7 +125,7 @@ def check_versioned_output(output: str) -> None:
 
 
 def _top_files(output: str) -> list[str]:
-    """Returns the names directly in an output, those of folders with a slash."""
+    """Returns the names at the top of an output; names of folders end with a slash."""
     if not storage.is_remote(output):
         entries = os.scandir(output) if os.path.isdir(output) else ()
         return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
@@ -137,10 +137,10 @@ def _top_files(output: str) -> list[str]:
 
 
 def check_remote_writable(output: str) -> None:
-    """Proves that objects can be written to an output, and written over, by making one and removing it.
+    """Checks that objects in an output can be written and overwritten: writes one, then removes it.
 
     Raises:
-      EngineError: if they cannot.
+      EngineError: They cannot.
     """
     probe = storage.join(output, WORK_DIR, "probe")
     with storage.translated_errors("write to", output):
@@ -149,9 +149,9 @@ def check_remote_writable(output: str) -> None:
 
 
 def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> None:
-    """Checks that nothing in the output would be mixed with what is written."""
+    """Checks that the output contains nothing that the dataset would mix with."""
     ours = tuple(f"{folder}/" for folder in (SHARDS_DIR, WORK_DIR, INDEX_DIR))
-    # A run that was cut off after its first shard has left an empty folder besides.
+    # A run that ended after its first shard left an empty folder too.
     work = storage.join(settings.output, WORK_DIR)
     unfinished = any(file.startswith(ours) for file in files)
     unfinished = unfinished or (not storage.is_remote(work) and os.path.isdir(work))
@@ -174,7 +174,7 @@ def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> 
 
 
 def check_place(output: str) -> None:
-    """Checks that a local output is a directory that can be written to, or could be made."""
+    """Checks that a local output is a writable directory, or can be created."""
     shown = printable(output)
     try:
         os.lstat(output)
@@ -189,7 +189,7 @@ def check_place(output: str) -> None:
 
 
 def _check_replaceable(output: str, staging: str) -> None:
-    """Checks that a directory can be swapped for another by renames."""
+    """Checks that renames can swap a directory for another."""
     shown, real = printable(output), os.path.realpath(output)
     if os.path.ismount(real):
         raise UsageError(

@@ -42,10 +42,10 @@ _FORECAST = "forecast"
 
 
 def build_plan(pipeline: Any, request: ConversionRequest, scratch: str) -> Any:
-    """Builds the planning part of a conversion; the forecast goes to a file in `scratch`, pickled.
+    """Builds the planning part of a conversion; writes the pickled forecast to a file in `scratch`.
 
     Returns:
-      The PCollection of the one forecast.
+      A PCollection with one forecast.
     """
     import apache_beam as beam
 
@@ -65,11 +65,11 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
       **values: the settings of `shardwright convert` by name; `output` is not needed.
 
     Returns:
-      What convert would write with the same settings.
+      A forecast of what `convert` would write with the same settings.
 
     Raises:
-      UsageError: the settings or the input are wrong.
-      EngineError: the engine, the storage or the machine failed.
+      UsageError: The settings or the input are wrong.
+      EngineError: The engine, the storage or the machine failed.
     """
     beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=False)
@@ -85,7 +85,7 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
 
 @contextlib.contextmanager
 def _scratch(beam_options: Any) -> Iterator[str]:
-    """Yields a directory that the workers can write and this process read: in a remote --temp_location."""
+    """Yields a directory for workers to write and this process to read, in a remote --temp_location."""
     from apache_beam.options.pipeline_options import GoogleCloudOptions
 
     place = beam_options.view_as(GoogleCloudOptions).temp_location or ""
@@ -102,7 +102,7 @@ def _scratch(beam_options: Any) -> Iterator[str]:
 
 
 def print_forecast(forecast: Forecast) -> None:
-    """Prints what would be written."""
+    """Prints the forecast."""
     out = console()
     out.print(f"found: {forecast.tree}")
     shards, estimate = forecast.plan.shards, forecast.plan.estimate
