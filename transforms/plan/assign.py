@@ -1,4 +1,4 @@
-"""Where an image goes: pure functions of the seed, its key and the carried plan."""
+"""Assigns images to splits and shards, by pure functions of the seed, the key and the carried plan."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from fractions import Fraction
 from functools import lru_cache
 
 HASH_RANGE = 1 << 64
-#: Images per shard, on average, that rule out an empty shard: the chance of one among 99,999 shards is below
-#: 99,999 * exp(-64) = 2e-23.
+#: Mean number of images per shard above which no shard is empty: among 99,999 shards, the probability of an
+#: empty one is below 99,999 * exp(-64) = 2e-23.
 NEVER_EMPTY = 64
 
 
 def hash64(seed: int, purpose: str, text: str) -> int:
-    """Returns a 64-bit hash that is the same everywhere: keyed BLAKE2b of the text's UTF-8.
+    """Returns a 64-bit hash that is equal on every machine: keyed BLAKE2b of the text's UTF-8.
 
     Args:
-      seed: of the dataset, 0 <= seed < 2^63.
-      purpose: keeps hashes for different uses independent; at most 16 characters.
-      text: what is hashed.
+      seed: seed of the dataset, 0 <= seed < 2^63.
+      purpose: name of the use, which makes hashes for different uses independent; at most 16 characters.
+      text: text to hash.
     """
     digest = _keyed_hash(seed, purpose).copy()
     digest.update(text.encode())
@@ -29,12 +29,12 @@ def hash64(seed: int, purpose: str, text: str) -> int:
 
 @lru_cache
 def _keyed_hash(seed: int, purpose: str) -> hashlib.blake2b:
-    """Returns the hash of nothing yet; a copy costs half of a new one."""
+    """Returns a hash object without data; copying it costs half as much as making a new one."""
     return hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "big"), person=purpose.encode())
 
 
 def split_bounds(splits: Mapping[str, Fraction]) -> list[tuple[str, int]]:
-    """Returns (split, exclusive upper bound of its hashes) in the order of the splits."""
+    """Returns (split, exclusive upper bound of its hashes) for each split, in their order."""
     bounds = []
     total = Fraction(0)
     for name, share in splits.items():
@@ -44,7 +44,7 @@ def split_bounds(splits: Mapping[str, Fraction]) -> list[tuple[str, int]]:
 
 
 def split_of(seed: int, group: str, bounds: Sequence[tuple[str, int]], purpose: str = "split") -> str:
-    """Returns the split of a group (or of a key that is its own group)."""
+    """Returns the split of a group, or of a key that is its own group."""
     if len(bounds) == 1:
         return bounds[0][0]
     value = hash64(seed, purpose, group)
@@ -55,9 +55,9 @@ def split_of(seed: int, group: str, bounds: Sequence[tuple[str, int]], purpose: 
 
 
 def group_of(key: str, pattern: re.Pattern[str] | None) -> str | None:
-    """Returns what must stay together with an image: the pattern's first group, or its match.
+    """Returns the group of an image, which stays in one split: the pattern's first group, or its match.
 
-    None if the pattern does not match the key (or there is none): the key is its own group.
+    Returns None if there is no pattern, or it does not match the key. Then the key is its own group.
     """
     match = pattern.search(key) if pattern else None
     if not match:
@@ -66,37 +66,37 @@ def group_of(key: str, pattern: re.Pattern[str] | None) -> str | None:
 
 
 def shard_order(seed: int, key: str) -> tuple[int, str]:
-    """Returns what the images of a split are ordered by: (hash, key)."""
+    """Returns the sort key of the images in a split: (hash, key)."""
     return hash64(seed, "shard", key), key
 
 
 def limit_order(seed: int, key: str) -> tuple[int, str]:
-    """Returns what `--limit` takes images by: (hash, key).
+    """Returns the sort key by which `--limit` chooses images: (hash, key).
 
-    The hash is independent of that of the shards, so that the images taken are spread over all of them.
+    This hash is independent of the hash for shards, so that the chosen images are spread over all shards.
     """
     return hash64(seed, "limit", key), key
 
 
 def shard_of(value: int, num_shards: int) -> int:
-    """Returns the shard of an image by its 64-bit hash; keeps the order of the hashes."""
+    """Returns the shard of an image from its 64-bit hash; shards follow the order of the hashes."""
     return value * num_shards >> 64
 
 
 def fill_empty_shards(hashes: Sequence[int], num_shards: int) -> dict[int, int]:
-    """Returns the images that go to another shard than `shard_of` says, so that no shard is empty.
+    """Returns the images that move to a shard other than `shard_of`, so that no shard is empty.
 
-    The images are gone through in the order of their hashes. The first image after an empty shard moves down
-    into it. If its own shard is empty then, the next image moves down into that one, and so on. The last
-    images move up where the last shards are empty. So the order of the hashes is kept, only neighbors of an
-    empty shard change, and no image moves where no shard is empty.
+    Images are processed in the order of their hashes. The first image after an empty shard moves down
+    into it. If this empties its own shard, the next image moves down into that one, and so on. If the last
+    shards are empty, the last images move up. So the order of the hashes is kept, only neighbors of an
+    empty shard change, and no image moves if no shard is empty.
 
     Args:
-      hashes: of the images of a split, in any order.
-      num_shards: of the split.
+      hashes: hashes of the images in a split, in any order.
+      num_shards: number of shards in the split.
 
     Returns:
-      Hash -> number of its shard, for the images that move; nothing if there are fewer images than shards.
+      Hash -> number of the shard, for images that move; empty if there are fewer images than shards.
     """
     count = len(hashes)
     if num_shards < 2 or not num_shards <= count < NEVER_EMPTY * num_shards:

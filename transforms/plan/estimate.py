@@ -1,4 +1,4 @@
-"""How many bytes a dataset will have, from a sample, and how many shards that makes."""
+"""Estimates the size of a dataset from a sample, and from it the number of shards."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from shardwright.transforms.concurrency.pool import working_budget
 from shardwright.transforms.conversion.convert import ShardRecipe, convert_ref
 from shardwright.transforms.records.framing import FRAME_BYTES
 
-#: Readable images whose mean encoded size is taken for that of all.
+#: Number of readable images in the sample for the mean encoded size.
 SAMPLE_IMAGES = 64
-#: Images with the lowest hashes among which readable ones are looked for.
+#: Number of images with the lowest hashes that may be tried for the sample.
 SAMPLE_CANDIDATES = 1024
-#: A shard holds at most this many records (on average).
+#: Largest mean number of records per shard.
 MAX_RECORDS_PER_SHARD = 100_000
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the sample showed.
+    """Results of the sample.
 
     Attributes:
-      tried: images read.
-      faults: quarantine reason -> images.
-      mean_bytes: mean size of a record with its frame; 0 without a readable image.
-      mean_source_bytes: mean size of the readable images' sources.
-      rejected: the images with faults.
+      tried: number of images read.
+      faults: quarantine reason -> number of images.
+      mean_bytes: mean size of a framed record in bytes; 0 without a readable image.
+      mean_source_bytes: mean size of the readable images' sources in bytes.
+      rejected: the faulty images.
     """
 
     tried: int
@@ -44,7 +44,7 @@ class Sample:
 
     @property
     def readable(self) -> int:
-        """Images of the sample that could be converted."""
+        """Number of images in the sample that could be converted."""
         return self.tried - sum(self.faults.values())
 
 
@@ -53,7 +53,7 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
     budget = working_budget()
 
     def measure(ref: ImageRef) -> tuple[int, Entry]:
-        # The record itself goes at once: sixty of bare pixels could be gigabytes.
+        # The record itself is dropped at once: sixty records with raw pixels could be gigabytes.
         converted = convert_ref(ref, recipe, budget)
         return len(converted.example), converted.entry
 
@@ -64,7 +64,7 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
     rejected: list[ImageRef] = []
     position = 0
     while position < len(candidates) and len(sizes) < SAMPLE_IMAGES:
-        # Exactly as many as are missing, so that the result does not depend on the threads.
+        # Exactly the number that is missing, so that the result does not depend on the threads.
         batch = candidates[position : position + SAMPLE_IMAGES - len(sizes)]
         position += len(batch)
         for ref, (size, entry) in zip(batch, executor.map(measure, batch), strict=True):
@@ -85,10 +85,10 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe, executor: T
 
 
 def estimate_bytes(sample: Sample, records: int, source_bytes: int, settings: ConvertSettings) -> int:
-    """Returns the bytes that a split will have.
+    """Returns the estimated number of bytes in a split.
 
-    Where bytes are kept the sources' own sizes count, with what the sample's records have on top;
-    otherwise the mean of the sample.
+    If source bytes are kept, this is the size of the sources plus the mean overhead of a record in the
+    sample. Otherwise it is based on the mean size of a record in the sample.
     """
     if settings.stored_format == "keep" and settings.target is None and sample.mean_source_bytes:
         return round(source_bytes * sample.mean_bytes / sample.mean_source_bytes)
@@ -98,7 +98,7 @@ def estimate_bytes(sample: Sample, records: int, source_bytes: int, settings: Co
 def shard_count(estimate: int, records: int, shard_size: int) -> int:
     """Returns the number of shards of a split.
 
-    ceil(estimate / shard_size), at most one per record, at least what keeps 100,000 records a
+    ceil(estimate / shard_size), at most one per record, at least enough for a mean of 100,000 records per
     shard, and at least one.
     """
     by_size = -(-estimate // shard_size)
@@ -107,9 +107,9 @@ def shard_count(estimate: int, records: int, shard_size: int) -> int:
 
 
 def carried_count(old_count: int, old_estimate: int, new_estimate: int, fresh: int) -> int:
-    """Returns the number of shards of a split that has a plan already.
+    """Returns the number of shards of a split with a carried plan.
 
-    It is chosen anew only when the estimate reaches twice or half of that it was chosen from.
+    It changes only if the estimate reaches twice or half of the one from which it was chosen.
     """
     if old_estimate <= 0:
         return old_count if new_estimate <= 0 else fresh

@@ -1,4 +1,4 @@
-"""`PlannedShard`: a shard to write, with the references of its images. Needs no Beam."""
+"""`PlannedShard`: a shard to write, with the references of its images. Does not need Beam."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ShardId = tuple[str, int]
 
 
 class PlannedShard(NamedTuple):
-    """A shard to write: its split, its number from 0, shards in the split, and its references."""
+    """A shard to write: its split, its number from 0, the split's number of shards, and its references."""
 
     split: str
     shard: int

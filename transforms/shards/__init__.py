@@ -1,1 +1,1 @@
-"""The shard: the unit of work, retry, resume and verification."""
+"""Shards: the units of work, retry, resume and verification."""

@@ -1,4 +1,4 @@
-"""Moves a written shard to its place, with its index and its ledger. Needs no Beam."""
+"""Moves a finished shard to its final path, and writes its index and its ledger. Does not need Beam."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def finish_shard(
     started: float,
     hold: HeldLease | None = None,
 ) -> ShardResult:
-    """Hashes a written shard, moves it to its place and writes its index and ledger.
+    """Hashes a finished shard, moves it to its final path and writes its index and ledger.
 
     Args:
-      directory: the dataset directory.
-      place: which shard it is.
-      file: its file's name.
-      temporary: where it was written; nothing is left there.
-      entries: its ledger.
-      plan_digest: digest of all that decides its bytes.
-      recipe: digest of the settings and versions that decide the bytes of its records.
-      started: when it was begun, in seconds since the epoch.
-      hold: the lease that has to be held for that; None where there is none.
+      directory: dataset directory.
+      place: split and number of the shard.
+      file: name of the shard file.
+      temporary: path of the temporary file, which is moved.
+      entries: entries of its ledger.
+      plan_digest: digest of everything that determines its bytes.
+      recipe: digest of the settings and versions that determine the bytes of its records.
+      started: start time in seconds since the epoch.
+      hold: lease that must be held; None if there is none.
 
     Raises:
       EngineError: if the lease was lost.
@@ -60,7 +60,7 @@ def finish_shard(
             sha256, crc32c = storage.checksums_of(written)
             size = os.fstat(written.fileno()).st_size
             if not storage.is_remote(directory):
-                os.fsync(written.fileno())  # now, for others wait while the lease is locked
+                os.fsync(written.fileno())  # computed first, because others wait while the lease is locked
         with hold.held() if hold is not None else contextlib.nullcontext():
             storage.publish(temporary, storage.join(directory, file))
     except BaseException:
@@ -90,32 +90,32 @@ def write_ledger(
     entries: Sequence[Entry],
     hold: HeldLease | None = None,
 ) -> ShardResult:
-    """Writes a shard's ledger; returns the result with the digests of the shard's files."""
+    """Writes the ledger of a shard; returns the result with the digests of the shard's files."""
     data = dump_ledger(result.header, entries)
     write_held(directory, ledger_file(*place), data, hold)
     return dataclasses.replace(result, files=files_of(place, result.header.file, data, entries))
 
 
 def index_of(file: str, entries: Iterable[Entry]) -> bytes:
-    """Returns the index of a shard; empty for one without records, or that is compressed.
+    """Returns the index of a shard; empty if the shard has no records or is compressed.
 
-    Readers of indexes fail on an empty one, so that none is written then.
+    Readers fail on an empty index, so it is not written.
 
     Args:
-      file: the shard's name.
-      entries: of its ledger.
+      file: name of the shard file.
+      entries: entries of its ledger.
     """
     return b"" if is_compressed(file) else dump_index(entries)
 
 
 def files_of(place: ShardPlace, file: str, ledger: bytes, entries: Iterable[Entry]) -> dict[str, str]:
-    """Returns the sha256 of a shard's ledger and of its index, by their paths.
+    """Returns the sha256 of a shard's ledger and of its index, by path.
 
     Args:
-      place: which shard it is.
-      file: its name; empty for what has no shard.
-      ledger: the file of the ledger.
-      entries: what it says.
+      place: split and number of the shard.
+      file: name of the shard file; empty for entries without a shard.
+      ledger: content of the ledger file.
+      entries: entries of the ledger.
     """
     contents = {ledger_file(*place): ledger}
     if file and (index := index_of(file, entries)):
@@ -124,11 +124,11 @@ def files_of(place: ShardPlace, file: str, ledger: bytes, entries: Iterable[Entr
 
 
 def result_of(place: ShardPlace, entries: Iterable[Entry]) -> ShardResult:
-    """Returns what a shard's entries come to, without what only its file says."""
+    """Returns a result with the counts of a shard's entries, without the values that come from its file."""
     return ShardResult(ShardTotals.of(entries).header(*place))
 
 
 def discard(temporary: str) -> None:
-    """Removes a temporary file, as far as that is possible."""
+    """Removes a temporary file if possible."""
     with contextlib.suppress(OSError):
         os.unlink(temporary)

@@ -1,7 +1,7 @@
-"""`quarantine.jsonl`: the quarantined images of all shards, out of their ledgers. Needs no Beam.
+"""Writes `quarantine.jsonl`, the quarantined images of all shards, from the ledgers. Does not need Beam.
 
-There may be millions of them, so they neither travel with the results of the shards nor wait in memory all
-at once: the step that publishes a dataset streams them from the ledgers.
+There may be millions of them, so they are neither part of the shards' results nor all in memory at once. The
+step that publishes a dataset streams them from the ledgers.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from shardwright.transforms.shards.finish import discard
 
 Line = Mapping[str, Any]
 
-#: Bytes of memory for lines that are sorted at once, and what a line takes besides its text and its key.
+#: Bytes of memory for lines that are sorted at once, and the overhead of a line besides its text and key.
 _SORT_BYTES, _LINE_BYTES = 64 * 10**6, 500
-#: Files of sorted lines that are open at once.
+#: Number of files of sorted lines that are open at once.
 _MOST_FILES = 64
-#: Bytes that are written to a file at once.
+#: Number of bytes that are written to a file at once.
 _WRITE_BYTES = 1 << 20
-#: About how many bytes of a ledger's file a line takes, and how many bytes of memory a quarantined one.
+#: Approximate bytes of a line in a ledger file, and approximate bytes of memory for a quarantined image.
 _STORED_BYTES, _READ_BYTES = 100, 1000
-#: What the lines of quarantined images contain, as they are written; to parse all lines would take longer.
+#: Text that all lines of quarantined images contain. Searching for it is faster than parsing all lines.
 _MARK = json.dumps(Outcome.QUARANTINED.value).encode()
 
 
 class SortedLines:
-    """JSON documents in the order of a key; equal ones in the order in which they came.
+    """JSON documents sorted by a key; documents with equal keys keep their order.
 
-    What does not fit into memory waits in unnamed temporary files. Use it as a context.
+    Lines that do not fit into memory are kept in unnamed temporary files. Use it as a context manager.
 
     Args:
-      key: of a document.
-      most_bytes: of memory, about.
+      key: function that returns the key of a document.
+      most_bytes: approximate limit of memory in bytes.
     """
 
     def __init__(self, key: Callable[[Line], Any], most_bytes: int = _SORT_BYTES) -> None:
@@ -86,7 +86,7 @@ class SortedLines:
             self._write_run()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields the lines in their order, each with its end."""
+        """Yields the sorted lines, each with its line end."""
         self._sort()
         runs = [self._read(file) for file in self._runs]
         for _, text in heapq.merge(*runs, self._lines, key=lambda item: item[0]):
@@ -101,7 +101,7 @@ class SortedLines:
             yield self._key(json.loads(text)), text
 
     def _write_run(self) -> None:
-        """Writes the lines in memory to a file; all files into one if there are too many."""
+        """Writes the lines in memory to a file, and merges all files if there are too many."""
         whole = len(self._runs) + 1 >= _MOST_FILES
         self._sort()
         with contextlib.ExitStack() as stack:
@@ -117,13 +117,13 @@ class SortedLines:
 
 
 class LedgerFile(NamedTuple):
-    """A ledger as it was when its shard was finished or checked.
+    """A ledger file, as it was when its shard was finished or checked.
 
     Attributes:
-      file: relative to the dataset's directory.
+      file: path relative to the dataset directory.
       lines: number of listed files.
-      quarantined: how many of them were quarantined.
-      sha256: of the file; empty if that is not known.
+      quarantined: number of quarantined files among them.
+      sha256: sha256 of the ledger file; empty if unknown.
     """
 
     file: str
@@ -149,11 +149,11 @@ def quarantined_lines(directory: str, ledgers: Iterable[LedgerFile]) -> Iterator
     """Yields the lines of `quarantine.jsonl` in the order of the ledgers.
 
     Args:
-      directory: of the dataset.
-      ledgers: of its shards; only those that count quarantined images are read.
+      directory: dataset directory.
+      ledgers: ledgers of its shards; only ledgers with quarantined images are read.
 
     Raises:
-      EngineError: if a ledger is another one now, or the storage failed.
+      EngineError: if a ledger has changed, or the storage failed.
     """
     parts = map_ordered(
         lambda ledger: _lines_of(directory, ledger),
@@ -169,7 +169,7 @@ def quarantined_lines(directory: str, ledgers: Iterable[LedgerFile]) -> Iterator
 
 
 def _lines_of(directory: str, ledger: LedgerFile) -> list[dict[str, str]]:
-    """Returns the lines of one shard."""
+    """Returns the lines of one ledger."""
     path = storage.join(directory, ledger.file)
     with storage.translated_errors("read", path):
         try:
@@ -189,7 +189,7 @@ def _lines_of(directory: str, ledger: LedgerFile) -> list[dict[str, str]]:
 
 
 def _ledger_quarantine(data: bytes, mark: bytes) -> Iterator[dict[str, str]]:
-    """Yields what a ledger's file says of its quarantined images, of the lines that contain a mark."""
+    """Yields the quarantined images in a ledger file, from the lines that contain a mark."""
     blocks = line_blocks(data)
     next(blocks)  # the header
     for block in blocks:
@@ -201,7 +201,7 @@ def _ledger_quarantine(data: bytes, mark: bytes) -> Iterator[dict[str, str]]:
 
 
 def in_order(line: Line) -> tuple[Any, ...]:
-    """Returns by what the lines of `quarantine.jsonl` are ordered: the key, then the rest."""
+    """Returns the sort key of a line in `quarantine.jsonl`: the image's key, then the other fields."""
     return tuple(line.values())
 
 
@@ -211,11 +211,11 @@ def write_in_parts(
     """Writes a file of a dataset.
 
     Args:
-      directory: of the dataset.
-      name: of the file.
+      directory: dataset directory.
+      name: name of the file.
       texts: its content, in parts.
-      small: whether all of it fits into memory.
-      hold: the lease that has to be held for that; None where there is none.
+      small: whether the content fits into memory.
+      hold: lease that must be held; None if there is none.
 
     Returns:
       The sha256 of the file.
@@ -249,16 +249,16 @@ def write_in_parts(
 def write_quarantine(
     directory: str, name: str, results: Iterable[ShardResult], hold: HeldLease | None
 ) -> str:
-    """Writes the quarantined images of all shards by key; returns the sha256 of the file.
+    """Writes the quarantined images of all shards, sorted by key; returns the sha256 of the file.
 
     Args:
-      directory: of the dataset.
-      name: of the file.
-      results: of its shards.
-      hold: the lease that has to be held for that; None where there is none.
+      directory: dataset directory.
+      name: name of the file.
+      results: results of its shards.
+      hold: lease that must be held; None if there is none.
 
     Raises:
-      EngineError: if a ledger is not the one that its shard wrote, the lease was lost, or the storage failed.
+      EngineError: if a ledger differs from what its shard wrote, the lease was lost, or the storage failed.
     """
     with SortedLines(in_order) as lines:
         for line in quarantined_lines(directory, ledgers_of(results)):

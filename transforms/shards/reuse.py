@@ -1,4 +1,4 @@
-"""What earlier builds offer a shard: itself whole, or the bytes of its unchanged records. Needs no Beam."""
+"""Reuses whole shards and unchanged records of earlier builds. Does not need Beam."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from shardwright.transforms.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.transforms.records.framing import data_of_frame, uncompressed
 from shardwright.transforms.shards.finish import ShardPlace, files_of, index_of
 
-#: Of an old shard that are read at once, since records are asked for in the order in which they stand.
+#: Number of bytes of an old shard that are read at once, since records are copied in their order.
 _BLOCK_BYTES = 1 << 18
-#: Shards on each side of its own in which an image is looked for that may have filled an empty shard.
+#: Number of shards on each side of its own that are searched for an image that may have filled an empty one.
 _NEIGHBORS = 4
 
 
@@ -31,10 +31,10 @@ class EarlierBuild(NamedTuple):
     """A finished dataset whose records can be copied.
 
     Attributes:
-      directory: of the dataset.
-      shards: number of shards per split.
-      suffix: of its shards' names.
-      digests: file -> sha256 of each shard, as `dataset.json` says it; None where only its ledger says it.
+      directory: dataset directory.
+      shards: split -> number of shards.
+      suffix: suffix of its shard names.
+      digests: file -> sha256 of each shard in `dataset.json`; None if only the ledger states it.
     """
 
     directory: str
@@ -44,14 +44,14 @@ class EarlierBuild(NamedTuple):
 
 
 class ReusableBuilds(NamedTuple):
-    """What earlier builds offer.
+    """Earlier builds whose shards and records can be reused.
 
     Attributes:
-      unfinished: directories that killed or refused runs left, whose whole shards can be taken over.
-      finished: the build that the plan was carried on from, of which records can be copied too.
-      trusting: whether a source with the state that it had is taken to be unchanged without reading it.
-      content_changed: splits and numbers of shards whose sources changed although their states agree; none
-        of these shards is taken over from the finished build, and none of their sources is trusted.
+      unfinished: directories of killed or refused runs, from which whole shards can be reused.
+      finished: the build whose plan is carried on, from which records can be copied too.
+      trusting: whether a source in an unchanged state is assumed to be unchanged without reading it.
+      content_changed: splits and numbers of shards whose sources changed although their states are equal.
+        These shards of the finished build are not reused, and their sources are not trusted.
       damaged: shards of the finished build that do not match their sha256; nothing is copied from them.
     """
 
@@ -71,19 +71,19 @@ def take_over(
     digests: Mapping[str, str] | None = None,
     hold: HeldLease | None = None,
 ) -> ShardResult | None:
-    """Takes a whole shard over from another directory, if digest, size and checksum all agree.
+    """Reuses a whole shard from another directory, if digest, size and checksum all match.
 
     Args:
-      directory: of the dataset that is being built.
-      source: another build's.
-      place: which shard it is.
-      digest: of all that decides its bytes.
-      final: leave one with images that could not be read then, and may be readable now.
-      digests: file -> sha256 in the other build's `dataset.json`; None for a build that was not finished.
-      hold: the lease that has to be held for that; None where there is none.
+      directory: directory of the dataset that is built.
+      source: directory of another build.
+      place: split and number of the shard.
+      digest: digest of everything that determines its bytes.
+      final: whether to skip a shard with images that could not be read then, but may be readable now.
+      digests: file -> sha256 in the other build's `dataset.json`; None for an unfinished build.
+      hold: lease that must be held; None if there is none.
 
     Returns:
-      Its result; None if there is no such shard.
+      The result of the shard; None if it cannot be reused.
 
     Raises:
       EngineError: if the lease was lost.
@@ -108,12 +108,12 @@ def take_over(
         if source != directory:
             existing = hold is not None
             if header.file:
-                found = check_file(header.file)  # where somebody has looked into it
+                found = check_file(header.file)  # exists if the shard has been checked
                 there = [found] if storage.exists(storage.join(source, found)) else []
             with hold.held() if hold is not None else contextlib.nullcontext():
                 if header.file:
                     storage.link_files(source, directory, [header.file, *there], existing)
-                # Last, for it says that the shard is there.
+                # The ledger comes last, because it marks the shard as present.
                 storage.link_files(source, directory, [ledger], existing)
     except (OSError, ValueError, TypeError):
         return None
@@ -129,10 +129,10 @@ def _put_index(
     entries: Sequence[Entry],
     hold: HeldLease | None,
 ) -> None:
-    """Gives a shard that is taken over the index that its ledger tells, whatever the other build's is like.
+    """Writes the index of a reused shard from its ledger, instead of reusing the other build's index.
 
     Raises:
-      OSError: if it cannot be written.
+      OSError: if the index cannot be written.
     """
     path, index = index_file(*place), index_of(file, entries)
     if not index:
@@ -146,21 +146,21 @@ def _put_index(
 
 
 def is_sound(path: str, header: ShardHeader) -> bool:
-    """Returns whether a shard has the bytes that its ledger says.
+    """Returns whether a shard has the size and checksum in its ledger.
 
     Raises:
-      OSError: if it cannot be read.
+      OSError: if the shard cannot be read.
     """
     if header.crc32c:
         found = storage.stat(path)
-        if found is not None and found.crc32c:  # the storage keeps it, and compares it itself
+        if found is not None and found.crc32c:  # the storage keeps and checks it
             return found.size == header.bytes and found.crc32c == header.crc32c
     with storage.open_local(path) as file:
         return os.fstat(file.fileno()).st_size == header.bytes and storage.sha256_of(file) == header.sha256
 
 
 class _OldShard:
-    """A shard of an earlier build, opened when its first record is asked for."""
+    """A shard of an earlier build, opened when its first record is needed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -175,7 +175,7 @@ class _OldShard:
         self._open.close()
 
     def has_digest(self, sha256: str) -> bool:
-        """Returns whether the file has a sha256; not if it cannot be read."""
+        """Returns whether the file has the given sha256; False if it cannot be read."""
         try:
             with self._lock:
                 file = self._opened()
@@ -190,11 +190,11 @@ class _OldShard:
         return self._file
 
     def frame(self, offset: int, length: int) -> bytes | None:
-        """Returns the frame that stands there; None if it is damaged or cannot be read."""
+        """Returns the frame at an offset; None if it is damaged or cannot be read."""
         try:
             with self._lock:
                 if self._descriptor < 0 and not self._gone:
-                    self._gone = True  # unless all goes well
+                    self._gone = True  # reset below on success
                     file = self._opened()
                     file.seek(0)
                     plain, _, _ = self._open.enter_context(uncompressed(file, self._path))
@@ -213,18 +213,18 @@ class _OldShard:
 
 
 class EarlierRecords:
-    """The records of an earlier build that a shard may copy; a context, for it holds files open.
+    """The records of an earlier build that a shard may copy. A context manager, because it keeps files open.
 
     Args:
       build: the earlier build.
-      place: the shard to write now.
-      recipe: digest of the settings and versions that decide the bytes of a record now.
-      trusting: whether a source with the state that it had is taken to be unchanged.
-      verdicts: file -> whether a shard of the build matches its sha256, as far as that is known. Results are
-        added, so that a shard that serves several new ones is read once.
+      place: split and number of the new shard.
+      recipe: digest of the settings and versions that now determine the bytes of a record.
+      trusting: whether a source in an unchanged state is assumed to be unchanged.
+      verdicts: file -> whether a shard of the build matches its sha256, if known. Results are added, so that
+        a shard that serves several new shards is read once.
 
     Attributes:
-      rejected: shards that have something to copy and do not match their sha256, so that nothing is copied.
+      rejected: shards with records to copy that do not match their sha256, so that nothing is copied.
     """
 
     def __init__(
@@ -253,10 +253,10 @@ class EarlierRecords:
             shard.close()
 
     def find(self, refs: Sequence[tuple[ImageRef, str]]) -> dict[str, ReusableRecord]:
-        """Returns by key what is known of images.
+        """Returns key -> reusable record, for images that the earlier build has.
 
         Args:
-          refs: the shard's references, each with its digest.
+          refs: references of the shard, each with its digest.
         """
         wanted = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
         found: dict[str, ReusableRecord] = {}
@@ -284,7 +284,7 @@ class EarlierRecords:
             header = ledger_header(data)
             digests = self._build.digests
             if header.recipe != self._recipe or (digests and digests.get(name) != header.sha256):
-                return  # nothing can be copied, or this is the ledger of another shard
+                return  # nothing can be copied, or the ledger belongs to another shard
             entries = list(load_ledger(data)[1])
         except (OSError, ValueError, TypeError):
             return
@@ -297,7 +297,7 @@ class EarlierRecords:
             return
         shard = _OldShard(storage.join(self._build.directory, name))
         self._opened.append(shard)
-        # Not one line of the ledger counts where the shard has other bytes than were written.
+        # If the bytes of the shard have changed, no line of its ledger is used.
         if name not in self._verdicts:
             self._verdicts[name] = shard.has_digest(header.sha256)
         if not self._verdicts[name]:
@@ -309,17 +309,17 @@ class EarlierRecords:
 
 
 def overlapping(place: ShardPlace, shards: int) -> range:
-    """Returns the numbers of the shards where the images of a shard are if there are so many in a split."""
+    """Returns the numbers of the earlier shards that hold a shard's images, by their ranges of hashes."""
     _, number, count = place
     first, last = -(-number * HASH_RANGE // count), -(-(number + 1) * HASH_RANGE // count) - 1
     return range(shard_of(first, shards), shard_of(last, shards) + 1)
 
 
 def near(place: ShardPlace, shards: int) -> list[int]:
-    """Returns the shards of `overlapping` and their neighbors, the nearest first.
+    """Returns the shards of `overlapping` and their neighbors, nearest first.
 
-    Where a shard has few images, one of a neighbor may have filled it when it was empty, in either build
-    (`fill_empty_shards`). What moved farther is converted again.
+    If shards have few images, an image of a neighbor may have filled an empty shard in either build
+    (`fill_empty_shards`). Images that moved farther are converted again.
     """
     inside = overlapping(place, shards)
     around = range(max(inside.start - _NEIGHBORS, 0), min(inside.stop + _NEIGHBORS, shards))
@@ -327,13 +327,13 @@ def near(place: ShardPlace, shards: int) -> list[int]:
 
 
 def can_stay(entry: Entry) -> bool:
-    """Returns whether an outcome can be copied to an image that is to be converted.
+    """Returns whether an earlier outcome can be reused for an image that would be converted.
 
-    What could not be read may be readable now. What earlier versions filtered when they read it, such as
-    images of kinds that are not decoded, is looked at again.
+    Files that could not be read may be readable now. Files that earlier versions filtered when reading them,
+    such as images of unsupported formats, are checked again.
     """
     if entry.outcome == Outcome.FILTERED:
         return False
     if entry.reason == QuarantineReason.BAD_ANNOTATION:
-        return entry.stage != Stage.READ  # an image that is missing, or a mask
+        return entry.stage != Stage.READ  # a missing image or mask
     return entry.reason != QuarantineReason.UNREADABLE

@@ -1,4 +1,4 @@
-"""What a shard is going to hold, and the digests by which that is compared with what was built before."""
+"""Plans the content of a shard, and computes the digests that are compared with earlier builds."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from shardwright.transforms.plan.assign import shard_order
 from shardwright.transforms.plan.planned_shard import PlannedShard
 from shardwright.transforms.records.build import label_ids
 
-#: Settings that decide the bytes of a record, and of a shard, given its references.
+#: Settings that determine the bytes of a record, and of a shard, for given references.
 _RECORD_SETTINGS = settings_that_affect(Affects.RECORD)
 _SHARD_SETTINGS = settings_that_affect(Affects.RECORD, Affects.SHARD)
-#: What holds the name of an image.
+#: Roles of the features that hold the name of an image.
 _NAMES = frozenset({FeatureRole.KEY, FeatureRole.FILE_BASENAME})
-#: Software that frames records and does not make them.
+#: Software that frames records but does not build them.
 _FRAMING = ("beam",)
 
 
 class ShardPlan(NamedTuple):
-    """What a shard is going to hold, and how that is made.
+    """The content of a shard, and how it is converted.
 
     Attributes:
       refs: its references in order.
-      recipe: what they are converted with.
-      ref_digests: of each reference, what it brings to its record.
-      recipe_digest: of the settings and versions that decide the bytes of a record.
-      digest: of all that decides the shard's bytes.
+      recipe: settings and class names for the conversion.
+      ref_digests: digest of the data that each reference adds to its record.
+      recipe_digest: digest of the settings and versions that determine the bytes of a record.
+      digest: digest of everything that determines the shard's bytes.
     """
 
     refs: list[ImageRef]
@@ -54,10 +54,10 @@ def plan_shard(
     """Returns the plan of a shard.
 
     Args:
-      planned: its place and its references.
-      forecast: with the plan of the dataset.
+      planned: split, number and references of the shard.
+      forecast: forecast with the plan of the dataset.
       settings: checked settings.
-      versions: the software versions that decide bytes.
+      versions: versions of the software that determines bytes.
     """
     layout, texts = settings.record_layout, forecast.plan.text_of
     ids = label_ids(forecast.plan.labels, layout.first_label)
@@ -84,11 +84,11 @@ def plan_shard(
 
 
 class Recipes(NamedTuple):
-    """Digests of the settings and versions that decide bytes.
+    """Digests of the settings and versions that determine bytes.
 
     Attributes:
-      record: of what decides the bytes of a record.
-      shard: of what decides the bytes of a shard, given its references.
+      record: digest of what determines the bytes of a record.
+      shard: digest of what determines the bytes of a shard, for given references.
     """
 
     record: str
@@ -99,8 +99,8 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
     """Returns the digests of settings and versions.
 
     Args:
-      identity: the settings, as `ConvertSettings.identity` gives them and a plan carries them.
-      versions: the software versions that decide bytes.
+      identity: settings, as `ConvertSettings.identity` returns them and a plan stores them.
+      versions: versions of the software that determines bytes.
 
     Raises:
       KeyError: if a setting is missing.
@@ -114,7 +114,7 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
 
 
 def _names_of(ref: ImageRef, roles: Collection[FeatureRole]) -> list[tuple[str, str]]:
-    """Returns what an image's record calls it besides its key."""
+    """Returns the names of an image in its record, besides its key."""
     names = [("source_id", source_id_of(ref))] if FeatureRole.SOURCE_ID in roles else []
     if ref.file_name and not _NAMES.isdisjoint(roles):
         names.append(("file_name", ref.file_name))
@@ -122,5 +122,5 @@ def _names_of(ref: ImageRef, roles: Collection[FeatureRole]) -> list[tuple[str, 
 
 
 def _texts_of(ref: ImageRef, texts: Mapping[str, str]) -> list[str]:
-    """Returns what an image's classes are called, where that is not their name."""
+    """Returns the readable names of an image's classes, if they differ from the class names."""
     return [texts[name] for name in ref.labels if name in texts] if texts else []

@@ -1,4 +1,4 @@
-"""`WritePlannedShards`: Beam's `WriteToTFRecord` for shards whose contents were planned."""
+"""`WritePlannedShards`: Beam's `WriteToTFRecord` for shards with planned content."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ _COMPRESSION_TYPES = {
     "zlib": CompressionTypes.DEFLATE,
 }
 
-#: Bytes of copied records that are written at once.
+#: Number of bytes of copied records that are written at once.
 _WRITE_BYTES = 1 << 18
 
 
 class WritePlannedShards(beam.io.WriteToTFRecord):
-    """Writes each planned shard whole, in order, on one worker, and reports what it wrote.
+    """Writes each planned shard completely, in order, on one worker, and returns a result for it.
 
     `PCollection[PlannedShard] -> PCollection[ShardResult]`. Only references cross the stage
-    boundary: the worker reads, converts and frames the images of its shard with the inherited
-    sink, into a temporary file that is then renamed or uploaded once. Beam's own finalisation,
-    which can lose records when it is retried, is not used.
+    boundary. The worker reads and converts the images of its shard, and writes them with the inherited
+    sink into a temporary file. That file is then renamed or uploaded once. Beam's own finalisation is not
+    used, because it can lose records when it is retried.
 
     Args:
-      directory: the dataset directory.
+      directory: dataset directory.
       settings: checked settings.
-      versions: the software versions that decide bytes.
-      forecast: side input with the plan's labels.
-      resume: take over shards whose ledger agrees with the plan and whose bytes with the ledger.
-      earlier: side input of one `ReusableBuilds`, what other builds offer; None for nothing.
-      hold: the lease that has to be held for each write, or a side input of it; None where there is none.
+      versions: versions of the software that determines bytes.
+      forecast: side input with the labels of the plan.
+      resume: whether to reuse shards whose ledger matches the plan and whose bytes match the ledger.
+      earlier: side input with one `ReusableBuilds`; None if there are no earlier builds.
+      hold: lease that must be held for each write, or a side input of it; None if there is none.
     """
 
     def __init__(
@@ -103,15 +103,15 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
 
 @dataclass
 class _Work:
-    """What writing a shard has done so far.
+    """The work done so far for a shard.
 
     Attributes:
-      entries: its ledger.
-      source_bytes: of each image read.
-      decode_us: microseconds that decoding each image took.
-      copied: records taken from an earlier build as they are.
-      on_background: images of which a part shows the background colour.
-      rejected: shards of an earlier build that are damaged, so that nothing was copied from them.
+      entries: entries of its ledger.
+      source_bytes: number of source bytes of each image that was read.
+      decode_us: decoding time of each image in microseconds.
+      copied: number of records copied from an earlier build.
+      on_background: number of images that show the background colour.
+      rejected: damaged shards of an earlier build, from which nothing was copied.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -132,7 +132,7 @@ class _Work:
 
 
 class _Frames:
-    """Writes copied records some at once: each write waits for its turn with the threads that convert."""
+    """Writes copied records in groups, because each write has to wait for the converting threads."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -171,7 +171,7 @@ class _WriteShard(beam.DoFn):
     def setup(self) -> None:
         _check_codec(self._versions)
         self._finisher = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
-        self._verdicts: dict[str, bool] = {}  # of the earlier build's shards, for this run only
+        self._verdicts: dict[str, bool] = {}  # for shards of the earlier build, during this run only
 
     def teardown(self) -> None:
         self._finisher.shutdown(wait=True)
@@ -188,7 +188,7 @@ class _WriteShard(beam.DoFn):
     ) -> Iterator[ShardResult]:
         place = ShardPlace(*planned[:3])
         if hold is not None:
-            hold.renew()  # a shard at a time, for nobody else may be there to do it
+            hold.renew()  # once per shard, because no other process may be there to do it
         plan = plan_shard(planned, forecast, self._settings, self._versions)
         taken_over = self._take_over(place, plan, earlier, hold)
         if taken_over is not None:
@@ -205,12 +205,12 @@ class _WriteShard(beam.DoFn):
         started = time.time()
         with self._faults():
             temporary, work = self._write_records(place, plan, earlier, hold)
-        # One shard is hashed, moved and booked while the images of the next are converted.
+        # A shard is hashed, moved and recorded while the images of the next one are converted.
         yield from self._finished()
         self._finishing = self._finisher.submit(self._finish, place, plan, temporary, work, started, hold)
 
     def _book(self, place: ShardPlace, plan: ShardPlan, hold: HeldLease | None) -> ShardResult:
-        """Writes the ledger of what has no key of its own, and so no record and no shard."""
+        """Writes the ledger of files without their own key, which have no record and no shard."""
         entries = [convert_ref(ref, plan.recipe).entry for ref in plan.refs]
         result = result_of(place, entries)
         header = dataclasses.replace(result.header, plan_digest=plan.digest)
@@ -226,7 +226,7 @@ class _WriteShard(beam.DoFn):
         return storage.translated_errors("write a shard to", self._directory)
 
     def _finished(self) -> Iterator[ShardResult]:
-        """Yields the result of the shard that is being finished, if there is one."""
+        """Waits for the shard that is being finished, if there is one, and yields its result."""
         if self._finishing is not None:
             finishing, self._finishing = self._finishing, None
             with self._faults():
@@ -238,13 +238,13 @@ class _WriteShard(beam.DoFn):
     def _take_over(
         self, place: ShardPlace, plan: ShardPlan, earlier: ReusableBuilds, hold: HeldLease | None
     ) -> ShardResult | None:
-        """Returns the result of an earlier build if plan, size and checksum all agree."""
+        """Reuses a shard of an earlier build if plan, size and checksum match; returns its result or None."""
         own = self._directory
         if self._resume and (taken := take_over(own, own, place, plan.digest, hold=hold)):
             return taken
         if place[:2] in earlier.content_changed:
             return None
-        if earlier.finished is not None:  # its sources have been looked at again where that is needed
+        if earlier.finished is not None:  # its sources were checked again if needed
             build = earlier.finished
             damaged = shard_file(*place, build.suffix) in earlier.damaged
             taken = (
@@ -265,7 +265,7 @@ class _WriteShard(beam.DoFn):
     def _write_records(
         self, place: ShardPlace, plan: ShardPlan, earlier: ReusableBuilds, hold: HeldLease | None
     ) -> tuple[str, _Work]:
-        """Writes the shard's records to a temporary file; returns its path and what was done."""
+        """Writes the records of a shard to a temporary file; returns its path and the work done."""
         name = shard_file(*place, self._settings.suffix)
         temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
         work = _Work()
@@ -310,7 +310,7 @@ class _WriteShard(beam.DoFn):
 
     @contextlib.contextmanager
     def _opened(self, temporary: str) -> Iterator[Any]:
-        """Opens a file of records with the inherited sink."""
+        """Opens a file for records with the inherited sink."""
         handle = self._sink.open(temporary)
         try:
             yield handle
@@ -326,7 +326,7 @@ class _WriteShard(beam.DoFn):
         started: float,
         hold: HeldLease | None,
     ) -> tuple[ShardResult, _Work]:
-        """Moves a written shard to its place, and books it."""
+        """Moves a finished shard to its final path, and writes its ledger."""
         name = shard_file(*place, self._settings.suffix)
         result = finish_shard(
             self._directory,
@@ -343,15 +343,15 @@ class _WriteShard(beam.DoFn):
 
 
 def _known(plan: ShardPlan, records: EarlierRecords | None) -> Mapping[str, ReusableRecord]:
-    """Returns what an earlier build made of a shard's images."""
+    """Returns the reusable records of a shard's images."""
     return records.find(list(zip(plan.refs, plan.ref_digests, strict=True))) if records else {}
 
 
 def _check_codec(recorded: Mapping[str, str]) -> None:
-    """Checks that this worker decodes and encodes with what `dataset.json` is going to name.
+    """Checks that the codecs of this worker have the versions that `dataset.json` will state.
 
     Raises:
-      EngineError: if it does not.
+      EngineError: if a version differs.
     """
     for name, here in codec_versions().items():
         if recorded.get(name, here) != here:
@@ -362,7 +362,7 @@ def _check_codec(recorded: Mapping[str, str]) -> None:
 
 
 def _count(result: ShardResult, work: _Work) -> None:
-    """Adds a shard to the job's metrics; Beam takes them from the thread of the bundle only."""
+    """Adds a shard to the metrics of the job; Beam accepts them only from the bundle's thread."""
     counter, distribution = partial(Metrics.counter, NAMESPACE), partial(Metrics.distribution, NAMESPACE)
     header = result.header
     for outcome, count in header.counts.items():
