@@ -1,7 +1,7 @@
 """Manifests: CSV, JSON Lines and Parquet files with a row for each image, and lists of paths and classes.
 
-Rows are streamed, in stretches side by side; a row with a fault is an entry of the quarantine that
-says in which line it stands.
+Files are read as streams and split so that workers read them in parallel. A bad row is quarantined with its
+line number.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from shardwright.transforms.sources.moved_files import find_moved
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.storage.objects import StoredObject
 
-#: Bytes of a CSV or of JSON Lines that a worker lists by itself.
+#: Number of bytes of CSV or JSON Lines in one split.
 STRETCH = 16_000_000
-#: What is read of a file to find out what it looks like, if less does not show it.
+#: Number of bytes to read if the first bytes do not show the format of a file.
 _LONG_HEAD = 4 << 20
-#: What Spark and Hadoop put beside the files that they write.
+#: Prefixes of the files that Spark and Hadoop write beside their output.
 _MARKERS = ("_SUCCESS", "_committed_", "_started_")
-#: Files of a folder that are looked into before it is taken for one of manifests.
+#: Number of files in a folder to read for detection.
 _FILES_TRIED = 10
-#: What the manifest beside its images is called in Hugging Face's "imagefolder", and its column of names.
+#: Names of the manifest in Hugging Face's "imagefolder", and of its column of file names.
 _METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), "file_name"
-#: Rows whose images are looked for before anything is read.
+#: Number of rows whose images are checked before the conversion begins.
 _ROWS_TRIED = 50
 _LIST_SUFFIXES = ("txt", "lst")
 
@@ -72,12 +72,12 @@ def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
 
 
 def _may_be_list(name: str) -> bool:
-    """Whether a file may be a list by its name: `train.txt`, `train.lst`, or without an extension."""
+    """Returns whether a file name may be that of a list: `train.txt`, `train.lst` or without extension."""
     return "." not in name or name.rpartition(".")[2].lower() in _LIST_SUFFIXES
 
 
 def _lists_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
-    """Returns the lists of paths and classes in a folder, if their images are there."""
+    """Returns the names of the lists of paths and classes in a folder whose images exist."""
     if settings.record_layout.needs is not Needs.LABEL:
         return []
     named = [
@@ -88,7 +88,7 @@ def _lists_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
 
 
 def _list_root(path: str, settings: ConvertSettings) -> str:
-    """Returns the folder where the paths of a list begin; empty if no usual one holds its images."""
+    """Returns the folder to which the paths of a list are relative; empty if none of the usual ones is."""
     with storage.translated_errors("read", path):
         lines = storage.read_head(path, HEAD_BYTES).decode("utf-8-sig", "surrogateescape").splitlines()
     names = [columns.path_and_label(line)[0] for line in lines[:_ROWS_TRIED]]
@@ -97,14 +97,14 @@ def _list_root(path: str, settings: ConvertSettings) -> str:
 
 
 def _list_split(path: str, settings: ConvertSettings, beside: Sequence[str]) -> str:
-    """Returns the split that a list's name says; empty if no other list speaks of another one."""
+    """Returns the split in a list's name; empty unless the names of the lists have different splits."""
     others = settings.input
     tokens = {split_token(name.rpartition("/")[2]) for name in (*others, *beside)}
     return split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
 
 
 def _only_manifests(glimpse: InputProbe) -> list[str]:
-    """Returns the names of the files in a folder that holds manifests of one kind and nothing else."""
+    """Returns the file names in a folder that contains only manifests of one kind; else none."""
     names = [name for name in glimpse.files if not _is_marker(name)]
     kinds = {columns.kind_of(name) for name in names}
     if len(kinds) != 1 or "" in kinds or glimpse.folders:
@@ -114,9 +114,9 @@ def _only_manifests(glimpse: InputProbe) -> list[str]:
 
 
 def _metadata_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
-    """Returns the manifest that stands beside its images in a folder, or those in all of its split folders.
+    """Returns the metadata file of a folder, or those of all its split folders.
 
-    Files of these names without classes, or whose images are not there, are of another kind.
+    A metadata file counts only if it has classes or objects, and its images exist.
     """
     names = _metadata_beside_images(glimpse, "") or _metadata_above_images(glimpse, settings)
     if not names and could_be_splits(glimpse.folders):
@@ -130,13 +130,13 @@ def _metadata_beside_images(glimpse: InputProbe, inner: str) -> list[str]:
     folder = InputProbe(storage.join(glimpse.path, inner), is_file=False) if inner else glimpse
     if not any(is_image_name(name) for name in folder.files):
         return []
-    # A folder's look does not show all of its files.
+    # The probe does not list all files of a large folder.
     there = (name for name in _METADATA if storage.exists(storage.join(folder.path, name)))
     return [f"{inner}/{name}" if inner else name for name in islice(there, 1)]
 
 
 def _metadata_above_images(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
-    """Returns the metadata of a folder whose images lie in folders, if it is of objects."""
+    """Returns the metadata file of a folder with images in its subfolders, for layouts with objects."""
     if settings.record_layout.needs is not Needs.OBJECTS:
         return []
     return [name for name in glimpse.files if name in _METADATA][:1]
@@ -162,10 +162,10 @@ def _is_marker(name: str) -> bool:
 
 
 def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
-    """Returns how to read a manifest.
+    """Returns the table that tells how to read a manifest.
 
     Raises:
-      UsageError: if it cannot be read as one, or lacks a column that is named or needed.
+      UsageError: If the file is not a manifest, or has no column that is named or needed.
     """
     kind = columns.kind_of(file.path.rpartition("/")[2])
     if not kind and _may_be_list(file.path.rpartition("/")[2]):
@@ -196,15 +196,17 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if settings.image_root:
         storage.require_known("--image_root", settings.image_root)
         if not storage.is_remote(settings.image_root) and not os.path.isdir(settings.image_root):
-            raise UsageError(f"--image_root {printable(settings.image_root)} is no folder; check the path.")
+            raise UsageError(
+                f"--image_root {printable(settings.image_root)} is not a folder; check the path."
+            )
     table = load_table(file, settings)
     if glimpse.is_file and not table.any_rows:
         raise UsageError(f"--input {printable(name)} has columns but no rows; add a row for each image.")
     needs_label = settings.record_layout.needs is Needs.LABEL and settings.unlabelled != "keep"
     if settings.record_layout.needs is Needs.OBJECTS and not table.has_objects:
         raise UsageError(
-            f"--layout {settings.record_layout.name}: {printable(name)} is read as manifest, which "
-            "says nothing of the kind (objects), for it has no column objects; choose --layout "
+            f"--layout {settings.record_layout.name}: {printable(name)} is read as manifest, "
+            "but it has no column objects; choose --layout "
             "classification, or another --source."
         )
     if needs_label and not table.names[1] and table.has_objects:
@@ -215,7 +217,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if needs_label and not table.names[1]:
         raise UsageError(
             f"--input {printable(name)}: none of its columns ({table.header}) has a usual name for classes; "
-            "say with --label_column which one holds them, or take the images without with --unlabelled keep."
+            "name the column with --label_column, or keep images without a class with --unlabelled keep."
         )
     root = _root_of(table, name, settings)
     described = table.describe() + _missing(table, file, root, settings)
@@ -240,7 +242,7 @@ def _describe_lists(
 
 
 def _first_file(glimpse: InputProbe, settings: ConvertSettings) -> StoredObject:
-    """Returns the manifest, or the first one in a folder that is not empty."""
+    """Returns the manifest, or the first manifest in a folder that is not empty."""
     names = [glimpse.path]
     if not glimpse.is_file:
         inside = _only_manifests(glimpse) or _metadata_in(glimpse, settings) or _lists_in(glimpse, settings)
@@ -252,27 +254,27 @@ def _first_file(glimpse: InputProbe, settings: ConvertSettings) -> StoredObject:
             return found
     if found is None:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is no manifest, nor a folder with manifests of one kind "
-            "only; name a CSV, JSON Lines or Parquet file."
+            f"--input {printable(glimpse.path)} is neither a manifest nor a folder of manifests of one "
+            "kind; name a CSV, JSON Lines or Parquet file."
         )
     return found
 
 
 def _root(settings: ConvertSettings, path: str) -> str:
-    """Returns the folder at which a manifest's relative paths begin."""
+    """Returns the folder to which the paths of a manifest are relative."""
     if settings.image_root:
         return settings.image_root
     return path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
 
 
 def _root_of(table: Table, path: str, settings: ConvertSettings) -> str:
-    """Returns the folder at which the paths of a manifest or a list begin."""
+    """Returns the folder to which the paths of a manifest or list are relative."""
     found = _list_root(path, settings) if table.kind == columns.LIST else ""
     return found or _root(settings, path)
 
 
 def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSettings) -> str:
-    """Returns a warning if none of the first images is there."""
+    """Returns a warning if none of the first images exists; else an empty string."""
     if not table.any_rows:
         return ""
     part = InputSplit(Input(file.path, ""), file.path, table.begin, min(table.begin + HEAD_BYTES, file.size))
@@ -298,7 +300,7 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
     if not tried:
         return ""
     if find_moved(paths, root or "."):
-        return "; its images are not where it says, they are looked for by their names"
+        return "; its images are not at these paths, so they are searched by file name"
     where = printable(root) or "the working directory"
     return (
         f"; none of the first {counted(tried, 'image')} is there, --image_root says where paths "
@@ -307,7 +309,7 @@ def _missing(table: Table, file: StoredObject, root: str, settings: ConvertSetti
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields stretches of a manifest's rows, of each in a folder."""
+    """Yields the splits of a manifest, or of all manifests in a folder."""
     with storage.translated_errors("read", item.path):
         names = [""] if item.is_file else _files_to_split(item.path, context.settings)
         for name in names:
@@ -341,7 +343,7 @@ def _split_file(
     table = load_table(file, settings)
     root, split = _root_of(table, file.path, settings), split_of_folder(folder)
     if table.kind == columns.LIST:
-        # Paths are keys; where a list names them below the folder of its split, that comes first.
+        # Paths become keys. If they are relative to the folder of a split, that folder comes first.
         above = settings.image_root.rstrip("/") or folder_of(file.path)
         folder = key_prefix(root, above, "").rstrip("/")
         split = _list_split(file.path, settings, names)
@@ -371,7 +373,7 @@ def _split_file(
 
 
 def _rows(part: InputSplit, table: Table, file: StoredObject, separator: str) -> Iterator[Row]:
-    """Yields the rows of a part."""
+    """Yields the rows of a split."""
     if table.kind == columns.PARQUET:
         groups = (part.begin, part.end)
         return parquet_rows(file.path, file.size, file.version, groups, part.number, table.names)
@@ -385,12 +387,12 @@ def _rows(part: InputSplit, table: Table, file: StoredObject, separator: str) ->
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every row of a stretch, and the ids of classes that are numbers."""
+    """Yields a reference for every row of a split, and the ids of classes that are numbers."""
     settings = context.settings
     detail = json.loads(part.detail)
     table = Table.decode(detail["table"])
     file = StoredObject(part.path, detail["size"], detail["version"])
-    folder = detail["folder"]  # that of a split, or of the images of a list
+    folder = detail["folder"]  # the folder of a split, or the image folder of a list
     is_list = table.kind == columns.LIST
     rows = Rows(
         settings=settings,

@@ -1,4 +1,4 @@
-"""What a manifest looks like: its kind, its dialect, and which of its columns holds what."""
+"""Detects the format of a manifest: its kind, its CSV dialect and the roles of its columns."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CSV, JSONL, PARQUET, LIST = "csv", "jsonl", "parquet", "list"
 KINDS = {
     ".csv": CSV, ".tsv": CSV, ".jsonl": JSONL, ".ndjson": JSONL, ".parquet": PARQUET, ".pq": PARQUET,
 }  # fmt: skip
-#: What a row says of an image, in the order in which rows yield it; extra columns follow.
+#: Roles of columns in the order of a row's values; extra columns follow.
 ROLES = ("image", "label", "split", "group", "sha256")
-#: The column of the objects of Hugging Face's imagefolder, and those of the picture's size.
+#: Columns of Hugging Face's imagefolder for objects and for the image size.
 OBJECTS = "objects"
 OBJECT_COLUMNS = (OBJECTS, "width", "height")
-#: What the column of splits is called in the files of Vertex AI, and here in those without header.
+#: Name of the split column in files of Vertex AI, also used for files without a header.
 ML_USE = "ml_use"
-#: Names that columns usually have, the likeliest first; compared in lower case, `-` and blanks as `_`.
+#: Usual names of columns, the most common first. They are compared in lower case, with `-` and blanks as `_`.
 _USUAL: Mapping[str, tuple[str, ...]] = {
     "image": (
         "image", "image_path", "image_uri", "path", "file", "filename", "file_name", "filepath",
@@ -46,14 +46,14 @@ _USUAL: Mapping[str, tuple[str, ...]] = {
     "group": (),
     "sha256": ("sha256", "sha_256", "image_sha256", "file_sha256"),
 }  # fmt: skip
-#: What the first cell of a row without header may be in the files of Google's AutoML and Vertex AI.
+#: Values of the first cell of a row in files of Google's AutoML and Vertex AI without a header.
 SPLIT_WORDS = frozenset(("TRAIN", "TRAINING", "VALIDATE", "VALIDATION", "TEST", "UNASSIGNED"))
 _DELIMITERS = ",\t;"
-#: Names listed in a message.
+#: Number of names in a message.
 _NAMES_SHOWN = 30
 _HEAD_ROWS = 200
 _LINES_SNIFFED = 20
-#: The share of the first lines of a list that have to look like a path and a class.
+#: Fraction of the first lines of a list that must look like a path and a class.
 _LIKE_A_LIST = 0.75
 _PARQUET = b"PAR1"
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -63,21 +63,22 @@ _STORED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 
 @dataclass(frozen=True)
 class Table:
-    """How to read a manifest.
+    """Describes how to read a manifest.
 
     Attributes:
-      kind: csv, jsonl, parquet or list (a path and a class on each line).
-      names: of the columns that hold each of `ROLES`, then of the extra ones, then of `OBJECT_COLUMNS` if the
-        layout is about objects; empty for none.
-      positions: of these columns in a row of CSV, -1 for none.
-      width: cells of a row of CSV; 0 where there is no header, and rows are `[split,]image[,label...]`.
-      delimiter: of CSV.
-      skip_spaces: whether blanks before a cell of CSV do not count.
-      begin: the byte at which rows begin.
-      number: of the line at which they begin.
-      any_rows: whether there are any, as far as was seen.
-      header: the names of all columns, for people.
-      has_objects: whether a column holds objects.
+      kind: One of csv, jsonl, parquet and list (a path and a class on each line).
+      names: Names of the columns for `ROLES`, then for extra columns, then for `OBJECT_COLUMNS` if the
+        layout needs objects. A name is empty if there is no such column.
+      positions: Positions of these columns in a CSV row; -1 if there is no such column.
+      width: Number of cells in a CSV row; 0 for files without a header, with rows
+        `[split,]image[,label...]`.
+      delimiter: Delimiter of CSV.
+      skip_spaces: Whether blanks before a CSV cell are ignored.
+      begin: Byte offset of the first row.
+      number: Line number of the first row.
+      any_rows: Whether the file has any rows, as far as is known.
+      header: Names of all columns, for messages.
+      has_objects: Whether a column has objects.
     """
 
     kind: str
@@ -93,17 +94,17 @@ class Table:
     has_objects: bool = False
 
     def encode(self) -> dict[str, object]:
-        """Returns the table as JSON values."""
+        """Returns the table as a JSON object."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     @staticmethod
     def decode(value: dict[str, object]) -> Table:
-        """Returns the table from JSON values."""
+        """Returns the table that `encode` wrote."""
         found = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
         return Table(**found)  # type: ignore[arg-type]
 
     def describe(self) -> str:
-        """Returns what the manifest is taken for, for people."""
+        """Returns a description of the detected format for messages."""
         if self.kind == LIST:
             return "a list with a path and a class on each line"
         if self.kind == CSV and not self.width:
@@ -118,49 +119,49 @@ class Table:
 
 
 def usual_names(role: str) -> tuple[str, ...]:
-    """Returns the names that the column of a role usually has, the likeliest first."""
+    """Returns the usual names of the column for a role, the most common first."""
     return _USUAL[role]
 
 
 def kind_of(name: str) -> str:
-    """Returns the kind that a file's name speaks of; empty if it is none of ours."""
+    """Returns the kind of manifest that a file name indicates; empty if it indicates none."""
     stem, dot, extension = name.rpartition(".")
     return KINDS.get(f".{extension.lower()}", "") if stem or dot else ""
 
 
 def kind_by_look(head: bytes) -> str:
-    """Returns the kind that the first bytes of a file speak of."""
+    """Returns the kind of manifest that the first bytes of a file indicate."""
     if head.startswith(_PARQUET):
         return PARQUET
     return JSONL if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{") else CSV
 
 
 def looks_like_path(text: str) -> bool:
-    """Whether a cell looks like the path of an image."""
+    """Returns whether a cell looks like the path of an image."""
     text = text.strip()
     return is_image_name(text) or bool(_STORED.match(text))
 
 
 def is_listing(head: bytes) -> bool:
-    """Whether the head of a file looks like rows of `[split,]image,label` without a header."""
+    """Returns whether the head of a file looks like rows of `[split,]image,label` without a header."""
     rows = head_rows(head, len(head) < HEAD_BYTES, ",", False)[:5]
     return bool(rows) and all(len(row) > 1 and _image_cell(row) is not None for row in rows)
 
 
 def is_path_list(head: bytes) -> bool:
-    """Whether the head of a file looks like lines with a path and a class, such as `a/b.jpg 3`."""
+    """Returns whether the head of a file looks like lines of path and class, such as `a/b.jpg 3`."""
     lines = head.decode("utf-8-sig", "surrogateescape").splitlines()
     if len(head) >= HEAD_BYTES:
         lines = lines[:-1]
     lines = [line for line in lines if line.strip()][:_LINES_SNIFFED]
     pieces = [path_and_label(line) for line in lines]
-    # Some trainers write the boxes of an image behind its path: 10,20,30,40,0
+    # Some training tools write the boxes of an image after its path: 10,20,30,40,0
     telling = [bool(looks_like_path(path) and label and not _BOX.match(label)) for path, label in pieces]
     return bool(pieces) and telling[0] and sum(telling) >= _LIKE_A_LIST * len(telling)
 
 
 def path_and_label(line: str) -> tuple[str, str]:
-    """Returns the path and the class of a line; the path may hold blanks, and so may the name of a class.
+    """Returns the path and the class in a line; both may contain blanks.
 
     >>> path_and_label("my cats/1.jpg great dane")
     ('my cats/1.jpg', 'great dane')
@@ -177,20 +178,20 @@ def path_and_label(line: str) -> tuple[str, str]:
 
 
 def is_open_images(head: bytes) -> bool:
-    """Whether the columns are those of the annotations of Open Images."""
+    """Returns whether the columns are those of Open Images' annotations."""
     rows = head_rows(head, len(head) < HEAD_BYTES, ",", False)
     return bool(rows) and {"ImageID", "LabelName"} <= {cell.strip() for cell in rows[0]}
 
 
 def _image_cell(row: Sequence[str]) -> int | None:
-    """Returns which cell of a row without header names the image, None if none seems to."""
+    """Returns the position of the image path in a row without a header; None if no cell looks like one."""
     has_split = len(row) > 1 and row[0].strip().upper() in ("", *SPLIT_WORDS)
     place = 1 if has_split else 0
     return place if looks_like_path(row[place]) else None
 
 
 def sniff_delimiter(name: str, head: bytes) -> str:
-    """Returns the delimiter of a CSV: a tab by the name, else the one that the first line has most of."""
+    """Returns the delimiter of a CSV file: a tab for `.tsv`, else the likeliest one in the first line."""
     if name.lower().endswith(".tsv"):
         return "\t"
     first = next((line for line in re.split(rb"[\r\n]+", head) if line.strip()), b"")
@@ -204,7 +205,7 @@ def sniff_delimiter(name: str, head: bytes) -> str:
 
 
 def _is_telling(cell: str, delimiter: str) -> bool:
-    """Whether a cell is the usual name of an image column, or names an image."""
+    """Returns whether a cell is a usual name of an image column or the path of an image."""
     cell = cell.strip().strip('"')
     if any(mark in cell for mark in _DELIMITERS if mark != delimiter):
         return False
@@ -215,10 +216,10 @@ def head_rows(head: bytes, whole: bool, delimiter: str, skip_spaces: bool) -> li
     """Returns the cells of the first rows.
 
     Args:
-      head: the first bytes of a file.
-      whole: whether they are all of it; if not, its last row may be a part of one.
-      delimiter: of cells.
-      skip_spaces: whether blanks before a cell do not count.
+      head: First bytes of a file.
+      whole: Whether `head` is the whole file; if not, its last row may be incomplete.
+      delimiter: Delimiter of cells.
+      skip_spaces: Whether blanks before a cell are ignored.
     """
     head = head.removeprefix(codecs.BOM_UTF8)
     if not whole:
@@ -234,10 +235,10 @@ def head_rows(head: bytes, whole: bool, delimiter: str, skip_spaces: bool) -> li
 
 
 def check_text(shown: str, head: bytes) -> None:
-    """Checks that the head of a file can be text.
+    """Checks that the head of a file may be UTF-8 text.
 
     Raises:
-      UsageError: if it is compressed or in another encoding.
+      UsageError: If the file is compressed or in another encoding.
     """
     if head.startswith(_PARQUET):
         raise UsageError(f"--input {shown} is a Parquet file by another name; let its name end in .parquet.")
@@ -248,16 +249,16 @@ def check_text(shown: str, head: bytes) -> None:
 
 
 def csv_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) -> Table:
-    """Returns how to read a CSV.
+    """Returns the table of a CSV file.
 
     Args:
-      path: of the file.
-      head: its first bytes.
-      whole: whether they are all of it.
-      settings: which may name columns.
+      path: Path of the file.
+      head: First bytes of the file.
+      whole: Whether `head` is the whole file.
+      settings: Settings, which may name columns.
 
     Raises:
-      UsageError: if it has no header that can be used.
+      UsageError: If the file has no usable header.
     """
     shown = printable(path)
     name = path.rpartition("/")[2]
@@ -294,14 +295,14 @@ def csv_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) ->
 
 
 def _has_spaces_before_quotes(head: bytes, delimiter: str) -> bool:
-    """Whether quoted cells stand behind `, ` in the first lines; no writer makes that by chance."""
+    """Returns whether quoted cells follow `, ` in the first lines, which is hardly ever accidental."""
     mark = re.escape(delimiter.encode())
     lines = re.split(rb"\r\n?|\n", head)[:_LINES_SNIFFED]
     return any(re.search(rb'%s +"[^"%s]' % (mark, mark), line) for line in lines)
 
 
 def _end_of_first_row(data: bytes, delimiter: str, skip: bool) -> int:
-    """Returns where the row after the first that is not blank begins."""
+    """Returns the end of the first row that is not blank."""
     one = re.compile(row_pattern(delimiter, skip).pattern.removesuffix(b"*+"))
     begin = 0
     while row := one.match(data, begin):
@@ -312,7 +313,7 @@ def _end_of_first_row(data: bytes, delimiter: str, skip: bool) -> int:
 
 
 def jsonl_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) -> Table:
-    """Returns how to read JSON Lines; see `csv_table`."""
+    """Returns the table of a JSON Lines file; see `csv_table`."""
     shown = printable(path)
     check_text(shown, head)
     mark = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
@@ -329,14 +330,14 @@ def jsonl_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) 
             names = dict(_values_in(value)) | names
     if not names:
         what = "none of its first lines is a JSON object" if head[mark:].strip() else "it holds no rows"
-        raise UsageError(f"--input {shown}: {what}; JSON Lines have one object on each line.")
+        raise UsageError(f"--input {shown}: {what}; JSON Lines has one object on each line.")
     chosen = choose_columns(shown, list(names), settings, names)
     has_objects = any(name == OBJECTS or name.startswith(f"{OBJECTS}.") for name in names)
     return Table(JSONL, chosen, begin=mark, header=names_shown(list(names)), has_objects=has_objects)
 
 
 def list_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) -> Table:
-    """Returns how to read a list with a path and a class on each line; see `csv_table`."""
+    """Returns the table of a list with a path and a class on each line; see `csv_table`."""
     check_text(printable(path), head)
     for option, name in _named_columns(settings).items():
         raise UsageError(
@@ -348,7 +349,7 @@ def list_table(path: str, head: bytes, whole: bool, settings: ConvertSettings) -
 
 
 def _values_in(value: dict[str, object], above: str = "", depth: int = 3) -> Iterable[tuple[str, object]]:
-    """Yields the names and values of an object, and those of objects in it with dots between."""
+    """Yields the names and values in a JSON object; names in nested objects are joined by dots."""
     for name, item in value.items():
         if not isinstance(item, dict):
             yield above + name, item
@@ -357,7 +358,7 @@ def _values_in(value: dict[str, object], above: str = "", depth: int = 3) -> Ite
 
 
 def _named_columns(settings: ConvertSettings) -> dict[str, str]:
-    """Returns option -> column of the columns that the settings name."""
+    """Returns a mapping of option to the column that it names."""
     named = {f"--{role}_column": str(getattr(settings, f"{role}_column")) for role in ROLES}
     named = {option: name for option, name in named.items() if name}
     return named | {settings.option_of(column): column.name for column in settings.parsed_extra_columns}
@@ -366,16 +367,16 @@ def _named_columns(settings: ConvertSettings) -> dict[str, str]:
 def choose_columns(
     shown: str, header: Sequence[str], settings: ConvertSettings, first: Mapping[str, object]
 ) -> tuple[str, ...]:
-    """Returns the column of each of `ROLES`, then the extra ones; empty for none.
+    """Returns the names of the columns for `ROLES`, then for extra columns; empty if there is none.
 
     Args:
-      shown: the manifest, for messages.
-      header: the names of its columns.
-      settings: which may name some.
-      first: values that columns have, as far as known.
+      shown: Name of the manifest for messages.
+      header: Names of its columns.
+      settings: Settings, which may name columns.
+      first: Known values of columns in the first rows.
 
     Raises:
-      UsageError: if a column that is named does not exist, or one that is needed.
+      UsageError: If a named or needed column does not exist.
     """
     has = names_shown(header)
     for option, name in _named_columns(settings).items():
@@ -391,7 +392,7 @@ def choose_columns(
     if not chosen[0]:
         raise UsageError(
             f"--input {shown}: none of its columns ({has}) has a usual name for images; "
-            "say with --image_column which one holds their paths."
+            "name the column with their paths with --image_column."
         )
     extra = [column.name for column in settings.parsed_extra_columns]
     about_objects: list[str] = []
@@ -404,7 +405,7 @@ def choose_columns(
 
 
 def names_shown(header: Sequence[str]) -> str:
-    """Returns the names of columns for a message."""
+    """Returns a list of column names for a message."""
     shown = ", ".join(printable(name)[:60] for name in header[:_NAMES_SHOWN] if name)
     return shown + (", ..." if len(header) > _NAMES_SHOWN else "")
 
@@ -414,9 +415,9 @@ def _plain(name: str) -> str:
 
 
 def _usual(role: str, header: Sequence[str], first: Mapping[str, object]) -> str:
-    """Returns the first column that has a usual name for a role; empty if none has.
+    """Returns the first column with a usual name for a role; empty if there is none.
 
-    Of those that may hold images, one whose first value looks like a path comes before the others.
+    For images, columns whose first value looks like a path take precedence.
     """
     plain = {_plain(name): name for name in reversed(header)}
     usual = [plain[name] for name in _USUAL[role] if name in plain]

@@ -1,4 +1,4 @@
-"""Text files in stretches: whole lines, where rows begin, and the rows of CSV and JSON Lines."""
+"""Reads ranges of text files: whole lines, starts of rows, and rows of CSV and JSON Lines."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any
 from shardwright.schemas.columns import finite_or_text
 from shardwright.transforms import storage
 
-#: Bytes that are read at once.
+#: Number of bytes to read at once.
 STEP = 4 << 20
-#: Longest line, and longest cell; an unclosed quote would otherwise take in the rest of the file.
+#: Size of the longest line and cell. Without it, an unclosed quote would cover the rest of the file.
 LONGEST = 16 << 20
-#: Several classes that are numbers.
+#: Matches several classes that are numbers.
 _NUMBERS = re.compile(r"\d+(?:\s+\d+)+\Z")
-#: Given to the CSV reader after the last line: where it comes back inside a cell, a quote was not closed.
+#: Passed to the CSV reader after the last line. If it ends up inside a cell, a quote was not closed.
 _END = "\0the lines end here\0"
 
-#: A row: the line it begins in, and the values wanted of it, or what is wrong with it.
+#: Row: the number of its first line, and its values or an error message.
 Row = tuple[int, Sequence[Any] | str]
 
 
@@ -36,10 +36,10 @@ def count_lines(data: bytes) -> int:
 
 
 def read_steps(path: str, begin: int, end: int, size: int, version: str, step: int = STEP) -> Iterator[bytes]:
-    """Yields a stretch of a file, piece by piece.
+    """Yields a range of a file in pieces.
 
     Raises:
-      EngineError: if the file is not as it was listed.
+      EngineError: If the file has changed since it was listed.
     """
     while begin < end:
         data = storage.read_range(path, begin, min(step, end - begin), size, version)
@@ -50,15 +50,15 @@ def read_steps(path: str, begin: int, end: int, size: int, version: str, step: i
 
 
 def _last_line_end(data: bytes) -> int:
-    """Returns what whole lines take of the data; a CR at its end may be half of a CR LF."""
+    """Returns the end of the last whole line in the data; a CR at its end may be half of a CR LF."""
     return max(data.rfind(b"\n"), data.rfind(b"\r", 0, max(len(data) - 1, 0))) + 1
 
 
 @lru_cache
 def row_pattern(delimiter: str, skip_spaces: bool) -> re.Pattern[bytes]:
-    """Returns what matches any number of whole rows as `csv.reader` takes them, at one go.
+    """Returns a pattern that matches any number of whole rows as `csv.reader` reads them.
 
-    A quote opens a cell only where the cell begins; what follows the closing quote belongs to it.
+    A quote opens a cell only at the start of the cell. Text after the closing quote belongs to the cell.
     """
     mark = re.escape(delimiter.encode())
     spaces = rb" *+" if skip_spaces else b""
@@ -70,13 +70,13 @@ def row_pattern(delimiter: str, skip_spaces: bool) -> re.Pattern[bytes]:
 def find_row_starts(
     steps: Iterable[bytes], begin: int, stretch: int, pattern: re.Pattern[bytes] | None
 ) -> Iterator[tuple[int, int]]:
-    """Yields (byte, lines before it since `begin`) of rows at least a stretch apart.
+    """Yields (byte offset, number of lines since `begin`) for starts of rows at least `stretch` bytes apart.
 
     Args:
-      steps: the bytes of the file from `begin`, where a row begins.
-      begin: byte of the file.
-      stretch: bytes.
-      pattern: `row_pattern`; None where a line is a row.
+      steps: Bytes of the file from `begin` on.
+      begin: Byte offset of the start of a row.
+      stretch: Smallest distance in bytes.
+      pattern: `row_pattern`; None if every line is a row.
     """
     rest, position, lines, last = b"", begin, 0, begin
     for data in steps:
@@ -92,18 +92,18 @@ def find_row_starts(
             yield position, lines
             last = position
         rest = buffer[end:]
-        if len(rest) > LONGEST:  # a quote that is not closed: what is left is one stretch
+        if len(rest) > LONGEST:  # an unclosed quote: the rest stays in one range
             return
 
 
 class Lines:
-    """The lines of a stretch as text, their ends kept; undecodable bytes are surrogate escapes.
+    """Iterates over the lines of a range as text with line ends; undecodable bytes are surrogate escapes.
 
     Args:
-      steps: the bytes of the stretch.
+      steps: Bytes of the range.
 
     Attributes:
-      too_long: numbers of lines that were left out for their length, from 0; empty ones stand for them.
+      too_long: Numbers, from 0, of the lines that are too long. They are replaced by empty lines.
     """
 
     def __init__(self, steps: Iterable[bytes]) -> None:
@@ -148,9 +148,9 @@ def _first_line_end(data: bytes) -> int:
 def csv_cells(
     steps: Iterable[bytes], number: int, delimiter: str, skip_spaces: bool
 ) -> Iterator[tuple[int, list[str] | str]]:
-    """Yields (line, cells) of each row that is not blank; what is wrong instead where it is no row.
+    """Yields (line, cells) for each row that is not blank; for a bad row, a message instead of cells.
 
-    Where a quote is never closed, each line that it takes in is a row by itself: they are all lost.
+    If a quote is never closed, every line after it is reported as a bad row.
     """
     if csv.field_size_limit() < LONGEST:
         csv.field_size_limit(LONGEST)
@@ -165,7 +165,7 @@ def csv_cells(
             return
         except csv.Error:
             line = reader.line_num
-            problem = "a cell of it is too long"
+            problem = "one of its cells is too long"
             if line > first + 1:
                 problem = f"a quote opens in line {number + first} and does not close"
             for lost in range(first, line):
@@ -175,7 +175,7 @@ def csv_cells(
         if lines.too_long and (long := lines.too_long.intersection(range(first, line))):
             yield number + first, f"line {number + min(long)} is longer than {LONGEST >> 20} MiB"
         elif not any(map(str.strip, cells)):
-            continue  # a blank line, or one of delimiters only, as spreadsheets leave at the end
+            continue  # a blank line, or one with delimiters only, as spreadsheets write at the end
         elif cells[-1].endswith(_END) and (line > first + 1 or cells == [_END]):
             for lost in range(first, line - 1):
                 yield number + lost, f"a quote opens in line {number + first} and never closes"
@@ -186,12 +186,12 @@ def csv_cells(
 def csv_rows(
     cells: Iterable[tuple[int, list[str] | str]], width: int, positions: Sequence[int]
 ) -> Iterator[Row]:
-    """Yields the values wanted of each row.
+    """Yields the values of the selected columns in each row.
 
     Args:
-      cells: the rows.
-      width: cells that a row has.
-      positions: of the values among the cells, -1 for none.
+      cells: Rows.
+      width: Number of cells in a row.
+      positions: Positions of the columns; -1 for an empty value.
     """
     pick = itemgetter(*positions)
     for number, row in cells:
@@ -208,13 +208,13 @@ def csv_rows(
 def list_rows(
     steps: Iterable[bytes], number: int, take_apart: Callable[[str], tuple[str, str]], separator: str
 ) -> Iterator[Row]:
-    """Yields the values of lines with a path and a class.
+    """Yields the values in lines with a path and a class.
 
     Args:
-      steps: the bytes of the lines.
-      number: of the first line.
-      take_apart: returns the path and the class of a line.
-      separator: between the classes of an image that may have several; empty for one class.
+      steps: Bytes of the lines.
+      number: Number of the first line.
+      take_apart: Function that returns the path and the class in a line.
+      separator: Separator of several classes of an image; empty for one class.
     """
     lines = Lines(steps)
     for line, text in enumerate(lines):
@@ -229,7 +229,7 @@ def list_rows(
 
 
 def json_rows(steps: Iterable[bytes], number: int, names: Sequence[str]) -> Iterator[Row]:
-    """Yields the values of the names in each line of JSON Lines; None for what a line does not have."""
+    """Yields the values of the given names in each line of JSON Lines; None for missing values."""
     lines = Lines(steps)
     for line, text in enumerate(lines):
         if line in lines.too_long:
@@ -241,16 +241,16 @@ def json_rows(steps: Iterable[bytes], number: int, names: Sequence[str]) -> Iter
             value = json.loads(text, parse_float=finite_or_text)
         except (ValueError, RecursionError) as error:
             what = error.msg.lower() if isinstance(error, json.JSONDecodeError) else "it cannot be read"
-            yield number + line, f"it is no JSON ({what})"
+            yield number + line, f"it is not JSON ({what})"
             continue
         if not isinstance(value, dict):
-            yield number + line, "it is no JSON object"
+            yield number + line, "it is not a JSON object"
             continue
         yield number + line, [value[name] if name in value else _named(value, name) for name in names]
 
 
 def _named(value: dict[str, Any], name: str) -> Any:
-    """Returns a value by its name, or by the names on the way to it with dots between."""
+    """Returns a value by its name, or by the path of names to it, joined by dots."""
     if name in value or not name:
         return value.get(name)
     if "." in name:

@@ -1,4 +1,4 @@
-"""The `objects` column of Hugging Face's imagefolder: boxes and categories of an image as lists."""
+"""Parses the `objects` column of Hugging Face's imagefolder: lists of boxes and categories."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _CROWDS = ("iscrowd", "is_crowd")
 
 
 def objects_of(said: Any, width: Any = None, height: Any = None) -> Annotations:
-    """Returns what the `objects` of a row say; boxes are x, y, width and height in pixels.
+    """Returns the annotations in the `objects` of a row, with boxes of x, y, width and height in pixels.
 
     Args:
-      said: lists under `bbox` and `categories` or the like, a list with an object each, or either as text.
-      width: of the image, as far as the row says it.
-      height: likewise.
+      said: Mapping of `bbox`, `categories` and similar names to lists, or a list of objects, or either as
+        text.
+      width: Width of the image, if the row has it.
+      height: Height of the image, if the row has it.
 
     Raises:
-      AnnotationFault: saying what is wrong.
+      AnnotationFault: If the objects are wrong; the message says why.
     """
     columns = _columns(_parsed(said))
     boxes, classes = _first(columns, _BOXES), _first(columns, _CLASSES)
@@ -68,7 +69,7 @@ def _whole(text: str) -> float | None:
 
 
 def _parsed(said: Any) -> Any:
-    """Returns the objects of a CSV cell, which are JSON, or what Python prints."""
+    """Returns the objects in a CSV cell, which are written as JSON or as Python literals."""
     if isinstance(said, str) and said.strip():
         try:
             return json.loads(said)
@@ -82,7 +83,7 @@ def _parsed(said: Any) -> Any:
 
 
 def _columns(said: Any) -> Mapping[str, Sequence[Any]]:
-    """Returns name -> list of the values of all objects."""
+    """Returns a mapping of name to the list of the values of all objects."""
     if isinstance(said, Mapping):
         return {name: values for name, values in said.items() if isinstance(values, list | tuple)}
     if isinstance(said, list | tuple) and all(isinstance(item, Mapping) for item in said):
@@ -107,10 +108,10 @@ def _box(place: int, box: Any) -> tuple[float, float, float, float]:
 
 
 def _check_pixels(boxes: Sequence[Sequence[float]]) -> None:
-    """Checks that boxes are not shares of the picture.
+    """Checks that boxes are not relative to the image size.
 
     Raises:
-      AnnotationFault: if they are: the format knows pixels only.
+      AnnotationFault: If they are relative; the format has pixels only.
     """
     sides = [side for box in boxes for side in box]
     if sides and all(0 <= side <= 1 for side in sides) and any(side != int(side) for side in sides):

@@ -1,4 +1,4 @@
-"""Parquet manifests, read with pyarrow: row groups side by side, only the columns that are wanted."""
+"""Reads Parquet manifests with pyarrow: row groups in parallel, and only the needed columns."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from shardwright.transforms.sources.manifest.columns import (
 from shardwright.transforms.sources.manifest.lines import Row
 from shardwright.transforms.storage.ranges import RangeReader
 
-#: Rows that a part holds at least, if there are as many.
+#: Smallest number of rows in a split, except for the last split.
 _ROWS_A_PART = 100_000
 _ROWS_AT_ONCE = 4096
-#: Bytes of each column that are read ahead; without it a row group's column would be read at one go.
+#: Number of bytes to read at once from a column. Without it, pyarrow reads a row group's column as a whole.
 _BUFFER = 1 << 20
 
 
 class _File(io.RawIOBase):
-    """A file of any storage, as pyarrow reads one."""
+    """A file in any storage, as a file object for pyarrow."""
 
     def __init__(self, ranges: RangeReader) -> None:
         self._ranges = ranges
@@ -60,7 +60,7 @@ def _open(path: str, size: int, version: str) -> Iterator[Any]:
     """Opens a Parquet file.
 
     Raises:
-      UsageError: if it is none, or damaged; in what the block reads of it too.
+      UsageError: If the file is damaged or not Parquet, also when the `with` block reads from it.
     """
     import pyarrow
     from pyarrow import parquet
@@ -73,15 +73,15 @@ def _open(path: str, size: int, version: str) -> Iterator[Any]:
                 raise
             detail = " ".join(str(error).split())[:200].rstrip(".")
             raise UsageError(
-                f"--input {printable(path)} cannot be read as Parquet ({detail}); write it anew."
+                f"--input {printable(path)} cannot be read as Parquet ({detail}); write it again."
             ) from None
 
 
 def parquet_table(path: str, size: int, version: str, settings: ConvertSettings) -> Table:
-    """Returns how to read a Parquet file.
+    """Returns the table of a Parquet file.
 
     Raises:
-      UsageError: if it is none, or has no column of images.
+      UsageError: If the file is not Parquet, or has no column of image paths.
     """
     import pyarrow
 
@@ -101,7 +101,7 @@ def parquet_table(path: str, size: int, version: str, settings: ConvertSettings)
         if not any(test(kind) for test in tests):
             raise UsageError(
                 f"--input {shown}: its column {printable(names[0])!r} holds no paths but {str(kind)[:60]}; "
-                "say with --image_column which one does."
+                "name the column of paths with --image_column."
             )
         if types.is_binary(kind) or types.is_large_binary(kind):
             _check_no_pictures(shown, file, names[0])
@@ -127,7 +127,7 @@ def _check_no_pictures(shown: str, file: Any, name: str) -> None:
 
 
 def parquet_parts(path: str, size: int, version: str) -> Iterator[tuple[int, int, int]]:
-    """Yields (first row group, row group after the last, number of the first row) of parts."""
+    """Yields (first row group, end of row groups, number of the first row) of splits."""
     with _open(path, size, version) as file:
         begin, first, rows, groups = 0, 1, 0, file.metadata.num_row_groups
         for group in range(groups):
@@ -140,11 +140,11 @@ def parquet_parts(path: str, size: int, version: str) -> Iterator[tuple[int, int
 def parquet_rows(
     path: str, size: int, version: str, groups: tuple[int, int], number: int, names: Sequence[str]
 ) -> Iterator[Row]:
-    """Yields the values of the columns in each row of some row groups; None for no column.
+    """Yields the values of the named columns in each row of some row groups; None for an empty name.
 
     Raises:
-      UsageError: if the file is damaged.
-      EngineError: if it is not as it was listed.
+      UsageError: If the file is damaged.
+      EngineError: If the file has changed since it was listed.
     """
     wanted = list(dict.fromkeys(name for name in names if name))
     with _open(path, size, version) as file:
@@ -160,7 +160,7 @@ def parquet_rows(
 
 
 def _values(column: Any) -> list[Any]:
-    """Returns a column's values as Python's; text that is not UTF-8 has surrogate escapes."""
+    """Returns the values of a column as Python objects; text that is not UTF-8 has surrogate escapes."""
     import pyarrow
 
     types = pyarrow.types
@@ -169,7 +169,7 @@ def _values(column: Any) -> list[Any]:
     is_list = types.is_list(column.type) or types.is_large_list(column.type)
     single = column.type.value_type if is_list else column.type
     if types.is_temporal(single) or types.is_decimal(single):
-        with contextlib.suppress(pyarrow.ArrowException):  # such as one for a time zone that is unknown
+        with contextlib.suppress(pyarrow.ArrowException):  # for example, the time zone is unknown
             column = column.cast(pyarrow.list_(pyarrow.string()) if is_list else pyarrow.string())
     try:
         return list(column.to_pylist())

@@ -1,4 +1,4 @@
-"""Paths as manifests write them: where each image is, and its key."""
+"""Resolves the paths in manifests to images and their keys."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import key_from_bytes, printable
 from shardwright.transforms import storage
 
-#: What keeps a path from being the key as it stands: an empty, `.` or `..` segment (a scheme's `//`
-#: too), a NUL, white space around it.
+#: Matches paths that cannot be used as a key unchanged. They have an empty, `.` or `..` segment (also the
+#: `//` of a scheme), a NUL, or white space around them.
 _ODD = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|\0|\A\s|\s\Z")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
-#: What no object's name or bucket has.
+#: Matches URIs that cannot name an object or a bucket.
 _NO_OBJECT = re.compile(r"[\r\n]|\A(?:gs|s3)://(?![A-Za-z0-9][A-Za-z0-9._-]*/)")
-#: Bytes of the name of an object in Google's and Amazon's storage.
+#: Largest number of bytes in an object name in Google's and Amazon's storage.
 _LONGEST_OBJECT = 1024
-#: Characters that are no more bytes than that, whatever they are.
+#: Number of characters that never take more bytes than that.
 _SURELY_SHORT = _LONGEST_OBJECT // 4
-#: Faults of one file; any other is one of the machine.
+#: Errors of a single file; other errors affect the whole machine.
 _ABSENT = (FileNotFoundError, NotADirectoryError, PermissionError)
 _LONG_OR_LOOP = frozenset((errno.ENAMETOOLONG, errno.ELOOP))
 
 
 class RowFault(Exception):
-    """What is wrong with a row."""
+    """Raised for a bad row; the message says what is wrong."""
 
 
 class FileFault(Exception):
-    """What is wrong with the file that a row names."""
+    """Raised for a bad file that a row names; the message says what is wrong."""
 
 
 class ImageRoot:
-    """Where the paths of a manifest begin.
+    """Folder to which the paths of a manifest are relative.
 
     Args:
-      root: a folder, local or remote; empty for the working directory.
+      root: Local or remote folder; empty for the working directory.
     """
 
     def __init__(self, root: str) -> None:
@@ -53,10 +53,10 @@ class ImageRoot:
             self._below = os.path.abspath(root or ".").rstrip("/") + "/"
 
     def find(self, path: str) -> tuple[str, str]:
-        """Returns (key, uri) of the image that a path names.
+        """Returns (key, URI) of the image that a path names.
 
         Raises:
-          RowFault: if it names none that could be.
+          RowFault: If the path cannot name an image.
         """
         if _ODD.search(path):
             relative, uri = self._find_odd(path)
@@ -85,14 +85,14 @@ class ImageRoot:
         return self._find_bare(path)
 
     def _find_bare(self, path: str) -> tuple[str, str]:
-        """Returns (what becomes the key, uri) of a path that may have segments such as `..`."""
+        """Returns (path for the key, URI) of a path that may have segments such as `..`."""
         match = _SCHEME.match(path)
         if match and match[1].lower() != "file":
             return self._find_object(path, match[1].lower(), match[2])
         if match:
             path = _path_of_file_uri(match[2])
         if path.endswith(("/", "/.", "/..")) or path in (".", ".."):
-            raise RowFault(f"its path {_shown(path)} is that of a folder")
+            raise RowFault(f"its path {_shown(path)} names a folder")
         if path.startswith("/"):
             whole = "/" + _normal(path)
             uri = path
@@ -125,10 +125,10 @@ class ImageRoot:
 
 
 def _check_object(uri: str) -> None:
-    """Checks that there can be an object of that name: asking for one that cannot is an error of the job.
+    """Checks that a URI can name an object, because a request for an impossible name would fail the job.
 
     Raises:
-      RowFault: if there cannot.
+      RowFault: If it cannot name an object.
     """
     if len(uri) > _SURELY_SHORT or _NO_OBJECT.search(uri) or not uri.isascii():
         try:
@@ -140,7 +140,7 @@ def _check_object(uri: str) -> None:
 
 
 def _normal(path: str) -> str:
-    """Returns a path without empty, `.` and `..` segments; those that would lead above it are left out."""
+    """Returns a path without empty, `.` and `..` segments; a `..` at the top is dropped."""
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":
@@ -160,7 +160,7 @@ def _leaves(path: str) -> bool:
 
 
 def _path_of_file_uri(rest: str) -> str:
-    """Returns the path of what follows `file://`; percent escapes count where the file has none itself."""
+    """Returns the path after `file://`, with percent escapes decoded unless that exact file exists."""
     path = rest.removeprefix("localhost") if rest.startswith("localhost/") else rest
     if "%" in path and not _is_there(path):
         return os.fsdecode(unquote_to_bytes(path.encode("utf-8", "surrogateescape"))).replace("\0", "")
@@ -185,17 +185,17 @@ def _has_storage(scheme: str) -> bool:
         storage.require_known("", f"{scheme}://a/b")
     except UsageError:
         return False
-    except Exception:  # a file system of Beam's whose package is missing
+    except Exception:  # a Beam file system whose package is missing
         return False
     return True
 
 
 def state_of(uri: str) -> tuple[str, int, str]:
-    """Returns (uri, size, version) of a local file; of the same name in another Unicode form if need be.
+    """Returns (URI, size, version) of a local file; its name may have another Unicode form.
 
     Raises:
-      FileFault: if it is not there, or no file.
-      EngineError: if the machine failed.
+      FileFault: If the file is missing or not a regular file.
+      EngineError: If the machine failed.
     """
     try:
         status = os.stat(uri)
@@ -208,7 +208,7 @@ def state_of(uri: str) -> tuple[str, int, str]:
 
 
 def _exact_state(uri: str) -> tuple[str, int, str]:
-    """Returns (uri, size, version) of a local file."""
+    """Returns (URI, size, version) of a local file."""
     try:
         return _state(uri, os.stat(uri))
     except (OSError, ValueError) as error:
@@ -223,7 +223,7 @@ def _state(uri: str, status: os.stat_result) -> tuple[str, int, str]:
 
 
 def _other_form(uri: str) -> str:
-    """Returns a path that differs in its Unicode form only and exists; empty if there is none."""
+    """Returns an existing path that differs only in its Unicode form; empty if there is none."""
     if uri.isascii():
         return ""
     forms = (unicodedata.normalize("NFC", uri), unicodedata.normalize("NFD", uri))

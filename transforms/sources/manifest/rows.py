@@ -1,4 +1,4 @@
-"""The rows of a manifest as references."""
+"""Converts the rows of a manifest to references."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from shardwright.transforms.sources.moved_files import MovedFile, find_moved
 from shardwright.transforms.sources.split_names import split_name
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
-#: A number as it is written in one way only; others are names.
+#: Matches a number in its only spelling; other spellings are names.
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
-#: Between the values of a list in a cell, unless --label_separator says otherwise.
+#: Separator of the values of a list in a cell, unless --label_separator sets another.
 _LIST_SEPARATOR = "|"
-#: Characters of a value that a message shows.
+#: Number of characters of a value in a message.
 _SHOWN = 200
-#: Google's words for splits; rows without one go to `train` by their hash, where `training` goes too.
+#: Google's names of splits. `training` becomes `train`, because rows without a split are hashed to `train`.
 _ML_USES = {"training": "train", "validate": "validation"}
-#: Labels and splits that are remembered with what they mean.
+#: Number of cached labels and splits.
 _REMEMBERED = 50_000
 
 
 class Rows:
-    """Makes references of the rows of one manifest.
+    """Converts the rows of one manifest to references.
 
     Args:
-      settings: the settings.
-      root: the folder at which relative paths begin; empty for the working directory.
-      prefix: what keys begin with.
-      manifest: the manifest's path.
-      shown: how messages and keys of rows without image call the manifest.
-      unit: what its rows are counted in: lines or rows.
-      folder_split: the split of rows that say none.
-      ml_use: whether splits have the names of Google's AutoML and Vertex AI.
-      key_folder: the folder with which keys begin, behind the prefix.
+      settings: Settings of the conversion.
+      root: Folder to which paths are relative; empty for the working directory.
+      prefix: Prefix of keys.
+      manifest: Path of the manifest.
+      shown: Name of the manifest in messages and in keys of rows without an image.
+      unit: Unit in which rows are counted: line or row.
+      folder_split: Split of rows that have none.
+      ml_use: Whether splits have the names of Google's AutoML and Vertex AI.
+      key_folder: Folder that follows the prefix in keys.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class Rows:
         self._new_ids: list[int] = []
 
     def refs(self, rows: Iterable[Row]) -> Iterator[ImageRef | ClassId]:
-        """Yields a reference for each row, and the classes that are numbers."""
-        # From the first image on that is missing, everything waits for one search for all of these.
+        """Yields a reference for each row, and the ids of classes that are numbers."""
+        # After the first missing image, all rows wait, so that one search finds all missing images.
         waiting: list[tuple[Row, ImageRef, str]] = []
         for row in rows:
             number, values = row
@@ -109,13 +109,13 @@ class Rows:
 
     @staticmethod
     def _may_have_moved(ref: ImageRef) -> bool:
-        """Whether an image is missing, or has a path that hardly any object of a storage has."""
+        """Returns whether an image is missing, or has a path with backslashes in remote storage."""
         if ref.is_candidate:
             return storage.is_remote(ref.uri) and "\\" in ref.uri
         return ref.reason == QuarantineReason.UNREADABLE and not _is_there(ref.uri)
 
     def _moved(self, row: Row, moved: MovedFile) -> ImageRef:
-        """Returns the reference of a row whose image was looked for by its name."""
+        """Returns the reference of a row whose image was searched by its file name."""
         number, values = row
         assert not isinstance(values, str)
         ref = self._ref(number, values, moved.path)
@@ -131,9 +131,9 @@ class Rows:
         """Returns the reference of a row.
 
         Args:
-          number: of the row.
-          values: of the row.
-          inner: where its image is below the root, if it is not where the row says.
+          number: Number of the row.
+          values: Values of the row.
+          inner: Path of the image relative to the root, if it differs from the path in the row.
         """
         image, label, split, group, sha256 = values[:5]
         try:
@@ -173,14 +173,14 @@ class Rows:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{self._shown}{number}: {fault}")
 
     def _with_objects(self, ref: ImageRef, *said: Any) -> ImageRef:
-        """Returns a reference with what the columns of objects say."""
+        """Returns a reference with the annotations in the columns of objects."""
         found = annotated(ref, objects_of(*said) if said else objects_of(None))
         for name in found.labels:
             self._note_id(name)
         return found
 
     def _note_id(self, name: str) -> None:
-        # 7.0 is no number of a class but a measurement that somebody made one.
+        # 7.0 is not a class number but a measurement that is used as a class.
         if _NUMBER.match(name) and int(name) <= MAX_OWN_ID and int(name) not in self._ids:
             self._ids.add(int(name))
             self._new_ids.append(int(name))
@@ -189,7 +189,7 @@ class Rows:
         """Returns the class names of a row, joined."""
         if isinstance(value, list | tuple):
             if any(isinstance(item, list | tuple | dict) for item in value):
-                raise RowFault("its class is no text, number or list of them")
+                raise RowFault("its class is not text, a number or a list of them")
             names = [_text(item, "class") for item in value]
         else:
             text = _text(value, "class")
@@ -242,7 +242,7 @@ class Rows:
 
 
 def bare_rows(cells: Iterable[tuple[int, list[str] | str]], separator: str) -> Iterator[Row]:
-    """Yields the values of rows without header: `[split,]image[,label...]`."""
+    """Yields the values of rows `[split,]image[,label...]` in files without a header."""
     for number, row in cells:
         if isinstance(row, str):
             yield number, row
@@ -271,11 +271,11 @@ def _path(value: Any) -> str:
         return value
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
-    raise RowFault(f"its image is no path but {type(value).__name__}")
+    raise RowFault(f"its image is not a path but {type(value).__name__}")
 
 
 def _text(value: Any, what: str) -> str:
-    """Returns a value as text; empty where it is missing."""
+    """Returns a value as text; empty if it is missing."""
     if isinstance(value, str):
         text = value.strip()
     elif value is None or (isinstance(value, float) and math.isnan(value)):
@@ -285,7 +285,7 @@ def _text(value: Any, what: str) -> str:
     elif isinstance(value, bytes):
         text = value.decode("utf-8", "surrogateescape").strip()
     elif isinstance(value, list | tuple | dict):
-        raise RowFault(f"its {what} is no text or number")
+        raise RowFault(f"its {what} is not text or a number")
     else:
         text = str(value)
     if not text.isascii():
