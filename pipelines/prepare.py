@@ -1,4 +1,4 @@
-"""What `convert` and `plan` share: settings to a checked request, and the planning part of the graph."""
+"""The shared part of `convert` and `plan`: checks the settings, and builds the planning part of the graph."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from shardwright.transforms.versions.pointer import located
 
 @dataclass(frozen=True)
 class ConversionRequest:
-    """What was asked for, checked.
+    """A checked request for a conversion.
 
     Attributes:
-      settings: the settings.
-      inputs: the inputs, parsed.
-      carried: the plan to carry on, if any.
-      class_names: the only class names allowed, in id order; empty for any.
-      explicit_shards: shard settings were given, so carried counts do not hold.
-      rules: what becomes of the class names that the sources say.
-      given: the settings that were given, and not left at their defaults or carried on.
+      settings: The settings.
+      inputs: The parsed inputs.
+      carried: The plan to carry on, if any.
+      class_names: Allowed class names in id order; empty to allow any.
+      explicit_shards: Whether shard settings were given, which replace the carried shard counts.
+      rules: How class names of the sources map to labels.
+      given: Names of the settings that were given, rather than carried on or left at their defaults.
     """
 
     settings: ConvertSettings
@@ -52,7 +52,7 @@ class ConversionRequest:
 
     @property
     def known(self) -> ConversionFacts:
-        """What is known of the conversion before the inputs are listed."""
+        """Facts about the conversion that are known before the inputs are listed."""
         metadata = any(WITH_METADATA in item.detected_as for item in self.inputs)
         return ConversionFacts(
             self.settings, frozenset(item.source for item in self.inputs), metadata=metadata
@@ -60,14 +60,14 @@ class ConversionRequest:
 
 
 def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequest:
-    """Checks everything that can be told before any image is looked at; writes nothing.
+    """Checks everything that can be checked before an image is read; writes nothing.
 
     Args:
-      values: the settings that were given, by name.
-      with_output: whether `output` counts.
+      values: The given settings by name.
+      with_output: Whether `output` is used.
 
     Raises:
-      UsageError: if a setting, a named file or an input is wrong.
+      UsageError: A setting, a named file or an input is wrong.
     """
     plan_from = str(values.get("plan_from") or "")
     storage.require_known("--plan_from", plan_from)
@@ -94,9 +94,9 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
 
 
 def _with_own_colors(settings: ConvertSettings, inputs: Sequence[Input]) -> ConvertSettings:
-    """Returns settings by which the pictures of records stay as they are where nothing is asked of them.
+    """Returns settings that keep the images of records as they are if no setting asks for a change.
 
-    Grey ones would be made RGB, as those of files are, and so be encoded anew.
+    Otherwise gray images would become RGB, as from files, and be encoded again.
     """
     as_they_are = settings.stored_format == "keep" and not settings.resize
     if as_they_are and all(item.source == "tfrecord" for item in inputs):
@@ -108,7 +108,7 @@ def read_plan(path: str) -> Plan:
     """Reads the plan that `--plan_from` names: a `dataset.json`, the directory that holds it, or a version.
 
     Raises:
-      UsageError: if there is none.
+      UsageError: There is none.
     """
     if not storage.is_remote(path):
         named = os.path.basename(path) == DATASET_JSON
@@ -129,7 +129,7 @@ def read_plan(path: str) -> Plan:
 
 
 def read_class_names(path: str, first_label: int = 0) -> tuple[tuple[str, ...], int]:
-    """Reads the `--class_names` file: its names in the order of ids, and the number of the first of them."""
+    """Reads the `--class_names` file; returns the names in id order, and the number of the first one."""
     if not path:
         return (), 0
     text = storage.read_text("--class_names", path)
@@ -142,14 +142,14 @@ def build_forecast(
     """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
 
     Args:
-      pipeline: a Beam pipeline, or a PCollection of one element that the listing waits for.
-      request: what was asked for.
-      spool: takes what cannot be read at random.
-      carried: side input of the plan to carry on, where the job itself finds it; None for the request's.
-      run: when the run began, if the launcher shows what the input holds as soon as that is known.
+      pipeline: A Beam pipeline, or a PCollection of one element that the listing waits for.
+      request: The checked request.
+      spool: Place for copies of sources without random access.
+      carried: Side input with the plan to carry on, if the job finds it itself; None for the request's plan.
+      run: Start time of the run, if the launcher prints a summary of the input once it is listed.
 
     Returns:
-      The PCollections of reference batches and of the one forecast.
+      A PCollection of reference batches, and one with the forecast.
     """
     import apache_beam as beam
 
@@ -163,7 +163,7 @@ def build_forecast(
     )  # ImageRef, ClassId
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     if settings.dedupe == "exact":
-        # Elsewhere an unknown class is a fault of one object, and none of the image.
+        # Otherwise an unknown class is an error of one object, not of the image.
         fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
         batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
@@ -183,22 +183,22 @@ def build_forecast(
 
 
 def _keep_tree(forecast: Forecast, spool: Spool, run: float) -> None:
-    """Tells the launcher what the input holds, where workers are processes of their own on its machine."""
-    with contextlib.suppress(OSError):  # a place that cannot be written to is reported by whoever needs it
+    """Passes a summary of the input to the launcher if workers are other processes on its machine."""
+    with contextlib.suppress(OSError):  # the step that needs the directory reports that it is not writable
         document = json.dumps({"run": run, "tree": forecast.tree}).encode()
         storage.write_bytes(spool.tree_path, document, inside=spool.directory)
 
 
 def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest) -> Any:
-    """Builds the rest of the planning: every reference to its shard, no key twice, and no id made twice.
+    """Builds the rest of the planning: assigns references to shards; refuses duplicate keys and ids.
 
     Args:
       batches: PCollection of reference batches.
-      forecast: PCollection of the one forecast.
-      request: what was asked for.
+      forecast: PCollection with the forecast.
+      request: The checked request.
 
     Returns:
-      The PCollection of planned shards.
+      A PCollection of planned shards.
     """
     import apache_beam as beam
 
@@ -234,14 +234,14 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
     return grouped | "NamePlannedShards" >> beam.Map(
         name_planned_shard,
         beam.pvalue.AsSingleton(forecast),
-        *map(beam.pvalue.AsIter, checked),  # nothing is written before every key and id is checked
+        *map(beam.pvalue.AsIter, checked),  # all keys and ids are checked before anything is written
     ).with_output_types(PlannedShard)  # PlannedShard
 
 
 def as_beam_options(beam_options: Any) -> Any:
-    """Returns Beam's PipelineOptions from themselves, a list of options, or None.
+    """Returns PipelineOptions from PipelineOptions, a list of options, or None.
 
-    From here on they count for the storage too: what is checked first may be in a bucket.
+    The storage uses them from now on, since the first checks may read from a bucket.
     """
     if not hasattr(beam_options, "view_as"):
         beam_options = cli_options.beam_options(beam_options or (), ())
@@ -250,14 +250,14 @@ def as_beam_options(beam_options: Any) -> Any:
 
 
 def fetch_result(path: str, option: str) -> bytes:
-    """Reads what the last step of a pipeline wrote, wherever its worker ran.
+    """Reads the file that the last step of a pipeline wrote.
 
     Args:
-      path: where it wrote; a remote one where workers have other disks than this machine.
-      option: that would make it one.
+      path: Path of the file; a remote path if workers do not share this machine's disk.
+      option: Option that chooses a remote path.
 
     Raises:
-      EngineError: if it is not there.
+      EngineError: The file is missing.
     """
     with storage.translated_errors("read", path):
         try:
@@ -270,7 +270,7 @@ def fetch_result(path: str, option: str) -> bytes:
 
 
 def places_read(request: ConversionRequest) -> dict[str, list[str]]:
-    """Returns the paths that a conversion reads, by the name of their option."""
+    """Returns the paths that a conversion reads, by option name."""
     return {
         "input": [item.path for item in request.inputs],
         "image_root": [request.settings.image_root],
@@ -283,10 +283,10 @@ def check_reachable(beam_options: Any, **places: str | Sequence[str]) -> None:
 
     Args:
       beam_options: Beam's options.
-      **places: paths by the name of their option.
+      **places: Paths by option name.
 
     Raises:
-      UsageError: naming the path that only this machine has.
+      UsageError: Only this machine can reach a path; the message names it.
     """
     from apache_beam.options.pipeline_options import StandardOptions
 

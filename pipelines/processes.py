@@ -1,4 +1,4 @@
-"""The processes that this one has started, as far as the system tells: Linux does, in /proc."""
+"""Lists the processes that this one started. Needs /proc, which Linux has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-#: What the command line of Beam's worker processes holds, and that of the shell that starts each of them.
+#: Part of the command line of Beam's worker processes, and of the shell that starts each of them.
 _WORKER = b"apache_beam.runners.worker"
 
 
@@ -17,10 +17,10 @@ class Process(NamedTuple):
     """A process.
 
     Attributes:
-      pid: its number, which another process gets some time after it has ended.
-      began: when it began, in ticks since the boot: what tells it from that one.
-      is_worker: whether it is a worker process of Beam, or the shell that started one.
-      is_child: whether this process started it itself.
+      pid: Number of the process. Another process may get the number after its end.
+      began: Start time in ticks since the boot, which distinguishes processes with the same number.
+      is_worker: Whether it is a worker process of Beam, or the shell that started one.
+      is_child: Whether this process started it directly.
     """
 
     pid: int
@@ -35,16 +35,16 @@ class Process(NamedTuple):
                 os.kill(self.pid, number)
 
     def is_running(self) -> bool:
-        """Whether the process has not ended yet."""
+        """Returns whether the process has not ended yet."""
         status = _status(self.pid)
         return status is not None and status[0] not in "ZXx" and status[19] == self.began
 
 
 def descendants(of: int | None = None) -> list[Process]:
-    """Returns the processes that one has started, those that they have started, and so on.
+    """Returns the children of a process, their children, and so on.
 
     Args:
-      of: the number of the process; None for this one.
+      of: Number of the process; None for this one.
     """
     children: dict[int, list[int]] = {}
     began: dict[int, str] = {}
@@ -68,12 +68,12 @@ def _all_processes() -> Iterator[tuple[int, list[str]]]:
 
 
 def _status(pid: int) -> list[str] | None:
-    """Returns what /proc says of a process behind its name: state, parent, ...; None if there is none."""
+    """Returns the fields of /proc/PID/stat after the name (state, parent, ...); None if it is missing."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    values = text.rpartition(")")[2].split()  # a process may have a `)` in its name
+    values = text.rpartition(")")[2].split()  # the name of a process may contain `)`
     return values if len(values) > 19 else None
 
 

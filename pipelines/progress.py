@@ -1,4 +1,4 @@
-"""Shows how far a run has come: a live line on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.storage.deadlines import longest_wait
 
 _TICK_SECONDS = 0.2
-#: Seconds between lines where there is no terminal.
+#: Seconds between lines without a terminal.
 _LINE_SECONDS = 10.0
-#: Seconds of work after which a rate means something.
+#: Seconds of work before a rate is meaningful.
 _SETTLED_SECONDS = 1.0
-#: Seconds without bytes from a storage after which the line says so.
+#: Seconds without bytes from a storage until the line mentions it.
 _WAIT_SECONDS = 5.0
 
 
@@ -32,9 +32,9 @@ def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterat
     """Shows the progress of this process's workers on stderr while the block runs.
 
     Args:
-      wanted: whether to show anything.
-      directory: where shard ledgers appear, for workers in other processes.
-      run: when the run began, to show what the input holds as soon as that is known; 0 shows nothing of it.
+      wanted: Whether to show anything.
+      directory: Directory of the shard ledgers, to count the shards of workers in other processes.
+      run: Start time of the run, to print a summary of the input once it is listed; 0 for no summary.
     """
     PROGRESS.reset()
     if not wanted:
@@ -50,20 +50,20 @@ def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterat
     finally:
         stop.set()
         thread.join()
-        for line in found.news():  # of a run that was faster than a tick
+        for line in found.news():  # the run may have ended before the first tick
             print(line, file=sys.stderr, flush=True)
         found.clear_up()
         _print_sentences()
 
 
 def _print_sentences() -> None:
-    """Prints what workers of this process want people to read at once."""
+    """Prints messages of this process's workers for the user."""
     for sentence in PROGRESS.taken_sentences():
         print(f"shardwright: note: {escape_controls(sentence)}", file=sys.stderr, flush=True)
 
 
 class _Found:
-    """Tells once what the input holds, whichever process found that out."""
+    """Prints a summary of the input once, from whichever process has it."""
 
     def __init__(self, directory: str, run: float) -> None:
         local = bool(directory) and not storage.is_remote(directory)
@@ -71,7 +71,7 @@ class _Found:
         self._run, self._told = run, not run
 
     def news(self) -> Iterator[str]:
-        """Yields the line to show, when it is known and was not told before."""
+        """Yields the line to print, if it is known and was not printed before."""
         tree = "" if self._told else PROGRESS.tree or self._of_workers()
         if tree:
             self._told = True
@@ -88,14 +88,14 @@ class _Found:
             return ""
 
     def clear_up(self) -> None:
-        """Removes what workers wrote for this."""
+        """Removes the files that workers wrote for this."""
         if self._path and self._run:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
 
 
 def _shards_done(directory: str) -> int:
-    """Returns the shards finished, as far as this process can tell."""
+    """Returns the number of finished shards that this process knows of."""
     if PROGRESS.shards or not directory or storage.is_remote(directory):
         return PROGRESS.shards
     return len(storage.list_files(storage.join(directory, "_shards")))
@@ -105,8 +105,8 @@ def progress_text(seconds: float, directory: str = "") -> str:
     """Returns the state of the run as one line.
 
     Args:
-      seconds: since the first image was finished.
-      directory: where shard ledgers appear.
+      seconds: Measures the seconds since the first image was finished.
+      directory: Directory of the shard ledgers.
     """
     done, wait = _work_text(seconds, directory), longest_wait()
     if wait is None or wait[1] < _WAIT_SECONDS:
@@ -145,7 +145,7 @@ def _clock(seconds: float) -> str:
 
 
 class _Stopwatch:
-    """Seconds since the first image was finished."""
+    """Measures the seconds since the first image was finished."""
 
     def __init__(self) -> None:
         self._begun: float | None = None
@@ -187,6 +187,6 @@ def _in_lines(stop: threading.Event, directory: str, found: _Found) -> None:
         if time.monotonic() - last < _LINE_SECONDS:
             continue
         last, text = time.monotonic(), progress_text(seconds, directory)
-        if text != said:  # the same again is no news
+        if text != said:  # do not repeat a line
             said = text
             print(f"shardwright: {text}", file=sys.stderr, flush=True)

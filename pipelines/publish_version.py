@@ -28,21 +28,21 @@ from shardwright.transforms.versions.listing import no_such_version, require_und
 from shardwright.transforms.versions.pointer import located, switch_pointer
 
 EXAMPLE = "shardwright publish pets/@20261121T020000Z --accept drift"
-#: Names of gates, which may be accepted whether or not they refused.
+#: Names of gates, which may be accepted even if they did not refuse.
 _GATES = ("all", "findings", "drift", "bad_images", "rolled_back")
 _SHOWN = 3
 
 
 class PublishResult(NamedTuple):
-    """A version that readers get.
+    """The version that readers get after publishing.
 
     Attributes:
-      output: the directory that holds the versions.
-      version: the one that readers get now.
-      left: the one that they got before; empty if it is the same, or there was none.
-      accepted: what was let pass: refusals' names, or their gates.
-      acceptance: who let it pass now, when and why; None if nothing had to be accepted.
-      warning: what went wrong besides; empty for nothing.
+      output: Directory of the versions.
+      version: The version that readers get now.
+      left: The version that they got before; empty if it is the same, or there was none.
+      accepted: Names of the accepted refusals or gates.
+      acceptance: Who accepted the refusals, when and why; None if nothing had to be accepted.
+      warning: A problem that did not stop the command; empty for none.
     """
 
     output: str
@@ -63,19 +63,19 @@ def publish(
     """Publishes a version that a gate refused: the same as `shardwright publish`, as a function.
 
     Args:
-      version: of which directory, and which one: `OUT@V`.
-      accept: refusals to let pass, by their names or by those of gates (findings, drift, bad_images,
+      version: Directory and version, as `OUT@V`.
+      accept: Refusals to accept, by their names or by those of gates (findings, drift, bad_images,
         rolled_back), or `all`; a text with commas, or a list.
-      reason: why they are let pass; it is stored in the version's record with the time and your account.
+      reason: Why they are accepted. It is stored in the version's record with the time and your account.
       beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
 
     Returns:
-      What readers get now.
+      The version that readers get now.
 
     Raises:
-      UsageError: there is no such version, or nothing of the kind was refused; nothing was changed.
-      DataRefused: something else was refused, too; nothing was changed.
-      EngineError: another process switched meanwhile, or the storage or the machine failed.
+      UsageError: The version does not exist, or was not refused for this; nothing was changed.
+      DataRefused: There are other refusals, too; nothing was changed.
+      EngineError: Another process switched the pointer meanwhile, or the storage or the machine failed.
     """
     if beam_options is not None:
         as_beam_options(beam_options)
@@ -88,7 +88,9 @@ def publish(
         raise no_such_version(output, name, list(records))
     record = records[name]
     require_undamaged(record)
-    fingerprint = read_dataset(located(f"{output}@{name}")).fingerprint  # says so if it is not complete
+    fingerprint = read_dataset(
+        located(f"{output}@{name}")
+    ).fingerprint  # raises if the version is not complete
     pointer, tag = current_pointer(output, damaged_is_none=True)
     current = pointer.version if pointer else ""
     given = [accept] if isinstance(accept, str) else list(accept)
@@ -104,7 +106,7 @@ def publish(
         earlier = current if stays else newest_published(records, name)
         if not switch_pointer(output, Pointer(name, fingerprint, time.time(), earlier), tag):
             raise moved_meanwhile(output)
-    # After the switch: cut off before, the same command does all of it again.
+    # After the switch, so that the same command can repeat everything if it is interrupted before.
     acceptance = None
     if record.state is VersionState.REFUSED:
         if given:
@@ -120,7 +122,7 @@ def this_account() -> str:
     """Returns the account that runs this process, and its machine: `ana@trainer`."""
     try:
         account = getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container may run as a number that has no name
+    except (OSError, KeyError, ImportError):  # a container may run as a user number without a name
         account = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
     return printable(f"{account}@{platform.node() or 'unknown'}")
 
@@ -134,11 +136,11 @@ def _which_one(output: str, records: Mapping[str, VersionRecord]) -> str:
 
 
 def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple[str, ...]:
-    """Returns what is let pass of a version, now and before.
+    """Returns the refusals of a version that are accepted now or were accepted before.
 
     Raises:
-      UsageError: if what is given names no refusal.
-      DataRefused: if there are others.
+      UsageError: A given name is not a refusal.
+      DataRefused: There are other refusals.
     """
     place = f"{output}@{record.version}"
     errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
@@ -170,13 +172,13 @@ def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple
 
 
 def _check_unseen(output: str, record: VersionRecord, current: str) -> None:
-    """Checks that a version that passed its gates has not been the latest before.
+    """Checks that a version that passed its gates was never the latest.
 
     Raises:
-      UsageError: if it has, so that it is a matter of going back.
+      UsageError: It was, so `rollback` is the right command.
     """
     if record.state is VersionState.PUBLISHED and record.version > current:
-        return  # its rebuild ended between its gates and the switch
+        return  # its rebuild was interrupted between its gates and the switch
     word = "was rolled back" if record.state is VersionState.WITHDRAWN else "was published before"
     raise UsageError(
         f"{printable(output)}@{record.version} {word}; have readers get it again with shardwright rollback "

@@ -56,9 +56,9 @@ from shardwright.transforms.sources.spool import Spool
 from shardwright.transforms.versions.listing import list_versions, version_names
 
 EXAMPLE = "shardwright rebuild --job job.yaml"
-#: Is set where the launcher of a Flex Template runs.
+#: Environment variable of the launcher of a Flex Template.
 _FLEX_LAUNCHER = "FLEX_TEMPLATE_PYTHON_PY_FILE"
-#: How often a version is begun whose name another rebuild was faster to take.
+#: Number of attempts to begin a version if other rebuilds take its name first.
 _ATTEMPTS = 4
 
 
@@ -67,11 +67,11 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
 
     Args:
       pipeline: a Beam pipeline.
-      task: what to rebuild.
-      request: what was asked for.
+      task: What to rebuild.
+      request: The checked request.
 
     Returns:
-      The PCollection of the one outcome.
+      A PCollection with one outcome.
     """
     import apache_beam as beam
 
@@ -152,24 +152,24 @@ def rebuild(
     """Rebuilds a dataset: the same as `shardwright rebuild`, as a function.
 
     Args:
-      job: the job file; empty where `values` say all.
-      verify_sources: whether every source is read and hashed; None for what the job file says.
-      scrub: share of the latest version's shards to read again, from 0 to 1, such as 0.1 or "1/30"; damaged
-        ones are rebuilt from the source. None for what the job file says, by default 1/30.
-      wait_minutes: how long another rebuild's end is waited for.
-      log_format: text or json, for a line per stage on stderr; empty for none.
-      beam_options: Beam's PipelineOptions, or a list of its command-line options, over those of the job file.
-      progress: whether to show progress on stderr.
-      **values: the settings of `shardwright convert` by name, over those of the job file.
+      job: Job file; empty if `values` contain everything.
+      verify_sources: Whether to read and hash every source; None for the job file's choice.
+      scrub: Share of the latest version's shards to read again, from 0 to 1, such as 0.1 or "1/30"; damaged
+        shards are rebuilt from the source. None for the job file's choice, by default 1/30.
+      wait_minutes: Minutes to wait for another rebuild to finish.
+      log_format: Format of the log on stderr, with a line for each stage: text or json; empty for no log.
+      beam_options: Beam's PipelineOptions, or a list of its command-line options; they override the job file.
+      progress: Whether to show progress on stderr.
+      **values: Settings of `shardwright convert` by name; they override the job file.
 
     Returns:
-      What it came to.
+      The result of the rebuild.
 
     Raises:
-      UsageError: the job, its settings or the input are wrong; no version was made.
-      DataRefused: a gate did not let the version pass; the latest one stays.
-      NotRun: Beam's options have the job described only (a template, a dry run).
-      EngineError: the engine, the storage or the machine failed; run again.
+      UsageError: The job, its settings or the input are wrong; no version was created.
+      DataRefused: A gate refused the version; the latest version stays.
+      NotRun: Beam's options only describe the job (a template, a dry run).
+      EngineError: The engine, the storage or the machine failed; run again.
     """
     started = time.time()
     said = read_job(os.fspath(job), values) if job else JobFile(values)
@@ -223,7 +223,7 @@ def rebuild(
 
 
 def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
-    """Yields a sentence for everything that was asked for and has no effect."""
+    """Yields a sentence for each option that has no effect."""
     if job.retention.keep_days and not job.retention.keep:
         yield "keep_days has no effect with keep: 0, which keeps all versions."
     yield from (f"gates: {note}." for note in job.gates.notes)
@@ -231,11 +231,11 @@ def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
 
 
 class _Overtaken(EngineError):
-    """Another rebuild took the version's name, or went past it, before this one began."""
+    """Another rebuild took the version's name, or a later one, before this one began."""
 
 
 def _named(task: RebuildTask) -> RebuildTask:
-    """Returns a task with a version to make, and a name for who makes it."""
+    """Returns a task with the name of a new version and a name for the lease's holder."""
     with storage.translated_errors("read the versions in", task.output):
         version = next_version(time.time(), version_names(task.output))
     return replace(task, version=version, holder=uuid.uuid4().hex)
@@ -250,8 +250,8 @@ def _run(task: RebuildTask, request: ConversionRequest, beam_options: Any, progr
     except (ShardwrightError, KeyboardInterrupt) as error:
         if isinstance(error, ShardwrightError):
             error = type(error)(without_resume(error.message))
-        outcome, records = None, None  # a storage that is gone tells neither
-        with storage.at_most(storage.LAST_TRY_SECONDS):  # and is not waited for again
+        outcome, records = None, None  # a storage that does not answer knows neither
+        with storage.at_most(storage.LAST_TRY_SECONDS):  # do not wait for it again
             try:
                 outcome = read_outcome(task)
                 records = list_versions(task.output)
@@ -272,10 +272,10 @@ def _run(task: RebuildTask, request: ConversionRequest, beam_options: Any, progr
 
 
 def _check_launched_once(beam_options: Any) -> None:
-    """Checks that a job which is written down is not launched a second time, with the same version to make.
+    """Checks that a stored job cannot be launched twice, which would create the same version again.
 
     Raises:
-      UsageError: for a classic template, and for a jar; the Flex Template describes a job for each launch.
+      UsageError: The job is a classic template or a jar. A Flex Template describes a job at each launch.
     """
     from apache_beam.options.pipeline_options import TestOptions
 
@@ -291,23 +291,23 @@ def _check_launched_once(beam_options: Any) -> None:
 def _clean_up(
     task: RebuildTask, error: ShardwrightError | KeyboardInterrupt, records: list[VersionRecord] | None
 ) -> None:
-    """Does for a job that failed what it could not do itself.
+    """Cleans up after a failed job, as far as the job could not.
 
     Args:
-      task: what should be rebuilt.
-      error: that ended it.
-      records: of all versions; None if the storage does not answer, and is not waited for again.
+      task: What to rebuild.
+      error: Error that ended the job.
+      records: Records of all versions; None if the storage does not answer and need not be asked again.
     """
     from shardwright.transforms.rebuild.finish import fail
     from shardwright.transforms.versions.retention import remove_version
 
     if isinstance(error, KeyboardInterrupt):
-        if task.pid:  # else the job goes on
+        if task.pid:  # otherwise the job continues
             release(task.output, task.holder)
         return
     if isinstance(error, UsageError) and any(record.holder == task.holder for record in records or ()):
         with contextlib.suppress(ShardwrightError):
-            remove_version(task.output, task.version)  # nothing is worth going on with
+            remove_version(task.output, task.version)  # nothing here can be resumed
     fail(task, error, reachable=records is not None)
 
 
@@ -366,10 +366,10 @@ def _log_failure(options: argparse.Namespace, message: str, code: int) -> bool:
 
 
 def _job_of(namespace: argparse.Namespace) -> str:
-    """Returns the job file that the command line names; empty if it says all itself.
+    """Returns the job file on the command line; empty if the options contain everything.
 
     Raises:
-      UsageError: if it names several, or says neither a job nor an input.
+      UsageError: There are several job files, or neither a job file nor an input.
     """
     jobs = [*namespace.places, *([namespace.job] if namespace.job else [])]
     if len(jobs) > 1:

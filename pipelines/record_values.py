@@ -1,4 +1,4 @@
-"""A record's values as JSON stores them and as the screen shows them."""
+"""Formats the values of a record for JSON and for the screen."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MAX_TEXT_SHOWN = 200
 
 
 def values_of(example: Mapping[str, Feature], contract: RecordSchema) -> Iterator[tuple[str, Any]]:
-    """Yields the features as JSON stores them: those of the contract in its order, then all others.
+    """Yields features as JSON stores them: first those of the schema in its order, then all others.
 
-    What is base64 or a serialized tensor is shown as what it holds.
+    Base64 values and serialized tensors are decoded.
     """
     example = without_encodings(example, contract)
     pixels, raw = contract.spec(FeatureRole.ENCODED), is_bare_pixels(example, contract)
@@ -38,7 +38,7 @@ def values_of(example: Mapping[str, Feature], contract: RecordSchema) -> Iterato
 
 
 def _picture(value: Any, raw: bool = False) -> Any:
-    """Returns bytes as their number and kind."""
+    """Returns the size and the kind of bytes."""
     if not isinstance(value, bytes):
         return _value(value)
     kind = "raw" if raw else kind_of(value[:HEAD_BYTES])
@@ -46,7 +46,7 @@ def _picture(value: Any, raw: bool = False) -> Any:
 
 
 def _value(value: Any) -> Any:
-    """Returns a value as JSON stores it; bytes that are no text as their number and kind."""
+    """Returns a value as JSON stores it; bytes that are not text become their size and kind."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if not isinstance(value, bytes):
@@ -59,7 +59,7 @@ def _value(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as the screen shows it: one line, not too long, nothing that steers a terminal."""
+    """Returns a value for the screen: one short line without control characters."""
     if isinstance(value, list):
         listed = ", ".join(shown(item) for item in value[:_MAX_VALUES_SHOWN])
         more = f", ... {len(value):,} in all" if len(value) > _MAX_VALUES_SHOWN else ""

@@ -29,12 +29,12 @@ EXAMPLE = "shardwright report pets-2/ --previous pets-1/"
 
 
 class ReportResult(NamedTuple):
-    """A page that was written.
+    """A report page.
 
     Attributes:
-      path: where it is.
-      bytes: of it.
-      data: what it shows.
+      path: Path of the page.
+      bytes: Size of the page in bytes.
+      data: Data that it shows.
     """
 
     path: str
@@ -50,21 +50,21 @@ def report(
     beam_options: object = None,
     progress: bool = False,
 ) -> ReportResult:
-    """Draws a dataset's page: the same as `shardwright report`, as a function.
+    """Writes the report page of a dataset, like `shardwright report`.
 
     Args:
-      dataset: a dataset directory, or a pattern of TFRecord files.
-      previous: the dataset to compare it with; empty for none, or for what the `diff.json` of a version says.
-      output: where the page goes; empty for the dataset's own `report.html`.
+      dataset: Dataset directory, or a pattern of TFRecord files.
+      previous: Dataset to compare it with; empty for none, or for the stored `diff.json` of a version.
+      output: File to write; empty for `report.html` in the dataset directory.
       beam_options: Beam's PipelineOptions, or a list of its command-line options, for the comparison.
-      progress: whether to show the comparison's progress on stderr.
+      progress: Whether to show the comparison's progress on stderr.
 
     Returns:
-      Where the page is, and what it shows.
+      The path of the page, and the data that it shows.
 
     Raises:
-      UsageError: there is no such dataset, or no place for the page.
-      EngineError: the storage or the machine failed.
+      UsageError: The dataset does not exist, or there is no path for the page.
+      EngineError: The storage or the machine failed.
     """
     previous, output = os.fspath(previous), os.fspath(output)
     target = resolve_target(os.fspath(dataset), "report")

@@ -1,4 +1,4 @@
-"""Checks where a command shall write what it found, before it looks for hours."""
+"""Checks the paths of result files before a long run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.transforms import storage
 
 
 def nearest_existing(path: str) -> str:
-    """Returns a path or, if there is no such thing, the nearest above it that there is."""
+    """Returns a path if it exists, or else the nearest parent that exists."""
     path = os.path.abspath(path)
     while not os.path.lexists(path):
         path = os.path.dirname(path)
@@ -18,15 +18,15 @@ def nearest_existing(path: str) -> str:
 
 
 def check_result_place(option: str, path: str) -> None:
-    """Checks that a file can be written, as far as that can be told without writing it.
+    """Checks that a file can be written, as far as possible without writing it.
 
     Args:
-      option: that names it, or would name another.
-      path: of the file; an empty one is not written.
+      option: Option that names the file, or could name another.
+      path: Path of the file; empty if no file is written.
 
     Raises:
-      UsageError: if there is no such storage, or the path can be no file's.
-      EngineError: if nobody may write there.
+      UsageError: The storage is unknown, or the path cannot be a file.
+      EngineError: The path is not writable.
     """
     storage.require_known(option, path)
     if not path or storage.is_remote(path):
@@ -34,7 +34,7 @@ def check_result_place(option: str, path: str) -> None:
     shown = printable(path)
     if path.endswith("/") or os.path.isdir(path):
         raise UsageError(f"{option} {shown} is a directory; name a file in it.")
-    if os.path.exists(path) and not os.path.isfile(path):  # written by a rename, a device would be no more
+    if os.path.exists(path) and not os.path.isfile(path):  # a rename would replace a device by a file
         raise UsageError(f"{option} {shown} is a device or a pipe; name a file.")
     folder = nearest_existing(os.path.dirname(os.path.abspath(path)))
     if not os.path.isdir(folder):

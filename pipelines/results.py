@@ -1,4 +1,4 @@
-"""What conversions and rebuilds return."""
+"""Results of conversions and rebuilds."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from shardwright.schemas.version import version_path
 
 @dataclass(frozen=True)
 class ConvertResult:
-    """What a conversion made.
+    """The result of a conversion.
 
     Attributes:
-      path: the dataset directory.
-      dataset: its `dataset.json`.
-      outcome: what `_work/outcome.json` says of the run; `findings` in it counts what the verification found.
-      run: what `run.json` says of it.
-      metrics: what the runner counted (`schemas/metrics.py`), as far as it tells.
-      notes: a sentence for each given setting of which the pictures showed that it has no effect.
+      path: Dataset directory.
+      dataset: Contents of its `dataset.json`.
+      outcome: Contents of `_work/outcome.json`; `findings` has the number of findings of each code.
+      run: Contents of `run.json`.
+      metrics: Metrics that the runner reports (`schemas/metrics.py`); some runners report none.
+      notes: A sentence for each given setting that had no effect on the images.
     """
 
     path: str
@@ -38,13 +38,13 @@ class ConvertResult:
 
 @dataclass(frozen=True)
 class RebuildResult:
-    """What a rebuild came to.
+    """The result of a rebuild.
 
     Attributes:
-      output: the directory that holds the versions.
-      version: the one that was made, or the latest if nothing changed.
-      changed: whether a version was made.
-      outcome: what the run's file in `_work/outcomes/` of the output says.
+      output: Directory of the versions.
+      version: The new version, or the latest if nothing changed.
+      changed: Whether there is a new version.
+      outcome: Contents of the run's file in `_work/outcomes/` of the output.
     """
 
     output: str

@@ -36,14 +36,14 @@ EXAMPLE = "shardwright rollback pets/"
 
 
 class RollbackResult(NamedTuple):
-    """What readers get after a rollback.
+    """The result of a rollback.
 
     Attributes:
-      output: the directory that holds the versions.
-      version: the one that readers get now.
-      left: the one that they got before; empty if it is the same, or there is none.
-      withdrawn: whether that one counts as bad now: a rebuild that makes the same again does not publish it.
-      warning: what went wrong besides, or that this was done before; empty for nothing.
+      output: Directory of the versions.
+      version: The version that readers get now.
+      left: The version that they got before; empty if it is the same, or there is none.
+      withdrawn: Whether that version is withdrawn now, so that no rebuild publishes the same content again.
+      warning: A problem that did not stop the command, or a note that it changed nothing; empty for none.
     """
 
     output: str
@@ -56,25 +56,25 @@ class RollbackResult(NamedTuple):
 def rollback(
     output: str | os.PathLike[str], version: str = "", *, beam_options: Any = None
 ) -> RollbackResult:
-    """Goes back to an earlier version: the same as `shardwright rollback`, as a function.
+    """Returns to an earlier version, like `shardwright rollback`.
 
-    The version that is left is withdrawn, which `version.json` says before the pointer is switched: cut off
-    in between, the same command goes on. To go to a version that was withdrawn takes that back.
+    The current version is marked as withdrawn in its `version.json` before the pointer is switched. If the
+    command is interrupted in between, run it again. A return to a withdrawn version removes the mark.
 
-    Without `version`, a rollback that is repeated changes nothing: it goes back by one version, and then only
-    to a version that is named, until a rebuild or `publish` has published another one.
+    Without `version`, a repeated rollback changes nothing: it returns to the version before, and then only
+    to a named version, until a rebuild or `publish` publishes another one.
 
     Args:
-      output: the directory that holds the versions.
-      version: to go to; empty for the one before the latest.
+      output: Directory of the versions.
+      version: Version to return to; empty for the one before the latest.
       beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
 
     Returns:
-      What readers get now.
+      The version that readers get now.
 
     Raises:
-      UsageError: there is no such version, or none before the latest; nothing was changed.
-      EngineError: another process switched meanwhile, or the storage or the machine failed.
+      UsageError: The version does not exist, or there is none before the latest; nothing was changed.
+      EngineError: Another process switched the pointer meanwhile, or the storage or the machine failed.
     """
     if beam_options is not None:
         as_beam_options(beam_options)
@@ -90,7 +90,7 @@ def rollback(
         raise no_such_version(output, version, list(records))
     fingerprint = _checked(output, target)
     left = records.get(current)
-    # What was withdrawn by mistake comes back, and nothing is wrong with what was there in the meantime.
+    # A version withdrawn by mistake comes back, and the version that was used meanwhile is not bad.
     comes_back = target.state is VersionState.WITHDRAWN
     goes_back = left is not None and not comes_back and (not version or target.version < current)
     is_damaged = left is not None and left.state is VersionState.DAMAGED
@@ -103,7 +103,7 @@ def rollback(
             if left is not None and is_withdrawn:
                 write_version_record(output, left)
             raise moved_meanwhile(output)
-        located(f"{output}@{target.version}")  # retention may have removed it at the same time
+        located(f"{output}@{target.version}")  # retention may have removed it meanwhile
     if comes_back:
         write_version_record(output, replace(target, state=VersionState.PUBLISHED))
     moved = left is not None and target.version != current
@@ -129,7 +129,7 @@ def _not_withdrawn(output: str, version: str) -> str:
 
 
 def _repeated(output: str, records: Mapping[str, VersionRecord], current: str) -> str:
-    """Returns what a rollback says that was done before."""
+    """Returns the warning of a repeated rollback."""
     left = max((name for name in records if _is_left(records[name], current)), default="")
     since = f" from {left}" if left else ""
     earlier = newest_published(records, current)
@@ -138,15 +138,15 @@ def _repeated(output: str, records: Mapping[str, VersionRecord], current: str) -
 
 
 def _is_left(record: VersionRecord, current: str) -> bool:
-    """Whether a rollback to the latest version probably came from this one."""
+    """Returns whether a rollback to the latest version probably started from this one."""
     return record.version != current and record.state in (VersionState.WITHDRAWN, VersionState.DAMAGED)
 
 
 def current_pointer(output: str, damaged_is_none: bool) -> tuple[Pointer | None, str | None]:
-    """Returns the pointer and the tag of its state.
+    """Returns the pointer, and the tag of its state.
 
     Raises:
-      UsageError: if it is damaged and that matters.
+      UsageError: It is damaged, and the caller needs it.
     """
     try:
         found = read_pointer(output)
@@ -164,7 +164,7 @@ def newest_published(records: Mapping[str, VersionRecord], before: str) -> str:
 
 
 def moved_meanwhile(output: str) -> EngineError:
-    """Returns the error of a switch that came second."""
+    """Returns the error for a pointer that another process switched first."""
     return EngineError(
         f"{printable(storage.join(output, LATEST_JSON))} was switched by another process at the same time, a "
         "rebuild or somebody else, and stays as that left it; look with shardwright versions "
@@ -173,7 +173,7 @@ def moved_meanwhile(output: str) -> EngineError:
 
 
 def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer | None) -> VersionRecord:
-    """Returns the version that readers got before the latest."""
+    """Returns the version before the latest."""
     shown = shell_word(output)
     if pointer is None:
         raise UsageError(
@@ -181,7 +181,7 @@ def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer 
             f"shardwright versions {shown}."
         )
     if pointer.previous == pointer.version and pointer.version in records:
-        return records[pointer.version]  # a rollback has been here
+        return records[pointer.version]  # a rollback already happened
     named = records.get(pointer.previous)
     if named is not None and named.state is VersionState.PUBLISHED:
         return named
@@ -195,10 +195,10 @@ def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer 
 
 
 def _checked(output: str, record: VersionRecord) -> str:
-    """Checks that a version can be gone to, and returns the fingerprint of its dataset.
+    """Checks that readers can return to a version, and returns the fingerprint of its dataset.
 
     Raises:
-      UsageError: if it never was for readers, or is not complete.
+      UsageError: It was never published, or is not complete.
     """
     require_undamaged(record)
     place = f"{output}@{record.version}"

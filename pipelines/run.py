@@ -1,4 +1,4 @@
-"""Runs a pipeline or a command, and turns whatever happens into one sentence and an exit code."""
+"""Runs a pipeline or a command, and turns any error into one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plain_text import escape_controls
 
-#: What Beam adds to the message of a worker's exception.
+#: Text that Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
-#: What a job server says before it comes to what went wrong.
+#: Text of a job server before the error message.
 _JOB_STATE = re.compile(r"Pipeline \S+ failed in state FAILED: ")
 _STDERR = 2
-#: What Beam calls the servers of the portable runners, and what starts and ends them.
+#: Beam's logger names of the servers of portable runners, and of the code that starts and ends them.
 _ENGINE_LOGGERS = (
     "PrismJobServer", "FlinkJarJobServer", "SparkJarJobServer", "apache_beam.utils.subprocess_server",
 )  # fmt: skip
@@ -43,8 +43,8 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       Beam's result.
 
     Raises:
-      NotRun: the options have the job described only.
-      ShardwrightError: the one that a worker raised, or an `EngineError` for any other failure.
+      NotRun: The options only describe the job.
+      ShardwrightError: A worker raised it; any other failure becomes an `EngineError`.
     """
     apply_patches()
     with program_temporary_folder():
@@ -64,7 +64,7 @@ def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
         build(pipeline)
         described = description_of(options)
         if options.view_as(TestOptions).dry_run and not _is_dataflow(options):
-            raise NotRun(described)  # the other runners do not know the option and would run the job
+            raise NotRun(described)  # other runners ignore the option and would run the job
         with _silent_worker_processes(options), noted_worker_ends() as ends:
             try:
                 result = pipeline.run()
@@ -88,7 +88,7 @@ def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
 def _runner(options: Any) -> Any:
     """Returns the runner that the options name.
 
-    Made by its name alone, Beam's in-process runner tells worker processes none of the options.
+    If Beam creates its in-process runner from the name, worker processes do not get the options.
     """
     from apache_beam.options.pipeline_options import StandardOptions
     from apache_beam.portability.api import beam_provision_api_pb2
@@ -104,7 +104,7 @@ def _runner(options: Any) -> Any:
 
 
 def _wait(result: Any, options: Any) -> Any:
-    """Waits for a job; says where one on Dataflow can be watched, and stopped if nobody waits any more."""
+    """Waits for a job; prints where to watch a job on Dataflow, and how to stop it after an interrupt."""
     from apache_beam.options.pipeline_options import GoogleCloudOptions
 
     if not hasattr(result, "job_id"):
@@ -128,7 +128,7 @@ def _is_dataflow(options: Any) -> bool:
 
 
 def description_of(options: Any) -> str:
-    """Returns what became of a job that Beam's options have described only; empty if it runs."""
+    """Returns a message about a job that Beam's options only describe; empty if the job runs."""
     from apache_beam.options.pipeline_options import (
         GoogleCloudOptions,
         PortableOptions,
@@ -148,7 +148,7 @@ def description_of(options: Any) -> str:
 
 
 def metrics_of(result: Any) -> dict[str, Any]:
-    """Returns this project's Beam metrics, as far as the runner tells them.
+    """Returns this project's Beam metrics, as far as the runner reports them.
 
     Returns:
       Name -> value of a counter, or {count, sum, min, max, mean} of a distribution.
@@ -157,7 +157,7 @@ def metrics_of(result: Any) -> dict[str, Any]:
 
     try:
         found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
-    except Exception:  # some runners have none, and say so in many ways
+    except Exception:  # some runners have none, and report that in many ways
         return {}
     metrics: dict[str, Any] = {}
     for item in found["counters"]:
@@ -175,7 +175,7 @@ def metrics_of(result: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _silent_worker_processes(options: Any) -> Iterator[None]:
-    """Keeps what worker processes print off the screen, unless Beam's log is wanted."""
+    """Hides the output of worker processes, unless Beam's log is shown."""
     if not (is_beam_silent() and _has_processes(options)):
         yield
         return
@@ -204,14 +204,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _has_processes(options: Any) -> bool:
-    """Whether the workers are processes that this one starts."""
+    """Returns whether the workers are processes that this one starts."""
     from apache_beam.options.pipeline_options import DirectOptions
 
     return bool(options.view_as(DirectOptions).direct_running_mode == "multi_processing")
 
 
 def _is_unknown(error: BaseException) -> bool:
-    """Whether an exception carries none of this project's errors."""
+    """Returns whether an exception contains none of this project's errors."""
     return not any(
         isinstance(item, ShardwrightError) or ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
         for item in _chain(error)
@@ -219,7 +219,7 @@ def _is_unknown(error: BaseException) -> bool:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Whether Ctrl-C ended the run; Beam wraps it like any exception of a worker."""
+    """Returns whether Ctrl-C ended the run; Beam wraps it like any exception of a worker."""
     return any(
         isinstance(item, KeyboardInterrupt) or re.match(r"KeyboardInterrupt\b", str(item))
         for item in _chain(error)
@@ -227,7 +227,7 @@ def _is_interrupt(error: BaseException) -> bool:
 
 
 def as_shardwright_error(error: BaseException) -> ShardwrightError:
-    """Returns the error that an exception of the engine carries or stands for."""
+    """Returns the error that an exception of the engine contains or means."""
     for item in _chain(error):
         found = ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
         if found:
@@ -246,12 +246,12 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
 
 @contextlib.contextmanager
 def suppress_beam_logs(verbose: bool) -> Iterator[None]:
-    """Keeps Beam's log lines and worker tracebacks off the screen unless they are wanted."""
+    """Hides Beam's log lines and worker tracebacks, unless the command is verbose."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     engines = [logging.getLogger(name) for name in _ENGINE_LOGGERS]  # these set their own levels
     enabled = [not logger.disabled for logger in engines]
     _set_enabled(engines, [verbose] * len(engines))
-    if not verbose:  # they speak once more at the very end
+    if not verbose:  # they log once more when the process exits
         atexit.register(_set_enabled, engines, [False] * len(engines))
     names = ("apache_beam", "google", "urllib3", "root")
     loggers = [logging.getLogger(None if name == "root" else name) for name in names]
@@ -283,13 +283,13 @@ def exit_code_of(
     resumable: bool = False,
     complain: Callable[[str, int], bool] = lambda message, code: False,
 ) -> int:
-    """Runs a command; prints what went wrong in one sentence and returns the exit code.
+    """Runs a command, prints an error as one sentence and returns the exit code.
 
     Args:
-      command: what to run.
-      verbose: whether to show tracebacks, once the command line is read.
-      resumable: whether the command has --resume.
-      complain: says what went wrong in another way, if it returns true.
+      command: Function to run.
+      verbose: Returns whether to show tracebacks.
+      resumable: Whether the command has --resume.
+      complain: Reports an error in another way and returns true, or returns false.
     """
     with forgiving_streams(), own_temporary_folder(), patching(), graceful_shutdown() as ending:
         ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
@@ -304,7 +304,7 @@ def _exit_code_of(
     complain: Callable[[str, int], bool],
     ending: Ending,
 ) -> int:
-    if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show ends no command
+    if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show must not end the command
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return command()
@@ -315,7 +315,7 @@ def _exit_code_of(
             traceback.print_exc()
         known = _as_known(error)
         message, code = known.message, known.exit_code
-        if ending.received and code is ExitCode.ENGINE:  # what breaks when workers are ended
+        if ending.received and code is ExitCode.ENGINE:  # a result of ending the workers
             message, code = _interrupted("", ending), ExitCode.INTERRUPTED
     message = without_resume(message, resumable)
     if not complain(message, int(code)):
@@ -324,7 +324,7 @@ def _exit_code_of(
 
 
 def _interrupted(said: str, ending: Ending) -> str:
-    """Returns the message of a run that was interrupted, by what the exception said."""
+    """Returns the message of an interrupted run."""
     what = _BEAM_STEP.sub("", said) or "run again with --resume to go on."
     return f"interrupted; {ending.reason}{what}"
 
@@ -332,7 +332,7 @@ def _interrupted(said: str, ending: Ending) -> str:
 def _as_known(error: Exception) -> ShardwrightError:
     if isinstance(error, ShardwrightError):
         return error
-    if sys.flags.optimize > 1 and "apache_beam" not in sys.modules:  # a failed import leaves nothing there
+    if sys.flags.optimize > 1 and "apache_beam" not in sys.modules:  # a failed import is not listed there
         return UsageError(
             "Beam does not start without docstrings; run python without -OO, and without PYTHONOPTIMIZE=2 in "
             "the environment."
@@ -344,7 +344,7 @@ def _as_known(error: Exception) -> ShardwrightError:
 
 
 def without_resume(message: str, resumable: bool = False) -> str:
-    """Returns a message without the advice to resume, unless there is such a thing."""
+    """Returns a message without the advice to resume, unless the command can resume."""
     if resumable:
         return message
     message = message.replace("run again with --resume to go on", "run again")

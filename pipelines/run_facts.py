@@ -1,4 +1,4 @@
-"""What a run says of itself: versions of the software, options, inputs and the machine."""
+"""Collects facts about a run: versions of the software, options, inputs and the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def software_versions() -> dict[str, str]:
 
 
 def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -> dict[str, Any]:
-    """Returns what `run.json` says of a run before it begins."""
+    """Returns the contents of `run.json` that are known before the run begins."""
     from apache_beam.options.pipeline_options import StandardOptions
 
     return {

@@ -44,19 +44,19 @@ from shardwright.transforms.salvage.shard import SalvageTask
 from shardwright.transforms.shards.finish import ShardPlace
 
 EXAMPLE = "shardwright salvage damaged/ --output saved/"
-#: Says that a directory holds a salvage that was not finished, and of what.
+#: Marks a directory as an unfinished salvage, and names the dataset.
 _MARK = f"{WORK_DIR}/salvage.json"
 _SUFFIXES = (".tfrecord", ".tfrecord.gz", ".tfrecord.zlib")
 
 
 @dataclass(frozen=True)
 class SalvageResult:
-    """What a salvage made.
+    """The result of a salvage.
 
     Attributes:
-      path: the directory with what was saved.
-      dataset: its `dataset.json`; None where foreign files were saved.
-      outcome: counts of shards, copied shards, records, lost and unnamed ones.
+      path: Directory of the saved dataset.
+      dataset: Contents of its `dataset.json`; None for foreign files.
+      outcome: Numbers of shards, copied shards, records, lost records and unnamed records.
     """
 
     path: str
@@ -65,17 +65,17 @@ class SalvageResult:
 
     @property
     def records(self) -> int:
-        """Records that were saved."""
+        """Number of saved records."""
         return int(self.outcome["records"])
 
     @property
     def lost(self) -> int:
-        """Records that were not; `lost.jsonl` names them."""
+        """Number of lost records; `lost.jsonl` names them."""
         return int(self.outcome["lost"])
 
 
 def list_tasks(target: Target, output: str, hold: HeldLease | None = None) -> Iterator[SalvageTask]:
-    """Yields the shards to save; `hold` is the lease that has to be held for that."""
+    """Yields the shards to save; `hold` is the lease that this needs."""
     if target.directory is None:
         for path in foreign_files(target.pattern or ""):
             yield SalvageTask(path, output, os.path.basename(path), hold=hold)
@@ -97,11 +97,11 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
 
     Args:
       pipeline: a Beam pipeline.
-      target: what to save.
-      job: how, and where to.
+      target: What to save.
+      job: How and where to save it.
 
     Returns:
-      The PCollection of the one outcome.
+      A PCollection with one outcome.
     """
     import apache_beam as beam
 
@@ -127,23 +127,23 @@ def salvage(
     beam_options: Any = None,
     progress: bool = False,
 ) -> SalvageResult:
-    """Saves what is sound of a dataset: the same as `shardwright salvage`, as a function.
+    """Saves the sound records of a dataset, like `shardwright salvage`.
 
     Args:
-      dataset: a dataset directory, or a pattern of TFRecord files.
-      output: an empty directory, or one that does not exist.
-      fast: decode no image.
+      dataset: Dataset directory, or a pattern of TFRecord files.
+      output: Directory that is empty or does not exist.
+      fast: Whether to skip decoding the images.
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
-      progress: whether to show progress on stderr.
+      progress: Whether to show progress on stderr.
 
     Returns:
-      What was saved.
+      The saved dataset.
 
     Raises:
-      UsageError: there is nothing to save, or the output is not empty; nothing was written.
-      DataRefused: nothing could be saved; nothing was published.
-      NotRun: Beam's options have the job described only.
-      EngineError: the engine, the storage or the machine failed.
+      UsageError: There is nothing to save, or the output is not empty; nothing was written.
+      DataRefused: No record could be saved; nothing was published.
+      NotRun: Beam's options only describe the job.
+      EngineError: The engine, the storage or the machine failed.
     """
     started = time.time()
     dataset, output = os.fspath(dataset), os.fspath(output)
@@ -158,7 +158,7 @@ def salvage(
     with one_writer(output, beam_options, described) as hold:
         if not described:
             if hold is not None:
-                _check_output(target, output, hold.holder)  # another run may have come and gone
+                _check_output(target, output, hold.holder)  # another run may have written it meanwhile
             with storage.translated_errors("write to", output):
                 storage.make_dirs(output)
                 mark = pretty_json({"dataset": printable(target.name)})
@@ -179,7 +179,7 @@ def salvage(
             with show_progress(progress):
                 run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), beam_options)
         except DataRefused:
-            storage.remove_tree(output)  # it was empty, and holds nothing worth keeping
+            storage.remove_tree(output)  # it was empty, and contains nothing worth keeping
             raise
         outcome = json.loads(fetch_result(storage.join(output, OUTCOME_JSON), "--output"))
         if target.directory is None:
@@ -192,10 +192,10 @@ def salvage(
 
 
 def _target(name: str) -> Target:
-    """Returns what is to be saved.
+    """Returns the dataset or the files to save.
 
     Raises:
-      UsageError: if there is nothing, or no `dataset.json` that says what it should be.
+      UsageError: There is nothing to save, or its `dataset.json` is missing or damaged.
     """
     shown = printable(name)
     if name and not storage.exists(storage.join(name, DATASET_JSON)) and _has_ledgers(name):
@@ -242,16 +242,16 @@ def _advice(shown: str) -> str:
 
 
 def _check_output(target: Target, output: str, holder: str = "") -> None:
-    """Checks that what is saved would not be mixed with anything.
+    """Checks that the saved records would not mix with other files.
 
     Args:
-      target: what is saved.
-      output: where.
-      holder: of the output's lease, if this run has it already.
+      target: What to save.
+      output: Output directory.
+      holder: Holder of the output's lease, if this run has it already.
 
     Raises:
-      UsageError: if the output is not empty, or inside the dataset.
-      EngineError: if it cannot be written to, or another run writes there.
+      UsageError: The output is not empty, or inside the dataset.
+      EngineError: The output is not writable, or another run writes there.
     """
     shown = printable(output)
     if not storage.is_remote(output):
@@ -277,7 +277,7 @@ def _lies_in(path: str, directory: str) -> bool:
 
 
 def _is_unfinished(target: Target, output: str, files: Sequence[str]) -> bool:
-    """Whether an output holds a salvage of the same dataset that was cut off; it is done again."""
+    """Returns whether an output contains an unfinished salvage of the same dataset, which is repeated."""
     if _MARK not in files or DATASET_JSON in files:
         return False
     with storage.translated_errors("read", storage.join(output, _MARK)):
@@ -298,7 +298,7 @@ def _run_facts(beam_options: Any) -> dict[str, Any]:
 
 
 def print_salvage_summary(result: SalvageResult) -> None:
-    """Prints what was saved, and the command to run next."""
+    """Prints the number of saved records, and the next command."""
     out = console()
     outcome, shown = result.outcome, printable(result.path)
     rewritten = outcome["shards"] - outcome["copied_shards"]

@@ -1,4 +1,4 @@
-"""Ends a command in order if told to: by Ctrl-C, a scheduler (SIGTERM), a closed terminal (SIGHUP)."""
+"""Ends a command cleanly after Ctrl-C, SIGTERM (a scheduler) or SIGHUP (a closed terminal)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from shardwright.schemas.codes import ExitCode
 
 #: Signals that ask a process to end.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds that worker processes have to leave in order before they are killed.
+#: Seconds for worker processes to exit cleanly before they are killed.
 GRACE_SECONDS = 3.0
-#: Seconds that this process has to leave in order, and its threads to leave their decoders.
+#: Seconds for this process to exit cleanly, and for its threads to return from decoders.
 FORCE_SECONDS = 4.0
-#: Seconds in which the same request may come again: `timeout` sends it to a process and then to its group.
+#: Seconds in which a repeated signal is ignored: `timeout` sends it to a process and then to its group.
 _REPEATED_SECONDS = 2.0
 _PAUSE_SECONDS = 0.02
 
 
 class Ending:
-    """What this process was told, and the worker processes that have to end with it.
+    """The state of an ending process, whose worker processes have to end with it.
 
     Attributes:
-      reason: of the end, as the beginning of the message; empty for Ctrl-C, and before.
-      last_words: what is said if the process has to be ended by force.
-      is_over: whether the block that was to end has ended.
-      received: when the first signal came, on the monotonic clock; 0 before.
+      reason: Reason of the end, for the beginning of the message; empty for Ctrl-C, and before a signal.
+      last_words: Message if the process has to be ended by force.
+      is_over: Whether the block has ended.
+      received: Time of the first signal on the monotonic clock; 0 before.
     """
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class Ending:
     def receive(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal.
 
-        Ctrl-C on a terminal reaches worker processes, too, and Beam waits for them; what is sent to this
-        process alone is passed on to them.
+        Ctrl-C on a terminal reaches worker processes, too, and Beam waits for them; a signal to this
+        process alone is forwarded to them.
 
         Raises:
-          KeyboardInterrupt: unless the same request came a moment ago.
+          KeyboardInterrupt: Always, unless the same signal came a moment ago.
         """
         now = time.monotonic()
         repeated = bool(self.received) and now - self.received < _REPEATED_SECONDS
@@ -67,16 +67,16 @@ class Ending:
             raise KeyboardInterrupt
 
     def _end_by_force(self) -> None:
-        """Ends the process if it has not left in order, because a thread is inside of a decoder."""
+        """Ends the process if it has not exited cleanly because a thread is inside a decoder."""
         time.sleep(FORCE_SECONDS)
         if not self.is_over:
             tell(self.last_words)
         elif not getattr(threading, "_SHUTTING_DOWN", False):
-            return  # the command has ended, and its caller goes on
+            return  # the command has ended, and its caller continues
         end_process(int(ExitCode.INTERRUPTED))
 
     def end_workers(self, seconds: float) -> None:
-        """Waits until all worker processes have ended, and kills those that have not after some seconds."""
+        """Waits for all worker processes to end; kills those that run for some more seconds."""
         deadline = time.monotonic() + seconds
         while any(process.is_running() for process in self._workers):
             if time.monotonic() >= deadline:
@@ -88,7 +88,7 @@ class Ending:
 
 @contextlib.contextmanager
 def graceful_shutdown() -> Iterator[Ending]:
-    """Has every signal that asks a process to end do the same as Ctrl-C on a terminal while the block runs.
+    """Treats each signal that asks a process to end like Ctrl-C on a terminal while the block runs.
 
     A signal that is ignored stays ignored, as under `nohup`. No worker process outlives the block.
     """

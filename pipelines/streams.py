@@ -1,4 +1,4 @@
-"""Keeps a command going when its output is closed, or when nobody reads it any more, as behind `head`."""
+"""Keeps a command running when its output is closed or no longer read, as in a pipe to `head`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-#: Errors that say that nobody reads the output any more: a pipe, a terminal or a descriptor that is closed.
+#: Errors of an output that is no longer read: a closed pipe, terminal or descriptor.
 _UNREAD = (errno.EPIPE, errno.EIO, errno.EBADF)
 _STANDARD_DESCRIPTORS = (0, 1, 2)
 
 
 class _Forgiving:
-    """A stream that drops what cannot be written, instead of raising.
+    """A stream that drops text that cannot be written, instead of raising.
 
-    The exit code then still says what the command did.
+    So a closed output does not change the exit code.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -29,18 +29,18 @@ class _Forgiving:
 
     @property
     def buffer(self) -> _Forgiving:
-        """The stream of bytes below."""
+        """The underlying stream of bytes."""
         return _Forgiving(self._stream.buffer)
 
     def isatty(self) -> bool:
-        """Whether somebody looks at a terminal; not if the stream is closed."""
+        """Returns whether the stream is a terminal; false if it is closed."""
         try:
             return bool(self._stream.isatty())
         except (OSError, ValueError):
             return False
 
     def write(self, data: Any) -> int:
-        """Writes, or drops what nobody reads."""
+        """Writes data, or drops it if nobody reads it."""
         if not self._dropping:
             try:
                 self._stream.write(data)
@@ -49,12 +49,12 @@ class _Forgiving:
         return len(data)
 
     def writelines(self, lines: Any) -> None:
-        """Writes lines, or drops those that nobody reads."""
+        """Writes lines, or drops them if nobody reads them."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Writes what is buffered, or drops what nobody reads."""
+        """Writes buffered data, or drops it if nobody reads it."""
         if not self._dropping:
             try:
                 self._stream.flush()
@@ -62,10 +62,10 @@ class _Forgiving:
                 self._drop(error)
 
     def _drop(self, error: OSError | ValueError) -> None:
-        """Lets all that is written from now on, and what is still buffered, go nowhere.
+        """Drops buffered data and everything written from now on.
 
         Raises:
-          ValueError: if the stream is open, so that the fault is not the stream's.
+          ValueError: The stream is open, so the error has another cause.
         """
         if isinstance(error, ValueError) and not isinstance(error, OSError) and not self._stream.closed:
             raise error
@@ -84,7 +84,7 @@ class _Forgiving:
 def fill_closed_descriptors() -> None:
     """Opens /dev/null for standard input, output and error where they are closed.
 
-    The next file that is opened would get such a number, and whatever a library or a child process prints
+    Otherwise the next opened file would get such a number, and the output of libraries or child processes
     would be written into it.
     """
     for number in _STANDARD_DESCRIPTORS:
@@ -92,16 +92,16 @@ def fill_closed_descriptors() -> None:
             os.fstat(number)
         except OSError:
             with contextlib.suppress(OSError):
-                os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+                os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
 @contextlib.contextmanager
 def forgiving_streams() -> Iterator[None]:
-    """Makes stdout and stderr forgiving while the block runs, and flushes them at its end."""
+    """Replaces stdout and stderr by forgiving streams while the block runs, and flushes them at its end."""
     fill_closed_descriptors()
     before = sys.stdout, sys.stderr
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        # Python has no stream for a descriptor that was closed when it started.
+        # Python has no stream for a descriptor that was closed when Python started.
         ours = [_Forgiving(nowhere if stream is None else stream) for stream in before]
         sys.stdout, sys.stderr = ours
         try:

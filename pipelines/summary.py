@@ -1,4 +1,4 @@
-"""What a command prints when it is done."""
+"""Prints the results of commands."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated
 
 
 def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None) -> None:
-    """Says on stderr what the inputs are taken for, if there could be a doubt, and what has no effect.
+    """Prints the detected kind of unclear inputs, and the settings without an effect, on stderr.
 
     Args:
-      request: what was asked for.
-      notes: a sentence for everything without an effect; None for what the settings show.
+      request: The checked request.
+      notes: A sentence for each setting without an effect; None to derive them from the settings.
     """
     if notes is None:
         notes = without_effect(request.given, request.known)
@@ -42,7 +42,7 @@ def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None)
 
 
 def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
-    """Returns the rows of a ledger's table: each split, and all of them."""
+    """Returns the rows of a ledger's table: one for each split, and the total."""
     rows = [
         [split, *(counts[name] for name in _LEDGER_COLUMNS)]
         for split, counts in by_split(ledger["splits"]).items()
@@ -51,7 +51,7 @@ def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
 
 
 def print_ledger(out: Any, ledger: Mapping[str, Any]) -> None:
-    """Prints the books, and the reasons for what was left out."""
+    """Prints the ledger, and the reasons for images that were left out."""
     print_table(out, ("split", *_LEDGER_COLUMNS), ledger_rows(ledger))
     for outcome, reasons in ledger["reasons"].items():
         listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
@@ -59,7 +59,7 @@ def print_ledger(out: Any, ledger: Mapping[str, Any]) -> None:
 
 
 def _read_text(metrics: Mapping[str, Any]) -> str:
-    """Returns what the runner counted while reading; empty where it tells nothing."""
+    """Returns the runner's counts of reading; empty if it reports none."""
     decoding, images = metrics.get("decode_us"), metrics.get("images_read", 0)
     if not images or not decoding or not decoding["count"]:
         return ""
@@ -71,7 +71,7 @@ def _read_text(metrics: Mapping[str, Any]) -> str:
 
 
 def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
-    """Returns what became of the annotations, in one line."""
+    """Returns the numbers of kept and dropped annotations, in one line."""
     texts = {
         "written": "written",
         "clipped": "clipped",
@@ -88,7 +88,7 @@ def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
 
 
 def print_convert_summary(result: ConvertResult) -> None:
-    """Prints what a conversion made and the command to run next."""
+    """Prints the result of a conversion, and the next command."""
     out = console()
     made, outcome = result.dataset, result.outcome
     print_ledger(out, made.ledger)
@@ -127,14 +127,14 @@ def print_convert_summary(result: ConvertResult) -> None:
 
 
 def changes_text(changes: Mapping[str, int]) -> str:
-    """Returns what became of images since the version before; empty for nothing."""
+    """Returns the changes of images since the previous version; empty for none."""
     return ", ".join(
         f"{changes[kind]:,} {kind.replace('_', '-')}" for kind in Kind if changes.get(kind.value)
     )
 
 
 def print_rebuild_summary(result: RebuildResult) -> None:
-    """Prints what a rebuild came to and where to look."""
+    """Prints the result of a rebuild, and where to find it."""
     from shardwright.transforms.rebuild.commit import work_text
 
     out, outcome = console(), result.outcome

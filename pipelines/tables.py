@@ -1,4 +1,4 @@
-"""Tables for the terminal, plain text wherever the output is not one."""
+"""Prints tables on a terminal, and plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rich.text import Text
 
 from shardwright.schemas.plain_text import escape_controls
 
-#: Characters in a line where there is no terminal: no line is broken there.
+#: Line length without a terminal, so that no line is wrapped.
 _UNBROKEN = 1_000_000
-#: How words look that say whether something is wrong, on a terminal that shows colors.
+#: Styles of words that show success or errors, on a terminal with colors.
 ERROR, WARNING, GOOD = "bold red", "yellow", "green"
 
 
@@ -31,10 +31,10 @@ def console(file: TextIO | None = None) -> Console:
 
 
 class _PlainConsole(Console):
-    """A console on which no name in a text steers the terminal."""
+    """A console that escapes control characters in texts."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Prints texts with their control characters escaped, and anything else as it is."""
+        """Prints texts with escaped control characters, and other objects as they are."""
         plain = (escape_controls(item, keep="\n\t") if isinstance(item, str) else item for item in objects)
         super().print(*plain, **options)
 
@@ -45,7 +45,7 @@ def warn(out: Console, text: str) -> None:
 
 
 def one_line(text: str) -> str:
-    """Returns a text without what would break its line or steer a terminal."""
+    """Returns a text without line breaks and control characters."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
@@ -56,14 +56,14 @@ def print_table(
     title: str = "",
     whole: Collection[str] = (),
 ) -> None:
-    """Prints a table; numbers stand to the right, text is shown as it is, in full.
+    """Prints a table with right-aligned numbers and full texts.
 
     Args:
-      out: where.
-      columns: their names.
-      rows: of as many values.
-      title: above it.
-      whole: columns that are copied from, so that others are folded before they are.
+      out: Console to print on.
+      columns: Names of the columns.
+      rows: Rows, with a value for each column.
+      title: Title above the table.
+      whole: Columns that users copy from; other columns are folded first.
     """
     rows = [list(row) for row in rows]
     table = Table(box=SIMPLE, title=Text(title) if title else None, title_justify="left")
@@ -76,5 +76,5 @@ def print_table(
         table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else escape_controls(str(c))) for c in row))
     with out.capture() as captured:
         out.print(table)
-    # Spaces that fill a column at the end of a line are nothing but bytes, and long values make many.
+    # Remove the padding at the end of lines, which is long if one value is long.
     out.file.writelines(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])

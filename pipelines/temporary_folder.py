@@ -1,6 +1,6 @@
 """A folder for the temporary files of one command, or of a program that calls this library.
 
-It goes with its process, or with the next command or call if that was killed.
+The folder is removed at the end of its process, or by the next command or call if that was killed.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Iterator
 
 from shardwright.transforms.storage import SCRATCH_VARIABLE
 
-#: What the names of these folders begin with.
+#: Prefix of the names of these folders.
 _PREFIX = "shardwright-run-"
 #: The folder of each process that has called the library, by its pid: a forked one makes its own.
 _folders: dict[int, str] = {}
-#: What the names of the folders of Beam's job servers begin with (`SubprocessJobServer.start`).
+#: Prefix of the folders of Beam's job servers (`SubprocessJobServer.start`).
 _JOB_SERVER = "beam-temp"
 
 
 @contextlib.contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """Has all temporary files of this process and its workers lie in a folder that is removed at the end.
+    """Puts all temporary files of this process and its workers into a folder that is removed at the end.
 
-    The folder is locked as long as its process lives, whatever ends it. So the next command can tell the
-    folders of killed ones, and removes them. Where a folder cannot be made or locked there is none.
+    The folder is locked until its process ends, however it ends. So the next command recognizes the
+    folders of killed commands, and removes them. If a folder cannot be created or locked, there is none.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # where temporary files lie is a matter of the whole process
+        yield  # the directory of temporary files is global to the process
         return
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
@@ -44,9 +44,9 @@ def own_temporary_folder() -> Iterator[None]:
 
 @contextlib.contextmanager
 def program_temporary_folder() -> Iterator[None]:
-    """Has the temporary files of a library call, and of its workers, lie in a folder of this process.
+    """Puts the temporary files of a library call and its workers into a folder of this process.
 
-    The folder stays until the process ends, for other threads may have put files into it meanwhile. Within a
+    The folder stays until the process ends, since other threads may have put files into it. Within a
     command nothing changes.
     """
     if os.environ.get(SCRATCH_VARIABLE) or threading.current_thread() is not threading.main_thread():
@@ -59,10 +59,10 @@ def program_temporary_folder() -> Iterator[None]:
 
 
 def _folder_of_process() -> str:
-    """Returns the folder of this process, made and locked at its first call.
+    """Returns the folder of this process; creates and locks it at the first call.
 
     Raises:
-      OSError: if it cannot be made or locked.
+      OSError: The folder cannot be created or locked.
     """
     pid = os.getpid()
     if not os.path.isdir(_folders.get(pid, "")):
@@ -75,10 +75,10 @@ def _folder_of_process() -> str:
 
 
 def _locked_folder(base: str, stack: contextlib.ExitStack) -> str:
-    """Makes a folder and locks it until the stack ends, or the process where Beam needs the folder that long.
+    """Creates a folder, and locks it until the stack ends, or until the process ends if Beam still needs it.
 
     Raises:
-      OSError: if it cannot be made or locked.
+      OSError: The folder cannot be created or locked.
     """
     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
     held = contextlib.ExitStack()
@@ -88,12 +88,12 @@ def _locked_folder(base: str, stack: contextlib.ExitStack) -> str:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     held.callback(os.close, descriptor)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.stat(folder)  # another command may have taken it for abandoned before it was locked
+    os.stat(folder)  # another command may have removed it as abandoned before it was locked
     return folder
 
 
 def _end(folder: str, held: contextlib.ExitStack) -> None:
-    """Removes a folder, unless a job server of Beam runs in it.
+    """Removes a folder, unless one of Beam's job servers runs in it.
 
     Beam stops its job servers when the process ends, and a server whose folder is gone is not stopped. Python
     calls exit handlers in reverse order, so the handler of the folder runs after those of the servers.
@@ -107,7 +107,7 @@ def _end(folder: str, held: contextlib.ExitStack) -> None:
 
 @contextlib.contextmanager
 def _used(folder: str) -> Iterator[None]:
-    """Has this process and its workers put temporary files into a folder."""
+    """Makes this process and its workers put temporary files into a folder."""
     before, variable = tempfile.tempdir, os.environ.get(SCRATCH_VARIABLE)
     tempfile.tempdir = os.environ[SCRATCH_VARIABLE] = folder
     try:
@@ -124,7 +124,7 @@ def remove_abandoned(base: str) -> None:
     """Removes the folders of commands that were killed.
 
     Args:
-      base: the directory for temporary files.
+      base: Directory for temporary files.
     """
     with os.scandir(base) as entries:
         found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]

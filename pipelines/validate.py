@@ -89,7 +89,7 @@ def list_tasks(target: Target) -> Iterator[ShardTask]:
 
 
 def directory_findings(target: Target) -> FindingSummary:
-    """Returns what is wrong with the directory as a whole."""
+    """Returns the findings about the directory as a whole."""
     found = FindingSummary()
     if target.directory is not None:
         dataset = read_dataset(target.directory)
@@ -104,7 +104,7 @@ def directory_findings(target: Target) -> FindingSummary:
 
 
 def statement_findings(target: Target, dataset: Dataset, checks: Sequence[ShardCheck]) -> FindingSummary:
-    """Returns where the dataset states about itself what its shards and ledgers do not come to."""
+    """Returns findings for statements of the dataset that differ from its shards and ledgers."""
     assert target.directory is not None
     path = storage.join(target.directory, DATASET_JSON)
     with storage.translated_errors("read", path):
@@ -114,16 +114,16 @@ def statement_findings(target: Target, dataset: Dataset, checks: Sequence[ShardC
 
 @dataclass(frozen=True)
 class ValidationRequest:
-    """What a validation is asked for.
+    """A request for a validation.
 
     Attributes:
-      target: what to validate.
-      files: where the results go.
-      mode: fast, full or quality.
-      gates: which findings are errors.
-      expectations: what a team expects of the dataset.
-      against: the source to compare it with.
-      previous: the dataset before it, for the page.
+      target: What to validate.
+      files: Files for the results.
+      mode: Mode: fast, full or quality.
+      gates: Findings that are errors.
+      expectations: Expectations of the dataset.
+      against: Source to compare it with.
+      previous: The previous dataset, for the page.
     """
 
     target: Target
@@ -140,10 +140,10 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
 
     Args:
       pipeline: a Beam pipeline.
-      request: what was asked for.
+      request: The request.
 
     Returns:
-      The PCollection of the one report.
+      A PCollection with one report.
     """
     import apache_beam as beam
 
@@ -169,7 +169,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
     def report(_: Target, checks: Any, findings: Any, statistics: Any) -> ValidationReport:
-        # Read here, since the description of a job does not hold every shard of a large dataset.
+        # Read here, since the shards of a large dataset do not fit into the description of a job.
         dataset = read_unchanged(target.directory, fingerprint) if target.directory else None
         if dataset is not None:
             findings = FindingSummary().merge(findings).merge(statement_findings(target, dataset, checks))
@@ -204,27 +204,27 @@ def validate(
     """Validates a dataset: the same as `shardwright validate`, as a function.
 
     Args:
-      dataset: a dataset directory, or a pattern of TFRecord files.
-      mode: `fast` stops at the Examples, `full` decodes every image, `quality` looks at each.
-      fail_on: finding codes that fail the validation though they would not by themselves.
-      warn_on: finding codes that are warnings.
-      expect: what the dataset must be like, or a gate file.
-      report: where the report goes; None for the dataset's own `findings.json`.
-      html: where the page goes; None for the dataset's own `report.html`.
-      junit: where the report goes as JUnit XML; empty for nowhere.
-      against: the source to compare the dataset with, as `convert` takes its `input`; several in a list.
-      listing: settings of `convert` that say how the source is listed and that the dataset does not store:
-        `image_root`, `mask_dir`, `keep_labels`; also `source` and `rename_labels` if they are others now.
-      previous: the dataset before this one, for the page to show what is different.
+      dataset: Dataset directory, or a pattern of TFRecord files.
+      mode: `fast` checks frames and Examples, `full` also decodes each image, `quality` also measures it.
+      fail_on: Codes of findings to treat as errors.
+      warn_on: Codes of findings to treat as warnings.
+      expect: Expectations of the dataset, or a gate file.
+      report: File for the report; None for `findings.json` in the dataset directory.
+      html: File for the page; None for `report.html` in the dataset directory.
+      junit: File for the report as JUnit XML; empty for none.
+      against: Source to compare the dataset with, as the `input` of `convert`; a list for several.
+      listing: Settings of `convert` for listing the source that the dataset does not store:
+        `image_root`, `mask_dir`, `keep_labels`; also `source` and `rename_labels` if they changed.
+      previous: The previous dataset, for the differences on the page.
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
-      progress: whether to show progress on stderr.
+      progress: Whether to show progress on stderr.
 
     Returns:
-      What was found.
+      The findings.
 
     Raises:
-      UsageError: there is nothing to validate, or the options are wrong.
-      EngineError: the engine, the storage or the machine failed.
+      UsageError: There is nothing to validate, or the options are wrong.
+      EngineError: The engine, the storage or the machine failed.
     """
     return _validate(
         dataset, mode, fail_on, warn_on, expect, report, html, junit, against, listing, previous,
@@ -247,7 +247,7 @@ def _validate(
     beam_options: Any,
     progress: bool,
 ) -> tuple[ValidationReport, ResultFiles]:
-    """Validates a dataset; returns what was found and where it was written."""
+    """Validates a dataset; returns the report and the files that contain it."""
     report, html, junit = (os.fspath(path or "") for path in (report, html, junit))
     previous = os.fspath(previous)
     gates = read_gates(fail_on, warn_on)
@@ -301,14 +301,14 @@ def _images_since(previous: str, target: Target, beam_options: Any, progress: bo
 def result_files(
     target: Target, mode: str, report: str | None = None, html: str | None = None, junit: str = ""
 ) -> ResultFiles:
-    """Returns where the results go.
+    """Returns the files for the results.
 
     Args:
-      target: what is validated.
-      mode: fast, full or quality.
-      report: where the report shall go, and with it what belongs to it; None for the dataset's directory.
-      html: where the page shall go; None for the dataset's directory, and for none if `report` is elsewhere.
-      junit: where the report shall go as JUnit XML.
+      target: What to validate.
+      mode: Mode: fast, full or quality.
+      report: File for the report and the folder of related files; None for the dataset directory.
+      html: File for the page; None for the dataset directory, or for no page if `report` is given.
+      junit: File for the report as JUnit XML.
     """
     folder = (os.path.dirname(report) or ".") if report else target.directory
     looked = folder is not None and mode == "quality"
@@ -322,7 +322,7 @@ def result_files(
 
 
 def print_files(files: ResultFiles) -> None:
-    """Prints what `statistics.json` says of each split, if it was written, and where to look further."""
+    """Prints the statistics of each split, if `statistics.json` was written, and the names of the files."""
     if files.statistics:
         from shardwright.transforms.statistics.table import STATISTICS_COLUMNS, statistics_table
 

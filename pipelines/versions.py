@@ -38,9 +38,9 @@ from shardwright.transforms.versions.pointer import can_hold_versions, read_poin
 EXAMPLE = "shardwright versions pets/ --pin 20261121T020000Z"
 _FINGERPRINT_DIGITS = 12
 _COLUMNS = ("version", "state", "published (UTC)", "records", "bytes", "what changed", "fingerprint")
-#: Columns that a narrow terminal goes without, those first.
+#: Columns that are left out on a narrow terminal, the first one first.
 _DISPENSABLE = ("fingerprint", "published (UTC)", "bytes", "records")
-#: Characters between two columns, and those that a cell of what changed has at least.
+#: Number of characters between two columns, and minimum width of the column of changes.
 _MARGIN, _FOLDED = 3, 21
 
 
@@ -48,11 +48,11 @@ class VersionsResult(NamedTuple):
     """The versions of a dataset.
 
     Attributes:
-      output: the directory that holds them.
-      latest: the one that readers get; empty for none.
-      versions: what is known of each, the newest first; one with a damaged `version.json` has the state
+      output: Directory of the versions.
+      latest: The version that readers get; empty for none.
+      versions: Record of each version, the newest first; one with a damaged `version.json` has the state
         `damaged` and a problem.
-      problem: what is wrong with `latest.json`; empty if nothing is.
+      problem: Problem with `latest.json`; empty for none.
     """
 
     output: str
@@ -77,20 +77,20 @@ class VersionsResult(NamedTuple):
 def versions(
     output: str | os.PathLike[str], *, pin: str = "", unpin: str = "", beam_options: Any = None
 ) -> VersionsResult:
-    """Lists the versions of a dataset: the same as `shardwright versions`, as a function.
+    """Lists the versions of a dataset, like `shardwright versions`.
 
     Args:
-      output: the directory that holds them.
-      pin: a version that stays whatever a job's retention says; empty for none.
-      unpin: one that need not stay any more; empty for none.
+      output: Directory of the versions.
+      pin: Version to keep in spite of any job's retention; empty for none.
+      unpin: Version that retention may remove again; empty for none.
       beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
 
     Returns:
       The versions.
 
     Raises:
-      UsageError: there are none, or no such one.
-      EngineError: the storage or the machine failed.
+      UsageError: There are no versions, or the named one does not exist.
+      EngineError: The storage or the machine failed.
     """
     if beam_options is not None:
         as_beam_options(beam_options)
@@ -136,10 +136,10 @@ def versions(
 
 
 def output_of(output: str) -> str:
-    """Returns the directory that holds versions as it is given to a command.
+    """Returns the directory of versions that a command was given.
 
     Raises:
-      UsageError: if it is missing, is one version, or no storage knows it.
+      UsageError: It is missing, is a single version, or its storage is unknown.
     """
     if not output:
         raise UsageError("Name the directory that holds the versions, the --output of shardwright rebuild.")
@@ -155,11 +155,11 @@ def output_of(output: str) -> str:
 
 
 def read_versions(output: str) -> dict[str, VersionRecord]:
-    """Returns what is known of each version, the oldest first.
+    """Returns the record of each version, the oldest first.
 
     Raises:
-      UsageError: if there are none.
-      EngineError: if the storage failed.
+      UsageError: There are none.
+      EngineError: The storage failed.
     """
     records = {record.version: record for record in list_versions(output)}
     if records:
@@ -180,7 +180,7 @@ def read_versions(output: str) -> dict[str, VersionRecord]:
 
 
 def redraw_index(output: str) -> str:
-    """Draws `index.html` anew, on which nothing depends; returns why it could not, empty if it could."""
+    """Writes `index.html` again; returns a warning if that failed, since nothing depends on it."""
     try:
         write_index(output)
     except ShardwrightError as error:
@@ -207,7 +207,7 @@ def print_versions(result: VersionsResult) -> None:
 
 
 def _fitting(width: int, rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the columns that a terminal has room for; the less needed ones go first."""
+    """Returns the columns that fit on a terminal; less important ones are left out first."""
 
     def room(column: str) -> int:
         index = _COLUMNS.index(column)
@@ -242,7 +242,7 @@ def _row(record: VersionRecord, latest: str) -> list[str]:
 
 
 def what_changed(record: VersionRecord) -> str:
-    """Returns what became of the images since the version before, or why this version was refused."""
+    """Returns the changes of images since the previous version, or why this version was refused."""
     said = changes_text(record.changes)
     if record.state is VersionState.REFUSED:
         errors = (refusal for refusal in record.refusals if refusal.severity is Severity.ERROR)

@@ -1,4 +1,4 @@
-"""Names a file that one step has worked on for long, and ends a command that is stuck.
+"""Names a file that takes long, and ends a command that is stuck.
 
 A thread of the command looks at its own tasks and at those of its worker processes. While C code holds
 Python's lock that thread cannot run; then `lock_watcher.py`, a process of its own, looks instead.
@@ -32,30 +32,30 @@ from shardwright.transforms.concurrency.underway import (
 )
 from shardwright.transforms.concurrency.worker_watchdog import DEFAULT_MINUTES
 
-#: Minutes after which a command is stuck, unless `--stuck_after` says something else.
+#: Default of `--stuck_after`: minutes after which a command is stuck.
 STUCK_AFTER_MINUTES = DEFAULT_MINUTES
-#: Seconds after which a file is named.
+#: Seconds after which a slow file is named.
 NAMED_AFTER = 30.0
 _PAUSE_SECONDS = 1.0
-#: Seconds between two looks after which this process must have been stopped, which is no fault of a file.
+#: Seconds between two looks that show that this process was stopped, so that no file is at fault.
 _GAP_SECONDS = 5.0
 _LOCK_WATCHER = Path(__file__).with_name("lock_watcher.py")
-#: Seconds that the process of `lock_watcher.py` has to end with the command.
+#: Seconds for the process of `lock_watcher.py` to end with the command.
 _END_SECONDS = 1.0
 
 
 class Watchdog:
-    """Looks at what threads are working on.
+    """Watches the current tasks of threads.
 
     Args:
-      board: of the process.
-      others: returns the tasks of worker processes.
-      tell: prints a line.
-      end: ends the process with an exit code; it need not return.
+      board: Board of the process.
+      others: Returns the tasks of worker processes.
+      tell: Prints a line.
+      end: Ends the process with an exit code; it need not return.
 
     Attributes:
-      stuck_after: seconds after which the command ends.
-      since: when the process went on after it had been stopped; no task counts from before.
+      stuck_after: Seconds after which the command ends.
+      since: Time at which the process continued after it was stopped; tasks are timed from then on.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Watchdog:
         """Names files that took long, and ends the process if one took too long.
 
         Args:
-          now: seconds on the monotonic clock.
+          now: Seconds on the monotonic clock.
         """
         tasks = sorted((*self._board.tasks(), *self._others()), key=lambda task: task.begun)
         for task in tasks:
@@ -96,13 +96,13 @@ class Watchdog:
 
 
 def tell(line: str) -> None:
-    """Prints a line to stderr, whatever becomes of it."""
+    """Prints a line to stderr, and ignores errors."""
     with contextlib.suppress(OSError, ValueError):
         print(f"shardwright: {line}", file=sys.stderr, flush=True)
 
 
 def end_process(code: int) -> None:
-    """Ends this process and its children at once, also where threads are inside of a decoder."""
+    """Ends this process and its children at once, even if threads are inside a decoder."""
     for process in descendants():
         if process.is_worker or process.is_child:
             process.send(signal.SIGKILL)
@@ -121,10 +121,10 @@ WATCHDOG = Watchdog(UNDERWAY, tell, end_process, _tasks_of_workers)
 
 @contextlib.contextmanager
 def watched(last_words: Callable[[], str] = lambda: "interrupted; run again.") -> Iterator[None]:
-    """Has the watchdog look every second while the block runs.
+    """Lets the watchdog look every second while the block runs.
 
     Args:
-      last_words: returns what is said if the command is interrupted while a decoder holds Python's lock.
+      last_words: Returns the message if the command is interrupted while a decoder holds Python's lock.
     """
     WATCHDOG.stuck_after = STUCK_AFTER_MINUTES * 60
     done = threading.Event()
@@ -150,8 +150,8 @@ def watched(last_words: Callable[[], str] = lambda: "interrupted; run again.") -
 class _LockWatcher:
     """Starts `lock_watcher.py` with the first task, and ends it with the command.
 
-    Only the main thread of a process has one, as it alone handles signals. Commands within a command, and
-    worker processes, are watched by what there is already.
+    Only the main thread of a process has one, since only it handles signals. Commands within a command, and
+    worker processes, use the existing one.
     """
 
     def __init__(self, last_words: Callable[[], str]) -> None:
@@ -170,10 +170,10 @@ class _LockWatcher:
         self._end.close()
 
     def note(self, now: float) -> None:
-        """Notes on the board that the watchdog looked."""
+        """Records on the board that the watchdog looked."""
         board = UNDERWAY.board
         if board is not None:
-            with contextlib.suppress(ValueError):  # the board was closed meanwhile
+            with contextlib.suppress(ValueError):  # the board may be closed already
                 board.head(now, WATCHDOG.stuck_after)
 
     def _begin(self) -> None:
@@ -186,7 +186,7 @@ class _LockWatcher:
         self._end.callback(self._wait)
         self._end.callback(os.close, told)
         os.set_blocking(told, False)
-        # The C part of Python's signal handling writes each signal's number there, whoever holds the lock.
+        # The C part of Python's signal handling writes each signal's number there, even without the lock.
         before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
         self._end.callback(signal.set_wakeup_fd, before)
         self._end.callback(setattr, UNDERWAY, "on_first", UNDERWAY.on_first)
@@ -198,7 +198,7 @@ class _LockWatcher:
             return
         self.note(time.monotonic())
         pipes = [exit_pipe(int(code)) for code in (ExitCode.ENGINE, ExitCode.INTERRUPTED)]
-        # What ends the command must not end its watcher: signals stay blocked there, as they are here now.
+        # Signals that end the command must not end its watcher, so it inherits the signals blocked here.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         try:
             self._process = subprocess.Popen(
@@ -213,7 +213,7 @@ class _LockWatcher:
                 cwd="/",
             )
         except (OSError, ValueError):
-            pass  # the watchdog's own thread still looks
+            pass  # the watchdog's thread still works
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 

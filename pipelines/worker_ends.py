@@ -1,4 +1,4 @@
-"""Finds out how worker processes ended, of which Beam tells only that a connection broke."""
+"""Finds out how worker processes ended, since Beam reports only a broken connection."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from collections.abc import Iterator
 from shardwright.pipelines.beam_patches import noted_thread_errors
 from shardwright.schemas.errors import EngineError
 
-#: What the thread that waits for a worker process raises, where nobody sees it.
+#: Exception of the thread that waits for a worker process, which nobody sees.
 _ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")
-#: What a shell adds to the number of the signal that killed its child.
+#: Number that a shell adds to the signal that killed its child.
 _SHELL = 128
-#: Seconds between a broken connection and the moment at which the end of its process is known.
+#: Seconds to wait after a broken connection until the end of its process is known.
 _PATIENCE = 2.0
 _PAUSE_SECONDS = 0.02
 
 
 class WorkerEnds:
-    """Notes how worker processes ended.
+    """Records how worker processes ended.
 
     Attributes:
-      codes: their exit codes, as `subprocess` gives them.
+      codes: Their exit codes, as in `subprocess`.
     """
 
     def __init__(self) -> None:
         self.codes: list[int] = []
 
     def note(self, error: BaseException | None) -> None:
-        """Notes the end of a worker process, if that is what ended a thread."""
+        """Records the end of a worker process, if that ended a thread."""
         match = _ENDED.search(str(error))
         if match:
             self.codes.append(int(match[1]))
 
     def wait(self) -> None:
-        """Gives the end of a process whose connection broke some time to become known."""
+        """Waits until the end of a process is known after its connection broke."""
         deadline = time.monotonic() + _PATIENCE
         while not self.codes and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)
 
     def as_error(self) -> EngineError | None:
-        """Returns the error that the first of the ends stands for; None if there was none."""
+        """Returns the error for the first end; None if there was none."""
         return EngineError(describe_end(self.codes[0])) if self.codes else None
 
 
 def describe_end(code: int) -> str:
-    """Returns what the exit code of a worker process says, in one sentence."""
+    """Returns the meaning of a worker process's exit code, in one sentence."""
     number = -code if code < 0 else code - _SHELL
     try:
         name = signal.Signals(number).name
@@ -70,7 +70,7 @@ def describe_end(code: int) -> str:
 
 @contextlib.contextmanager
 def noted_worker_ends() -> Iterator[WorkerEnds]:
-    """Notes how worker processes end while the block runs."""
+    """Records how worker processes end while the block runs."""
     ends = WorkerEnds()
     with noted_thread_errors(ends.note):
         yield ends

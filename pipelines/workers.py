@@ -22,10 +22,10 @@ LOCK_SECONDS = 0.4e-3
 NETWORK_LOCK_SECONDS = 1.0e-3
 SECONDS_PER_BYTE = 21e-9
 START_SECONDS = 5.0
-#: Files that are counted before a run at most; they say enough.
+#: Maximum number of files to count before a run.
 COUNTED_FILES = 50_000
 COUNTED_OBJECTS = 10_000
-#: Of counted files, those whose sizes stand for all: to ask for each takes longer than to count.
+#: Number of counted files whose sizes are read, as a sample: reading a size takes longer than counting.
 _MEASURED_FILES = 1000
 #: Of an archive or another file with images in it, for each of them; of a file that names them.
 _BYTES_OF_AN_IMAGE, _BYTES_OF_A_ROW = 50_000, 100
@@ -34,12 +34,12 @@ _MULTI_PROCESSING = "multi_processing"
 
 @dataclass(frozen=True)
 class Workers:
-    """How a run uses its machine.
+    """The processes and threads of a run.
 
     Attributes:
-      processes: worker processes; 0 where the engine decides.
-      threads: of each, that decode and encode.
-      cpus: processors of this machine.
+      processes: Number of worker processes; 0 if the engine decides.
+      threads: Number of threads in each process that decode and encode.
+      cpus: Number of processors of this machine.
     """
 
     processes: int
@@ -47,7 +47,7 @@ class Workers:
     cpus: int
 
     def __str__(self) -> str:
-        """Returns what the summary says."""
+        """Returns the text for the summary."""
         if not self.processes:
             return "workers as the engine has them"
         processes = "this process" if self.processes == 1 else f"each of {self.processes} processes"
@@ -55,12 +55,12 @@ class Workers:
 
 
 def choose_workers(given: Sequence[str] | None, options: Any, inputs: Sequence[Input]) -> Workers:
-    """Chooses, unless the user did, and sets Beam's options accordingly.
+    """Chooses processes and threads, unless the user did, and sets Beam's options.
 
     Args:
       given: Beam's options as the user wrote them; None if they came as an object.
-      options: the same as Beam's PipelineOptions; changed where several processes are better.
-      inputs: what is going to be read; counted only as far as it matters.
+      options: The same as Beam's PipelineOptions; changed if several processes are better.
+      inputs: The inputs; their files are counted only as far as necessary.
     """
     from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
 
@@ -84,7 +84,7 @@ class Workload(NamedTuple):
 
 
 def seconds_gained(load: Workload, cpus: int) -> float:
-    """Returns how much sooner one process for each processor is done than as many threads.
+    """Returns the seconds that one process per processor saves over as many threads.
 
     Threads of one process wait for each other while one holds the interpreter's lock, so together
     they are never faster than that; processes share nothing.
@@ -97,7 +97,7 @@ def seconds_gained(load: Workload, cpus: int) -> float:
 def _first_files(inputs: Sequence[Input]) -> Workload:
     files = size = remote = 0
     for item in inputs:
-        if item.is_file:  # what it holds is not known yet
+        if item.is_file:  # its contents are not known yet
             bytes_ = storage.size_of(item.path)
             names_only = source_by_name(item.source).names_images
             images = bytes_ // (_BYTES_OF_A_ROW if names_only else _BYTES_OF_AN_IMAGE)
