@@ -1,6 +1,6 @@
 """Reads datasets for training: with TensorFlow, or with NumPy and Pillow alone.
 
-Both are imported on first use, so that neither has to be there for the other.
+Each is imported on first use, so that one works where the other is not installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What arguments of the loader have in common."""
+"""Checks of arguments that several parts of the loader take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.transforms import storage
 
 
 def at_least(least: int, value: object) -> bool:
-    """Whether a value is a whole number, NumPy's or Python's, that is large enough."""
+    """Returns whether a value is an integer of Python or NumPy, and not below a minimum."""
     try:
         return as_int(value) >= least  # type: ignore[arg-type]
     except TypeError:
@@ -21,17 +21,17 @@ def require_seed(seed: object) -> None:
     """Checks a seed.
 
     Raises:
-      UsageError: if it is none.
+      UsageError: if it is not a valid seed.
     """
     if not at_least(0, seed):
         raise UsageError(f"seed {seed!r}: write a whole number from 0 on.")
 
 
 def absolute(directory: str | os.PathLike[str]) -> str:
-    """Returns where a directory is, whatever the working directory may be later.
+    """Returns the absolute path of a directory, which stays valid if the working directory changes.
 
     Raises:
-      UsageError: if nothing is named.
+      UsageError: if the name is empty.
     """
     path = os.fspath(directory)
     if not path:

@@ -1,4 +1,4 @@
-"""Batches of pictures and classes, read and decoded by threads, in an order that no thread changes."""
+"""Batches of images and classes. Threads read and decode them; the order does not depend on the threads."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import numpy as np
 
 from shardwright.schemas.errors import UsageError
 
-#: Pictures and their classes; these are a list where pictures have any number of them.
+#: Images and their classes. The classes are a list if an image can have any number of them.
 Batch = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | list[Any]]
 Task = Callable[[], tuple[Any, Any]]
 
-#: Records that travel to a thread together: a future costs as much as a small picture.
+#: Records that a thread takes together, because a future costs as much time as a small image.
 _CHUNK = 8
-#: Batches that are made ahead of the one that is taken.
+#: Number of batches to prepare in advance.
 _AHEAD = 2
 
 
 def iterate_batches(
     tasks: Iterable[Task], batch_size: int, drop_remainder: bool, threads: int | None
 ) -> Iterator[Batch]:
-    """Yields the results of tasks, each a picture and its class, in batches and in order.
+    """Yields batches of the results of tasks, in the order of the tasks. A result is an image and its class.
 
     Args:
-      tasks: what threads are to do.
-      batch_size: results in a batch.
-      drop_remainder: whether to leave out a last batch that is smaller.
-      threads: how many; None for one more than there are processors.
+      tasks: The tasks, which threads run.
+      batch_size: Number of results in a batch.
+      drop_remainder: Whether to drop the last batch if it is smaller.
+      threads: Number of threads. None means one more than there are processors.
 
     Raises:
-      UsageError: if the pictures of a batch have several sizes.
+      UsageError: if the images of a batch differ in size.
     """
     if threads is None:
         threads = (os.cpu_count() or 1) + 1

@@ -1,4 +1,4 @@
-"""Pictures of records as NumPy arrays, decoded by Pillow."""
+"""Decodes the images of records with Pillow into NumPy arrays."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from shardwright.transforms.images.pillow_settings import limit_of_process
 
 Pixels = npt.NDArray[np.uint8]
 
-#: Modes of pictures that are taken as they are.
+#: Pillow modes that need no conversion.
 _READY = frozenset(("RGB", "L"))
 _FORMATS = ("JPEG", "PNG", "WEBP")
-#: What was stored was accepted by its writer.
+#: High, because the writer of the dataset has already applied the user's limit.
 _MAX_PIXELS = 2**31 - 1
-#: Pillow refuses pictures of more than this many times its limit.
+#: Pillow refuses images with more pixels than its limit times this number.
 _TIMES_LIMIT = 2
 _WHITE = (255, 255, 255)
 _SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 
 
 class PictureReader:
-    """Decodes the pictures of a dataset's records, however its layout stores them.
+    """Decodes the images of a dataset's records in any layout.
 
     Args:
-      dataset: what its `dataset.json` says.
-      readers: of its features.
+      dataset: The content of its `dataset.json`.
+      readers: Readers of its features.
     """
 
     def __init__(self, dataset: Dataset, readers: Mapping[FeatureRole, FeatureReader]) -> None:
@@ -48,29 +48,29 @@ class PictureReader:
         self._encoded = readers.get(FeatureRole.ENCODED)
         self._raw = stored_format(dataset) == "raw"
         self._shape = picture_shape(dataset)
-        #: Where some pictures are grey and others are not, all are given in colour.
+        #: If only some images are grey, all are returned in color.
         self._channels = 1 if self._shape[2] == 1 else 3
 
     def pixels(self, spans: ExampleSpans) -> Pixels:
-        """Returns a record's picture, height x width x channels: 1 where all are grey, else 3.
+        """Returns a record's image: height x width x channels, with 1 channel if all images are grey, else 3.
 
         Raises:
-          UsageError: if the layout stores none.
+          UsageError: if the layout stores no image.
           ValueError: if it cannot be decoded.
         """
         found = self._stored(spans)
         if isinstance(found, Image.Image):
-            pixels = np.array(self._in_colour(found))  # a copy: what Pillow lends cannot be written to
+            pixels = np.array(self._in_colour(found))  # a copy, because Pillow's own buffer is read-only
             return pixels if pixels.ndim == 3 else pixels[:, :, None]
         if found.shape[2] < self._channels:
             return np.repeat(found[:, :, :1], self._channels, axis=2)
         return found[:, :, : self._channels]
 
     def picture(self, spans: ExampleSpans) -> Image.Image:
-        """Returns a record's picture as Pillow has it: L where all are grey, else RGB.
+        """Returns a record's image as a Pillow image: mode L if all images are grey, else RGB.
 
         Raises:
-          UsageError: if the layout stores none.
+          UsageError: if the layout stores no image.
           ValueError: if it cannot be decoded.
         """
         found = self._stored(spans)
@@ -94,7 +94,7 @@ class PictureReader:
         return decode_picture(value)
 
     def _bare(self, data: bytes, spans: ExampleSpans) -> Pixels:
-        """Returns bare pixels in the shape that the record says, or that all records have."""
+        """Returns bare pixels in the shape that the record stores, or in the common shape of all records."""
         sides: list[Any] = list(self._shape)
         if FeatureRole.SHAPE in self._readers:
             sides = list(self._readers[FeatureRole.SHAPE].read(spans))
@@ -130,11 +130,11 @@ def decode_picture(data: bytes) -> Image.Image:
         if image.mode in _READY and not image.info.keys() & {"transparency", "icc_profile", "exif", "xmp"}:
             image.load()
             return image
-    except Exception:  # what is wrong with it, or what other kind it is, is told below
+    except Exception:  # the code below reports the error or the other format
         pass
     try:
         limit = limit_of_process()
-        most = _MAX_PIXELS if limit is None else _TIMES_LIMIT * limit  # up to it, Pillow only warns
+        most = _MAX_PIXELS if limit is None else _TIMES_LIMIT * limit  # below this limit, Pillow only warns
         opened = open_image(data, "picture.jpg", most, NO_BOUNDS)
         return to_color(
             upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation),

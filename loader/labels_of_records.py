@@ -1,4 +1,4 @@
-"""The keys and classes of a shard's records, from its ledger: no record has to be read for them."""
+"""Reads the keys and classes of a shard's records from its ledger, without reading the records."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.units import counted
 from shardwright.transforms import storage
 
-#: Ledgers read at a time: more hide the latency of a bucket.
+#: Number of ledgers to read at the same time, which hides the latency of a bucket.
 _AT_ONCE = 16
 
 
 class RecordLabel(NamedTuple):
-    """What a ledger says of one record.
+    """The key and the class of one record, from a ledger.
 
     Attributes:
-      number: the record's place in its shard, from 0.
-      key: of the image.
-      label: its class name; several are joined by U+001F; empty for none.
+      number: Position of the record in its shard, from 0.
+      key: Key of the image.
+      label: Class name. Several names are joined by U+001F; empty if the image has no class.
     """
 
     number: int
@@ -42,10 +42,10 @@ class RecordLabel(NamedTuple):
 def read_labels(
     directory: str | os.PathLike[str], dataset: Dataset, slices: Sequence[ShardSlice]
 ) -> Iterator[tuple[ShardSlice, list[RecordLabel]]]:
-    """Yields each slice with what its shard's ledger says of its records, in their order.
+    """Yields each slice with the keys and classes of its records, in order.
 
     Raises:
-      UsageError: if a ledger is missing or of another build.
+      UsageError: if a ledger is missing or belongs to another build.
       EngineError: if it cannot be read.
     """
     if not os.fspath(directory):
@@ -59,7 +59,7 @@ def read_labels(
         return _of_slice(item, *ledgers[item.file])
 
     with ThreadPoolExecutor(_AT_ONCE) as executor:
-        # A batch at a time: the rows of thousands of shards need not be in memory together.
+        # In batches, so that the rows of thousands of shards are not in memory together.
         for start in range(0, len(slices), _AT_ONCE):
             batch = slices[start : start + _AT_ONCE]
             yield from zip(batch, executor.map(read, batch))

@@ -1,4 +1,4 @@
-"""Opens a dataset directory, or the version that a process reads: its `dataset.json` says what is in it."""
+"""Opens a dataset directory, or the version of it that this process reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwright.schemas.version import split_version, version_name
 from shardwright.transforms import storage
 from shardwright.transforms.versions import pointer
 
-#: Directory that holds versions -> the dataset directory that it means in this process.
+#: Directory with versions -> the dataset directory of the version that this process reads.
 _pinned: dict[str, str] = {}
 
 
@@ -20,8 +20,8 @@ def open_dataset(directory: str | os.PathLike[str]) -> Dataset:
     """Reads the `dataset.json` of a local or remote dataset directory.
 
     Args:
-      directory: where the dataset is, such as `out/` or `gs://bucket/out`; of one with versions, the name
-        means the version that it first meant in this process (`pin`), and `out@20261121T020000Z` that one.
+      directory: Dataset directory, such as `out/` or `gs://bucket/out`. If it has versions, `out` is the
+        version that this process opened first (`pin`), and `out@20261121T020000Z` is that version.
 
     Raises:
       UsageError: if there is no dataset.
@@ -31,26 +31,26 @@ def open_dataset(directory: str | os.PathLike[str]) -> Dataset:
 
 
 def pin(directory: str | os.PathLike[str]) -> str:
-    """Returns the version that a directory has as its latest now, and has its name mean that from now on.
+    """Finds the latest version of a directory; from now on, this process reads that version by its name.
 
-    All that a process opens by the name `OUT` is of one version, the one that was the latest when the first
-    of it was opened: a training of a week reads the same data in its last epoch as in its first, and its
-    validation goes with its training split. For processes that go on for longer than that, `pin` looks anew.
+    A process reads one version of `OUT` for as long as it runs: the one that was the latest when it first
+    opened `OUT`. A training that takes a week reads the same data in each epoch, and its validation split
+    belongs to its training split. A process that should continue with a newer version calls `pin` again.
 
-    Where a training has many processes or hosts, let one of them ask and tell the others the answer, so
-    that no rebuild comes between two questions:
+    If a training has many processes or hosts, call `pin` in one of them and send the result to the others.
+    Then all read the same version, even if a rebuild publishes another one meanwhile:
 
         name = broadcast(pin("gs://bucket/pets") if rank == 0 else None)  # gs://bucket/pets@20261121T020000Z
         data = load(name, "train")
 
-    Worker processes that are given `Records` (those of `DataLoader` and Grain) read what these read.
-    A version that is read must not be removed: see `keep` and `shardwright versions OUT --pin V`.
+    Worker processes that receive `Records` (those of `DataLoader` and Grain) read the same version.
+    A version must not be removed while it is read: see `keep` and `shardwright versions OUT --pin V`.
 
     Args:
-      directory: `OUT`, or `OUT@V`, to have `OUT` mean that version in this process.
+      directory: `OUT`, or `OUT@V` to read version V as `OUT` in this process.
 
     Returns:
-      `OUT@V`, which every reading command and the loader take; of a dataset without versions, its directory.
+      `OUT@V`, which the loader and all commands that read accept; the directory, if it has no versions.
 
     Raises:
       UsageError: if there is no dataset, or no such version.
@@ -65,10 +65,10 @@ def pin(directory: str | os.PathLike[str]) -> str:
 
 
 def located(directory: str | os.PathLike[str]) -> str:
-    """Returns the dataset directory that a name means in this process, whatever the working directory.
+    """Returns the absolute dataset directory that a name means in this process.
 
     Raises:
-      UsageError: if nothing is named, or no such version is there.
+      UsageError: if the name is empty, or there is no such version.
       EngineError: if the storage failed.
     """
     path = absolute(directory)
@@ -77,7 +77,7 @@ def located(directory: str | os.PathLike[str]) -> str:
     found = _located_now(path)
     if found == path or split_version(path)[1]:
         return found
-    return _pinned.setdefault(path, found)  # threads that ask at once, while the pointer moves, agree
+    return _pinned.setdefault(path, found)  # threads that ask at once agree, even if the pointer moves
 
 
 def _located_now(path: str) -> str:

@@ -1,4 +1,4 @@
-"""`Records`: a dataset as a sequence, for PyTorch, JAX and NumPy; neither TensorFlow nor Beam is needed."""
+"""`Records`: a dataset as a sequence, for PyTorch, JAX and NumPy. Needs neither TensorFlow nor Beam."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ from shardwright.schemas.units import counted
 
 Result = TypeVar("Result")
 
-#: Files that a process holds open, and bytes of compressed shards that it holds unpacked.
+#: Maximum number of open files, and of bytes of unpacked shards, in a process.
 OPEN_FILES = 32
 UNPACKED_BYTES = 4 * 10**9
-#: What names an image's class; beside a synset the text may be what that one is called.
+#: Roles with an image's class, in order of preference: next to a synset, the text may be its description.
 _NAMES = (FeatureRole.SYNSET, FeatureRole.LABEL_TEXT)
 
 
 class Records:
     """The records of a split, in order: `len(records)`, `records[7]`, `records[-1]`, `records[10:20]`.
 
-    A record is a dict of feature name to bytes, int or float, or to a NumPy array where there are several
-    values. `image`, `label` and `image_and_label` say what most want to know of it. A slice is another
-    `Records`. To iterate reads each shard from its beginning to its end, which is the fastest.
+    A record is a dict from feature name to bytes, int or float, or to a NumPy array if there are several
+    values. `image`, `label` and `image_and_label` return what most programs need. A slice is another
+    `Records`. Iteration reads each shard from its beginning to its end, which is the fastest way.
 
-    It can be pickled, and be shared by threads and by processes, forked or not: it is a map-style data
-    set of `torch.utils.data.DataLoader` and a data source of Grain as it is. See `pictures` for one of
-    (image, label).
+    It can be pickled and shared by threads and processes, forked or not. It works as a map-style dataset of
+    `torch.utils.data.DataLoader` and as a data source of Grain. `pictures` returns the same records as
+    pairs (image, label).
 
-    Records at random come from uncompressed shards at once. A compressed shard is unpacked first, into a
-    temporary file that is kept for the next time.
+    Random access to uncompressed shards needs no preparation. A compressed shard is first unpacked into a
+    temporary file, which is kept for the next access.
 
     Args:
-      dataset_dir: the dataset directory, local or remote; of one with versions, `OUT` is the version that it
-        first meant in this process (`shardwright.loader.pin`), and `OUT@V` a certain one.
+      dataset_dir: Dataset directory, local or remote. If it has versions, `OUT` is the version that this
+        process opened first (`shardwright.loader.pin`), and `OUT@V` is version V.
       split: `train`, `train+validation`, `all`, or slices such as `train[:80%]`.
-      keep: names of the classes to keep, or a function of (key, class name) that says whether to.
-      resplit: shares of new splits that `train` is divided into, or a `Resplit`.
-      verify: whether to compare the checksums of each record read, which costs next to nothing.
-      open_files: files that a process holds open at most.
-      unpacked_bytes: of compressed shards, what a process holds unpacked on the disk at most.
+      keep: Names of the classes to keep, or a function of (key, class name) that returns whether to keep.
+      resplit: Shares of new splits to divide `train` into, or a `Resplit`.
+      verify: Whether to check the checksums of each record, which takes very little time.
+      open_files: Maximum number of files that a process keeps open.
+      unpacked_bytes: Maximum size on disk of the compressed shards that a process has unpacked.
 
     Raises:
       UsageError: if there is no dataset, or no such split.
@@ -82,7 +82,7 @@ class Records:
         self.directory = located(dataset_dir)
         self.dataset = read_dataset(self.directory)
         self._slices = select(self.dataset, split, self.directory, keep=keep, resplit=resplit)
-        #: Where each slice begins among the records.
+        #: Number of the first record of each slice.
         self._starts = list(accumulate((len(item.numbers) for item in self._slices), initial=0))
         self._positions = range(self._starts[-1])
         self._shards = ShardReader(
@@ -95,12 +95,12 @@ class Records:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The class names: the one of class `i` is `labels[i]`."""
+        """The class names: `labels[i]` is the name of class `i`."""
         return self.dataset.labels
 
     @property
     def keys(self) -> list[str]:
-        """The key of each record, in their order, from the dataset's ledgers.
+        """The keys of the records, in order, from the dataset's ledgers.
 
         Raises:
           UsageError: if a ledger is missing.
@@ -130,22 +130,22 @@ class Records:
         return self._each(self._record)
 
     def raw(self, index: int | np.integer[Any]) -> bytes:
-        """Returns a record as it is stored: a serialized `tf.train.Example`."""
+        """Returns a record as stored: a serialized `tf.train.Example`."""
         item, number = self._place(index)
         return self._shards.read(item.file, number)
 
     def image(self, index: int | np.integer[Any]) -> Pixels:
-        """Returns a record's picture: uint8, height x width x channels (1 where all are grey, else 3)."""
+        """Returns a record's image: uint8, height x width x channels (1 if all images are grey, else 3)."""
         return self._of(index, self._pictures.pixels)
 
     def pil(self, index: int | np.integer[Any]) -> Image.Image:
-        """Returns a record's picture as Pillow has it: in mode L where all are grey, else RGB."""
+        """Returns a record's image as a Pillow image: mode L if all images are grey, else RGB."""
         return self._of(index, self._pictures.picture)
 
     def label(self, index: int | np.integer[Any]) -> int | np.ndarray[Any, Any]:
-        """Returns a record's class, from 0 whatever the record's own ids begin with; -1 for none.
+        """Returns a record's class, counted from 0 even if the stored ids are not; -1 for none.
 
-        Where records have any number of classes it is an array of them.
+        The result is an array if records can have any number of classes.
 
         Raises:
           UsageError: if the layout has no class for the image.
@@ -153,14 +153,14 @@ class Records:
         return self._of(index, self._class)
 
     def image_and_label(self, index: int | np.integer[Any]) -> tuple[Pixels, int | np.ndarray[Any, Any]]:
-        """Returns a record's picture and class, for one reading of it."""
+        """Returns a record's image and class, and reads the record once."""
         return self._of(index, self._image_and_class)
 
     def pictures(self, transform: Callable[[Pixels], Any] | None = None) -> Pictures:
-        """Returns the same records as a sequence of (picture, class).
+        """Returns the same records as a sequence of (image, class).
 
         Args:
-          transform: applied to each picture; has to be picklable for processes that are not forked.
+          transform: Function applied to each image. Must be picklable for processes that are not forked.
         """
         return Pictures(self, transform)
 
@@ -174,20 +174,20 @@ class Records:
         threads: int | None = None,
         transform: Callable[[Pixels], Any] | None = None,
     ) -> Iterator[Batch]:
-        """Returns an iterator of (pictures, classes), arrays of `batch_size`, decoded by threads.
+        """Returns an iterator of (images, classes): arrays of `batch_size` items, decoded by threads.
 
-        The order depends on the seed alone: use another one for each epoch.
+        The order depends only on the seed, so use another seed for each epoch.
 
         Args:
-          batch_size: records in a batch.
-          shuffle: whether all records are shuffled; else they come in their order, which reads faster.
-          seed: of the shuffle.
-          drop_remainder: whether to leave out a last batch that is smaller.
-          threads: that read and decode; None for one more than there are processors.
-          transform: applied to each picture in the threads, say to bring them to one size.
+          batch_size: Number of records in a batch.
+          shuffle: Whether to shuffle all records. Without it they are read in order, which is faster.
+          seed: Seed of the shuffle.
+          drop_remainder: Whether to drop the last batch if it is smaller.
+          threads: Number of threads that read and decode. None means one more than there are processors.
+          transform: Function applied to each image in the threads, for example to resize it.
 
         Raises:
-          UsageError: if the pictures have several sizes, or the layout has no classes.
+          UsageError: if the images differ in size, or the layout has no classes.
           EngineError: if a record is damaged or cannot be read.
         """
         if not at_least(1, batch_size):
@@ -207,7 +207,7 @@ class Records:
 
         tasks: Iterator[Callable[[], tuple[Any, Any]]]
         if shuffle:
-            # The bit stream of PCG64 never changes, and so neither does the order.
+            # NumPy guarantees the bit stream of PCG64, so the order stays the same.
             order = np.argsort(np.random.PCG64(seed).random_raw(len(self)), kind="stable")
             tasks = (partial(numbered, number) for number in order)
         else:
@@ -215,7 +215,7 @@ class Records:
         return iterate_batches(tasks, batch_size, drop_remainder, threads)
 
     def _place(self, index: int | np.integer[Any]) -> tuple[ShardSlice, int]:
-        """Returns the slice and the number in its shard of a record."""
+        """Returns the slice of a record, and the record's number in its shard."""
         try:
             position = self._positions[as_int(index)]
         except IndexError:
@@ -229,7 +229,7 @@ class Records:
         return self._read((item.file, number), self._shards.read(item.file, number), read)
 
     def _read(self, place: tuple[str, int], data: bytes, read: Callable[[ExampleSpans], Result]) -> Result:
-        """Reads something of a record; what is wrong with it is told with its place."""
+        """Reads part of a record; an error names the record."""
         try:
             return read(ExampleSpans(data))
         except ValueError as error:
@@ -240,7 +240,7 @@ class Records:
             yield self._read(place, data, read)
 
     def _stored(self) -> Iterator[tuple[tuple[str, int], bytes]]:
-        """Yields the place and the bytes of each record, in order; those of a shard are read together."""
+        """Yields the place and the bytes of each record, in order. Reads the records of a shard together."""
         positions = self._positions
         if positions.step < 0:
             for position in range(len(self)):
@@ -290,11 +290,11 @@ class Records:
 
 
 class Pictures:
-    """Records as a sequence of (picture, class), what `DataLoader` and Grain take as they are.
+    """Records as a sequence of (image, class), which `DataLoader` and Grain accept directly.
 
     Args:
       records: the records.
-      transform: applied to each picture.
+      transform: Function applied to each image.
     """
 
     def __init__(self, records: Records, transform: Callable[[Pixels], Any] | None = None) -> None:

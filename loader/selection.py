@@ -1,4 +1,4 @@
-"""Which records a split expression names: known exactly before a record is read."""
+"""Finds the records that a split expression selects, before any record is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.units import counted, parse_splits
 from shardwright.transforms.plan.assign import group_of, split_bounds, split_of
 
-#: Every split of the dataset, in order.
+#: Selects every split of the dataset, in order.
 ALL = "all"
 _PART = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<begin>[^:\[\]]*):(?P<end>[^:\[\]]*)\])?\Z")
 _BOUND = re.compile(r"(?P<value>-?\d+(?:\.\d+)?)(?P<unit>%)?\Z")
@@ -26,14 +26,14 @@ Predicate = Callable[[str, str], bool]
 
 @dataclass(frozen=True)
 class Resplit:
-    """How to divide splits anew, without writing anything.
+    """How to divide splits again without writing anything.
 
-    The splits that are divided give way to the new ones; the others stay as they are.
+    The new splits replace the divided ones; other splits stay.
 
     Attributes:
-      shares: share per new split, such as {"fit": 0.9, "holdout": 0.1}; or the text "fit=0.9,holdout=0.1".
-      of: the splits that are divided: `train`, `train+validation` or `all`.
-      seed: another one, another division.
+      shares: Share of each new split, such as {"fit": 0.9, "holdout": 0.1} or "fit=0.9,holdout=0.1".
+      of: Splits to divide: `train`, `train+validation` or `all`.
+      seed: Seed; another seed gives another division.
     """
 
     shares: Mapping[str, float | str | Fraction] | str
@@ -49,19 +49,19 @@ def select(
     keep: Collection[str] | Predicate | None = None,
     resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
 ) -> list[ShardSlice]:
-    """Returns the records that a split expression names, shard by shard.
+    """Returns the records that a split expression selects, shard by shard.
 
-    Filtering comes first, then dividing anew, then the expression: all three read as if the dataset
-    had been converted so.
+    `keep` is applied first, then `resplit`, then the expression, as if the dataset had been converted
+    in that way.
 
     Args:
-      dataset: what `open_dataset` returned.
-      split: `train`, `train+validation`, `all`, or slices of splits as TFDS has them: `train[:50%]`,
+      dataset: Result of `open_dataset`.
+      split: `train`, `train+validation`, `all`, or slices of splits as in TFDS: `train[:50%]`,
         `train[10:200]`, `train[-100:]`, `train[25%:75%]`.
-      directory: where the dataset is; needed with `keep` and `resplit`, which read its ledgers.
-      keep: names of the classes to keep, or a function of (key, class name) that says whether to keep
-        a record. Of several classes one is enough; the function gets them joined by U+001F.
-      resplit: shares of new splits that `train` is divided into, or a `Resplit`.
+      directory: Dataset directory; required by `keep` and `resplit`, which read its ledgers.
+      keep: Names of the classes to keep, or a function of (key, class name) that returns whether to keep
+        a record. One of several classes is enough; the function gets them joined by U+001F.
+      resplit: Shares of new splits to divide `train` into, or a `Resplit`.
 
     Raises:
       UsageError: if the expression, a split or a class is wrong.
@@ -90,7 +90,7 @@ def select(
 
 
 def number_of_records(slices: Iterable[ShardSlice]) -> int:
-    """Returns how many records were chosen."""
+    """Returns the number of selected records."""
     return sum(len(item.numbers) for item in slices)
 
 
@@ -100,7 +100,7 @@ def _whole(dataset: Dataset, file: str, records: int) -> ShardSlice:
 
 
 def _chosen(item: ShardSlice, numbers: Iterable[int]) -> ShardSlice:
-    """Returns a slice of these records: as a range where they follow each other."""
+    """Returns a slice of these records. Consecutive numbers become a range."""
     found = array("q", numbers)
     if not found:
         return item._replace(numbers=range(0))
@@ -135,7 +135,7 @@ def _shares(resplit: Resplit) -> dict[str, Fraction]:
             f"resplit {text!r}: write the share of each new split, such as 'fit=0.9,holdout=0.1'."
         )
     if not isinstance(text, str):
-        # 0.1 + 0.2 is meant as 0.3 and 1 / 3 as a third.
+        # Read 0.1 + 0.2 as 0.3 and 1 / 3 as a third.
         exact = {
             name: Fraction(share).limit_denominator(10**9) if isinstance(share, float) else share
             for name, share in text.items()
@@ -153,7 +153,7 @@ def _divided(
     splits: Mapping[str, list[ShardSlice]],
     resplit: Resplit,
 ) -> dict[str, list[ShardSlice]]:
-    """Returns the splits with some of them divided anew by the hash of the key or of its group."""
+    """Returns the splits after dividing some of them by the hash of the key or of its group."""
     shares = _shares(resplit)
     names = [name.strip() for name in resplit.of.split("+")]
     names = list(splits) if ALL in names else names
@@ -176,7 +176,7 @@ def _divided(
         for item, rows in read_labels(directory, dataset, splits[name]):
             numbers = {new: array("q") for new in shares}
             for row in rows:
-                # A hash of its own: the one that made the split would find all of its low values in it.
+                # Not the hash that made the split: its values inside one split are not uniform.
                 group = group_of(row.key, pattern) or row.key
                 numbers[split_of(resplit.seed, group, bounds, "resplit")].append(row.number)
             for new, found in numbers.items():
@@ -185,7 +185,7 @@ def _divided(
 
 
 def _names_in(expression: str) -> set[str]:
-    """Returns the names of the splits that an expression may need; all for one that is none."""
+    """Returns the names of the splits that an expression needs; all of them if it is not valid."""
     return {part.strip().partition("[")[0] for part in expression.split("+")}
 
 
@@ -198,7 +198,7 @@ def _require_split(splits: Mapping[str, object], name: str, where: str) -> None:
 
 
 def _sliced(splits: Mapping[str, list[ShardSlice]], part: str, expression: str) -> list[ShardSlice]:
-    """Returns what one term of an expression names."""
+    """Returns the records that one term of an expression selects."""
     match = _PART.match(part)
     if not match:
         raise UsageError(
@@ -219,7 +219,7 @@ def _sliced(splits: Mapping[str, list[ShardSlice]], part: str, expression: str) 
 
 
 def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str) -> tuple[int, int]:
-    """Returns the numbers of the first record and of the one after the last, rounded as TFDS rounds."""
+    """Returns the numbers of the first record and of the one after the last, rounded as in TFDS."""
     records = number_of_records(slices)
     low, high = (_BOUND.match(text.strip()) for text in (begin, end))
     if (begin.strip() and not low) or (end.strip() and not high):

@@ -1,4 +1,4 @@
-"""Where the records of a shard begin and end, without reading it: from its index or its ledger."""
+"""Finds where the records of a shard begin and end from its index or ledger, without reading the shard."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shardwright.transforms.records.framing import FRAME_BYTES
 
 
 class Bounds:
-    """Where each record's frame begins and ends in the unpacked shard; they follow each other.
+    """Where each record's frame begins and ends in the unpacked shard. Frames have no gaps between them.
 
     Args:
-      ends: 0, then where each record ends.
+      ends: 0, then the end of each record.
     """
 
     __slots__ = ("_ends",)
@@ -27,23 +27,23 @@ class Bounds:
         self._ends = ends
 
     def of(self, number: int) -> tuple[int, int]:
-        """Returns where a record's frame begins and ends."""
+        """Returns the begin and the end of a record's frame."""
         return int(self._ends[number]), int(self._ends[number + 1])
 
     def fitting(self, first: int, stop: int, limit: int) -> int:
-        """Returns how many records from `first` on, and before `stop`, end before `limit`; one at least."""
+        """Returns how many records from `first` to before `stop` end before `limit`; at least 1."""
         last = int(np.searchsorted(self._ends, limit, side="right")) - 1
         return max(min(last, stop) - first, 1)
 
     def number_at(self, offset: int) -> int:
-        """Returns the number of the record that an offset lies in, or the last one."""
+        """Returns the number of the record that contains an offset, or of the last record."""
         return min(int(np.searchsorted(self._ends, offset, side="right")) - 1, len(self._ends) - 2)
 
 
 def find_bounds(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> Bounds | None:
-    """Returns where the records of a shard are; None if neither index nor ledger says so.
+    """Returns the bounds of a shard's records, or None if neither index nor ledger has them.
 
-    One that does not fit what `dataset.json` says of the shard counts for nothing.
+    An index or ledger that does not agree with `dataset.json` is ignored.
 
     Raises:
       EngineError: if the storage failed.
@@ -79,7 +79,7 @@ def _read(directory: str, file: str) -> bytes:
 
 
 def _checked(places: Iterable[tuple[int, int]], shard: Shard) -> Bounds | None:
-    """Returns the bounds if frames follow each other from the shard's beginning to its end."""
+    """Returns the bounds if the frames cover the shard from its beginning to its end without gaps."""
     table = np.array(list(places), np.int64).reshape(-1, 2)
     ends = np.concatenate((np.zeros(1, np.int64), table.sum(axis=1)))
     fits = (

@@ -1,4 +1,4 @@
-"""Reads records of shards at random or in order, by their offsets; many threads and processes may."""
+"""Reads records of shards by their offsets, at random or in order. Safe for many threads and processes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from shardwright.transforms.records.framing import (
     masked_crc32c,
 )
 
-#: Records that lie together are read in one go of so many bytes, and what lies between two of them
-#: is read too where that is not much.
+#: Maximum number of bytes to read at once, and the largest gap between two records that is read along
+#: with them instead of starting another read.
 _LOCAL_STRETCH, _LOCAL_GAP = 4 << 20, 64 << 10
 _REMOTE_STRETCH, _REMOTE_GAP = 8 << 20, 1 << 20
 _LENGTH = struct.Struct("<Q")
@@ -37,7 +37,7 @@ _CRC = struct.Struct("<I")
 
 @contextlib.contextmanager
 def _faults(path: str) -> Iterator[None]:
-    """Turns any OSError of the block into an `EngineError`; of a missing shard, what to do."""
+    """Turns any OSError of the block into an `EngineError`. If a shard is missing, it says what to do."""
     try:
         yield
     except FileNotFoundError as error:
@@ -47,13 +47,13 @@ def _faults(path: str) -> Iterator[None]:
 
 
 class _Bytes(Protocol):
-    """What can be read at an offset."""
+    """Bytes that can be read at an offset."""
 
     def read_at(self, offset: int, length: int) -> bytes: ...
 
 
 class _OpenFile:
-    """A file of this machine: a shard, or one that was unpacked; it is closed with its last user."""
+    """A local file: a shard or an unpacked one. It is closed when its last user is done."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -67,7 +67,7 @@ class _OpenFile:
 
 
 class _RemoteFile:
-    """An object of a storage: each stretch is a request."""
+    """An object in a bucket. Each read is one request."""
 
     def __init__(self, path: str, size: int) -> None:
         self._path, self._size = path, size
@@ -77,7 +77,7 @@ class _RemoteFile:
 
 
 class _OfProcess:
-    """What a process has open; a child of `fork` begins with nothing of its parent's."""
+    """The files that a process has open. A child of `fork` does not use its parent's."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -91,12 +91,12 @@ class ShardReader:
     """Reads the records of a dataset's shards.
 
     Args:
-      directory: of the dataset.
-      dataset: what its `dataset.json` says.
-      verify: whether to compare the checksums of every record read.
-      open_files: files that a process holds open at most.
-      unpacked_bytes: of compressed shards, what a process holds unpacked on the disk at most (but
-        always one shard). Records at random in more shards than fit are slow: each jump unpacks one.
+      directory: Dataset directory.
+      dataset: The content of its `dataset.json`.
+      verify: Whether to check the checksums of each record.
+      open_files: Maximum number of files that a process keeps open.
+      unpacked_bytes: Maximum size on disk of the compressed shards that a process has unpacked (at least
+        one shard). Random access to more shards than fit is slow, because each jump unpacks one.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ShardReader:
         """Reads one record.
 
         Raises:
-          EngineError: if it is damaged or cannot be read.
+          EngineError: if the record is damaged or cannot be read.
         """
         bounds = self._bounds_of(file)
         begin, end = bounds.of(number)
@@ -133,10 +133,10 @@ class ShardReader:
         return self._data_of(frame, file, number, begin, end)
 
     def read_many(self, file: str, numbers: Sequence[int]) -> Iterator[bytes]:
-        """Yields the records of some ascending numbers, with few requests.
+        """Yields the records with the given ascending numbers, with few requests.
 
         Raises:
-          EngineError: if one is damaged or cannot be read.
+          EngineError: if a record is damaged or cannot be read.
         """
         remote = storage.is_remote(self._directory) and not is_compressed(file)
         longest, gap = (_REMOTE_STRETCH, _REMOTE_GAP) if remote else (_LOCAL_STRETCH, _LOCAL_GAP)
@@ -166,7 +166,7 @@ class ShardReader:
         return storage.join(self._directory, file)
 
     def _data_of(self, frame: bytes, file: str, number: int, begin: int, end: int) -> bytes:
-        """Returns a record's data, if its frame is sound."""
+        """Returns a record's data after checking its frame."""
         reason = ""
         if len(frame) < end - begin:
             reason = "the file ends inside of it"
@@ -187,10 +187,10 @@ class ShardReader:
         """Returns the error that says which record of which shard is damaged, and how.
 
         Args:
-          file: the shard's name.
-          number: of the record.
-          offset: of its frame in the (unpacked) shard; None to look it up.
-          reason: half a sentence.
+          file: Name of the shard.
+          number: Number of the record.
+          offset: Offset of its frame in the (unpacked) shard; None to look it up.
+          reason: The damage, as part of a sentence.
         """
         if offset is None:
             offset = self._bounds_of(file).of(number)[0]
@@ -200,7 +200,7 @@ class ShardReader:
         )
 
     def _bounds_of(self, file: str) -> Bounds:
-        """Returns where the records of a shard begin and end; found once for each process."""
+        """Returns the bounds of a shard's records, found once in each process."""
         found = self._bounds.get(file)
         if found is None:
             split, number, num_shards, shard = self._shards[file]
@@ -214,7 +214,7 @@ class ShardReader:
         return found
 
     def _walk(self, source: _Bytes, file: str, size: int, records: int) -> Bounds:
-        """Finds the records of a shard without index and ledger, from the length of one to the next."""
+        """Finds the records of a shard without index and ledger, from the lengths in the frames."""
         ends = [0]
         for number in range(records):
             begin = ends[-1]
@@ -246,7 +246,7 @@ class ShardReader:
                 return found
         opened = self._opened(file)
         with own.lock:
-            # The one that was first stays; the other is closed when it is let go of here.
+            # Another thread may have opened it first. Its file stays; this one is closed.
             found = own.files.setdefault(file, opened)
             while len(own.files) > self._open_files:
                 own.files.popitem(last=False)
@@ -261,7 +261,7 @@ class ShardReader:
     def _unpacked(self, own: _OfProcess, file: str) -> _OpenFile:
         with own.lock:
             lock = own.unpacking.setdefault(file, threading.Lock())
-        with lock:  # who else wants this shard waits for it
+        with lock:  # other threads that need this shard wait for it
             with own.lock:
                 found = own.unpacked.get(file)
                 if found is not None:

@@ -1,4 +1,4 @@
-"""The records of one shard that are read."""
+"""`ShardSlice`: the selected records of one shard."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class ShardSlice(NamedTuple):
     """Records of one shard.
 
     Attributes:
-      file: the shard's file name in the dataset directory.
-      compression: of the shard: none, gzip or zlib.
-      records_in_shard: all that it holds.
-      numbers: of the records chosen, from 0, ascending.
+      file: File name of the shard in the dataset directory.
+      compression: Compression of the shard: none, gzip or zlib.
+      records_in_shard: Number of records in the whole shard.
+      numbers: Numbers of the selected records, from 0, ascending.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""`load`: a dataset directory as a `tf.data.Dataset` to train on."""
+"""`load`: opens a dataset directory as a `tf.data.Dataset` for training."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
 from shardwright.transforms import storage
 
 Augment = Callable[..., Any]
-#: A shuffle buffer's share of the memory. Conversion has shuffled the records already, so that it
-#: has to make epochs differ, nothing more.
+#: Bytes of memory for the shuffle buffer. The conversion has shuffled the records already, so the
+#: buffer only has to make epochs differ.
 _SHUFFLE_BYTES = 128_000_000
 _DTYPES = ("uint8", "float32", "float16", "bfloat16")
 
@@ -54,40 +54,40 @@ def load(
     keep: Collection[str] | Predicate | None = None,
     resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
 ) -> tf.data.Dataset:
-    """Returns a dataset to train on: read, decoded, shuffled, batched and prefetched.
+    """Returns a dataset for training: read, decoded, shuffled, batched and prefetched.
 
-    Elements are `(image, label)` where records have a class: pictures of shape (height, width,
-    channels), and the class's place in the dataset's `labels`, counted from 0 whatever the stored ids
-    count from, -1 for none; with `--label_separator` a vector with a 1.0 for each class. They are
-    `(image, mask)` where records have a class for every pixel, and else, or if asked for, a dict of
-    all features, with `image` decoded and `label` as above. In dicts what varies in length is
+    If records have a class, elements are `(image, label)`. The image has the shape (height, width,
+    channels). The label is the index of the class in the dataset's `labels`, from 0 even if the stored ids
+    are not, and -1 for none; with `--label_separator` it is a vector with a 1.0 for each class. If records
+    have a class for every pixel, elements are `(image, mask)`. Otherwise, or with `as_dict`, they are dicts
+    of all features, with `image` decoded and `label` as above. In dicts, features of varying length are
     batched as `tf.RaggedTensor`.
 
-    The result knows its `cardinality()`, and has `num_examples` and `class_names`.
+    The result has a known `cardinality()`, and the attributes `num_examples` and `class_names`.
 
     Args:
-      dataset_dir: a directory that `shardwright convert` wrote, such as `out/` or `gs://bucket/out`; of one
-        with versions, `OUT` is the version that it first meant in this process (`shardwright.loader.pin`),
-        and `OUT@V` a certain one.
-      split: `train`, `train+validation`, `all`, or slices as TFDS has them: `train[:80%]`, `test[-100:]`.
-      batch_size: examples in a batch; None for single examples.
-      image_size: (height, width), or one number for both, that pictures are resized to, with
-        antialiasing and without regard to their proportions; None to leave them as they are stored.
-      augment: a function of a single picture (of the dict where elements are dicts) that returns
-        another; with a second parameter it gets a seed for `tf.image.stateless_...` functions, and
-        the result is the same in each run. It follows the cache.
-      cache: True keeps decoded pictures in memory, a path in files there, after the first epoch.
-      shuffle: True, or the number of records to choose the next one from; the shards come in another
-        order in each epoch, too. None shuffles splits whose name begins with train.
-      seed: of the order and of `augment`.
-      repeat: True for ever, or a number of epochs.
-      deterministic: False gives elements as soon as they are ready, in whatever order.
-      drop_remainder: whether to leave out a last batch that is smaller; batches have a static shape then.
-      dtype: uint8 (0 to 255), or float32, float16 or bfloat16 (0 to 1); as a name or as the type.
-      as_dict: True for all features of the records, False for pairs; None decides by the layout.
-      keep: names of the classes to keep, or a function of (key, class name); labels stay what they are.
-      resplit: shares of new splits that `train` is divided into, such as
-        {"fit": 0.9, "holdout": 0.1}, or a `Resplit`; `split` may name them then.
+      dataset_dir: Directory that `shardwright convert` wrote, such as `out/` or `gs://bucket/out`. If it has
+        versions, `OUT` is the version that this process opened first (`shardwright.loader.pin`), and
+        `OUT@V` is version V.
+      split: `train`, `train+validation`, `all`, or slices as in TFDS: `train[:80%]`, `test[-100:]`.
+      batch_size: Number of examples in a batch; None for single examples.
+      image_size: (height, width), or one number for both, to resize images to, with antialiasing and
+        without keeping their proportions; None to leave the size as stored.
+      augment: Function that takes a single image (or the dict, if elements are dicts) and returns a new
+        one. If it has a second parameter, it gets a seed for `tf.image.stateless_...` functions, and
+        the result is the same in each run. It is applied after the cache.
+      cache: True keeps decoded images in memory after the first epoch, a path keeps them in files there.
+      shuffle: True, or the size of the shuffle buffer in records. The order of the shards also changes in
+        each epoch. None shuffles splits whose name begins with train.
+      seed: Seed of the order and of `augment`.
+      repeat: True to repeat without end, or a number of epochs.
+      deterministic: False returns elements as soon as they are ready, in any order.
+      drop_remainder: Whether to drop the last batch if it is smaller, so that batches have a static shape.
+      dtype: uint8 (0 to 255), or float32, float16 or bfloat16 (0 to 1), as a name or a type.
+      as_dict: True for dicts of all features, False for pairs. None decides by the layout.
+      keep: Names of the classes to keep, or a function of (key, class name). Labels do not change.
+      resplit: Shares of new splits to divide `train` into, such as {"fit": 0.9, "holdout": 0.1}, or a
+        `Resplit`. `split` can name the new splits.
 
     Raises:
       UsageError: if there is no dataset, or an argument is wrong.
@@ -111,7 +111,7 @@ def load(
             "width), or batch_size=None for single ones."
         )
 
-    # The order of the shards cannot change in what is cached.
+    # The order of the shards cannot change once elements are cached.
     data = serialized_records(
         directory,
         dataset,
@@ -125,7 +125,7 @@ def load(
     if cache:
         data = _cached(data, cache, (dataset.fingerprint, slices, size, kind, bool(shuffle)))
         if shuffle:
-            # What is in memory already takes no more of it in the buffer.
+            # Elements that are cached in memory take no more memory in the buffer.
             pixels = math.prod(side or 0 for side in shape)
             buffer = count if cache is True else _buffer(dataset, slices, shuffle, pixels)
             data = data.shuffle(buffer, seed=seed)
@@ -155,7 +155,7 @@ def _size(image_size: int | Sequence[int] | None) -> Size | None:
 
 
 def _dtype(dtype: str | tf.DType) -> str:
-    """Returns the name of a type, which may be TensorFlow's or NumPy's own."""
+    """Returns the name of a type of TensorFlow or NumPy."""
     try:
         name = str(tf.as_dtype(dtype).name)
     except TypeError:
@@ -182,7 +182,7 @@ def _check(
 def _element(
     dataset: Dataset, size: Size | None, as_dict: bool | None
 ) -> tuple[Callable[[tf.Tensor], Any], tuple[int | None, ...], str]:
-    """Returns what makes an element of a record, its picture's shape, and what kind of element it is."""
+    """Returns the function that makes an element of a record, the image's shape, and the kind of element."""
     picture = Picture(dataset, size)
     decode_mask = mask_decoder(dataset, size)
     label = class_feature(dataset.features)
@@ -227,13 +227,13 @@ def _element(
 
 
 def _buffer(dataset: Dataset, slices: Sequence[ShardSlice], shuffle: bool | int, size: int = 0) -> int:
-    """Returns how many records the next one is chosen from.
+    """Returns the size of the shuffle buffer in records.
 
     Args:
       dataset: the dataset.
-      slices: what is read of it.
-      shuffle: True, or the number.
-      size: bytes of an element; 0 for those of a stored record.
+      slices: Slices to read.
+      shuffle: True, or the size.
+      size: Number of bytes of an element; 0 to use the size of a stored record.
     """
     count = number_of_records(slices)
     if shuffle is not True:
@@ -248,7 +248,7 @@ def _buffer(dataset: Dataset, slices: Sequence[ShardSlice], shuffle: bool | int,
 def _cached(
     data: tf.data.Dataset, cache: Literal[True] | str | os.PathLike[str], identity: object
 ) -> tf.data.Dataset:
-    """Returns the dataset with a cache; files of other data or settings are never taken for its own."""
+    """Returns the dataset with a cache. Cache files of other data or settings are never used."""
     if cache is True:
         return data.cache()
     directory = absolute(cache)
@@ -259,7 +259,7 @@ def _cached(
 
 
 def _augmented(data: tf.data.Dataset, augment: Augment, seed: int) -> tf.data.Dataset:
-    """Returns the dataset with each picture (each dict) changed."""
+    """Returns the dataset with `augment` applied to each image or dict."""
     seeded = _takes_seed(augment)
 
     def change(element: Any, *seeds: tf.Tensor) -> Any:
@@ -277,7 +277,7 @@ def _augmented(data: tf.data.Dataset, augment: Augment, seed: int) -> tf.data.Da
 
 
 def _takes_seed(augment: Augment) -> bool:
-    """Whether a function wants a second argument."""
+    """Returns whether a function takes a second argument."""
     try:
         parameters = inspect.signature(augment).parameters.values()
     except (TypeError, ValueError):
@@ -294,7 +294,7 @@ def _batched(data: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf
 
 
 def _converted(element: tuple[Any, ...], dtype: str) -> Any:
-    """Returns a batch with its pictures as floats from 0 to 1."""
+    """Returns a batch with its images as floats from 0 to 1."""
     if len(element) == 1:
         return {**element[0], "image": tf.image.convert_image_dtype(element[0]["image"], dtype)}
     return tf.image.convert_image_dtype(element[0], dtype), *element[1:]

@@ -1,4 +1,4 @@
-"""Decodes stored pictures and masks with TensorFlow."""
+"""Decodes stored images and masks with TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from shardwright.schemas.layouts import Encoding, FeatureSpec
 
 Size = tuple[int, int]
 _MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
-#: A PNG's bits per sample stand at this byte.
+#: Offset of the byte with a PNG's bits per sample.
 _PNG_DEPTH = 24
 
 
 class Picture:
-    """How the pictures of a dataset are decoded.
+    """Decodes the images of a dataset.
 
     Attributes:
-      needed: the features that decoding reads.
-      feature: the one with the picture itself.
+      needed: The features that decoding reads.
+      feature: The feature with the image itself.
     """
 
     def __init__(self, dataset: Dataset, size: Size | None) -> None:
-        """Looks at what is stored.
+        """Finds out how the images are stored.
 
         Args:
           dataset: the dataset.
-          size: height and width that pictures are resized to; None to leave them as they are.
+          size: Height and width to resize images to; None to leave them as they are.
 
         Raises:
-          UsageError: if the records hold no picture.
+          UsageError: if the records have no image.
         """
         found = feature_of(dataset.features, FeatureRole.ENCODED)
         if found is None:
@@ -44,12 +44,12 @@ class Picture:
         self.feature = found
         self._formats = stored_formats(dataset)
         height, width, channels = picture_shape(dataset)
-        self._channels = 1 if channels == 1 else 3  # where it varies, all are read in colour
+        self._channels = 1 if channels == 1 else 3  # if the number of channels varies, all are read in color
         self._stored = (height, width, channels)
-        #: Of originals that were kept with their transparent pixels these show white.
+        #: Transparent pixels of kept originals become white.
         self._translucent = channels is None and dataset.plan.settings["image_format"] == "keep"
         self._is_tensor = found.holds_pixels
-        #: What pictures are resized to; None where that is never needed.
+        #: Size to resize images to; None if that is never needed.
         self._target = size if self._stored[:2] != size else None
         self._size = size
         said = (
@@ -63,12 +63,12 @@ class Picture:
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
-        """Height, width and channels of a decoded picture; None for what varies."""
+        """Height, width and channels of a decoded image; None for those that vary."""
         height, width = self._size or self._stored[:2]
         return height, width, self._channels
 
     def decode(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns a record's picture, uint8."""
+        """Returns a record's image as uint8."""
         value = features[self.feature.name]
         if not self._is_tensor:
             value = tf.reshape(value, [])
@@ -84,7 +84,7 @@ class Picture:
         return image
 
     def _from_file(self, value: tf.Tensor) -> tf.Tensor:
-        """Decodes an image file of one of the formats that the dataset has."""
+        """Decodes an image file in one of the dataset's formats."""
         decoders = {
             "jpeg": (tf.io.is_jpeg, self._jpeg),
             "png": (lambda data: tf.strings.substr(data, 1, 3) == b"PNG", self._png),
@@ -99,7 +99,7 @@ class Picture:
         if not self._translucent:
             return tf.io.decode_png(value, self._channels)
         image = tf.io.decode_png(value, 4)
-        # TensorFlow gives opaque pixels of fewer than 8 bits the alpha 1, 3 or 15.
+        # For fewer than 8 bits, TensorFlow gives opaque pixels the alpha 1, 3 or 15.
         depth = tf.io.decode_raw(tf.strings.substr(value, _PNG_DEPTH, 1), tf.uint8)[0]
         opaque = tf.bitwise.left_shift(tf.constant(1, tf.uint8), depth) - 1
         is_opaque = tf.logical_and(depth < 8, tf.reduce_all(image[:, :, 3] == opaque))
@@ -112,9 +112,9 @@ class Picture:
         return tf.cond(tf.shape(image)[2] == 4, lambda: _on_white(image), lambda: image)
 
     def _jpeg(self, value: tf.Tensor) -> tf.Tensor:
-        """Returns a JPEG's pixels, decoded at 1/8, 1/4 or 1/2 if that is four times what is wanted.
+        """Returns a JPEG's pixels, decoded at 1/8, 1/4 or 1/2 if that is still four times the target size.
 
-        It halves the time of a large photograph, whose pixels stay the same to 44 dB or more.
+        This halves the time for a large photo. Its pixels stay the same to 44 dB or more.
         """
         if self._target is None:
             return tf.io.decode_jpeg(value, self._channels)
@@ -126,7 +126,7 @@ class Picture:
         return tf.case([at(8), at(4), at(2)], lambda: tf.io.decode_jpeg(value, self._channels))
 
     def _said(self, features: Mapping[str, tf.Tensor]) -> list[int] | tf.Tensor:
-        """Returns the shape of bare pixels."""
+        """Returns the stored shape of bare pixels."""
         if None not in self._stored:
             return list(self._stored)
         if self._shape is not None:
@@ -137,7 +137,7 @@ class Picture:
         return tf.stack([tf.reshape(tf.cast(side, tf.int64), []) for side in sides])
 
     def _in_colour(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns pixels that may be grey, or have alpha, with three channels where all shall."""
+        """Returns pixels, which may be grey or have alpha, with the dataset's number of channels."""
         if self._stored[2] is not None:
             return image
         grey = tf.shape(image)[2] < 3
@@ -145,7 +145,7 @@ class Picture:
 
 
 def _on_white(image: tf.Tensor) -> tf.Tensor:
-    """Returns the colours of pixels with alpha on a white ground, rounded as Pillow rounds."""
+    """Returns the colors of pixels with alpha on a white background, rounded as in Pillow."""
     pixels = tf.cast(image, tf.int32)
     colour, alpha = pixels[:, :, :3], pixels[:, :, 3:]
     shown = colour * alpha + 255 * (255 - alpha) + 128
@@ -153,7 +153,7 @@ def _on_white(image: tf.Tensor) -> tf.Tensor:
 
 
 def _resized(image: tf.Tensor, size: Size) -> tf.Tensor:
-    """Returns a picture of another size, filtered so that nothing flickers; as it is if it fits."""
+    """Returns a resized image, with antialiasing; unchanged if it has the size already."""
 
     def resize() -> tf.Tensor:
         return tf.saturate_cast(tf.round(tf.image.resize(image, size, antialias=True)), tf.uint8)
@@ -162,9 +162,9 @@ def _resized(image: tf.Tensor, size: Size) -> tf.Tensor:
 
 
 def mask_decoder(dataset: Dataset, size: Size | None) -> Callable[[FeatureSpec, tf.Tensor], tf.Tensor]:
-    """Returns a function that decodes the masks among features and leaves the others as they are.
+    """Returns a function that decodes the masks among the features and leaves the others unchanged.
 
-    Masks become int32 of shape (height, width, 1), of no pixels where an optional one is absent.
+    Masks become int32 of shape (height, width, 1). A missing optional mask has no pixels.
     """
     height, width = size or picture_shape(dataset)[:2]
 

@@ -14,12 +14,12 @@ from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of
 
 Features = dict[str, tf.Tensor]
-#: What says an image's class, the best first: beside a synset the text may be what that one is called.
+#: Roles with an image's class, in order of preference: next to a synset, the text may be its description.
 _CLASS_FILLS = (FeatureRole.LABEL, FeatureRole.SYNSET, FeatureRole.LABEL_TEXT)
 
 
 def parser(features: Sequence[FeatureSpec]) -> Callable[[tf.Tensor], Features]:
-    """Returns a function from a serialized example to its features: base64 and tensors unpacked."""
+    """Returns a function from a serialized example to its features, with base64 and tensors decoded."""
     description = {spec.name: _described(parsing_of(spec)) for spec in features}
 
     def parse(record: tf.Tensor) -> Features:
@@ -47,20 +47,20 @@ def _unpacked(spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
 
 
 def feature_of(features: Sequence[FeatureSpec], role: FeatureRole) -> FeatureSpec | None:
-    """Returns the first feature that is filled so."""
+    """Returns the first feature with a role, if there is one."""
     return next((spec for spec in features if spec.fill is role), None)
 
 
 def class_feature(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
-    """Returns the feature that says an image's class or classes, if there is one."""
+    """Returns the feature with an image's class or classes, if there is one."""
     found = (feature_of(features, role) for role in _CLASS_FILLS)
     return next((spec for spec in found if spec is not None), None)
 
 
 def class_index(dataset: Dataset, spec: FeatureSpec) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns a function from what a record says of the class to the class's place in `dataset.labels`.
+    """Returns a function from the value of the class feature to the index of the class in `dataset.labels`.
 
-    The place counts from 0 whatever the layout's ids count from; -1 is no class. Several classes
+    The index counts from 0, even if the layout's ids do not; -1 means no class. Several classes
     become a vector with a 1.0 for each of them.
     """
     count = len(dataset.labels)

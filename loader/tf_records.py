@@ -1,4 +1,4 @@
-"""The chosen records of shards as a `tf.data.Dataset` of serialized examples."""
+"""The selected records of shards as a `tf.data.Dataset` of serialized examples."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms import storage
 
 _COMPRESSIONS = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
-#: Shards read side by side, and records in a row from each. They are not left to tf.data, whose
-#: choice, and with it the order, would depend on the machine.
+#: Number of shards to interleave, and of consecutive records from each. They are fixed, because the
+#: choice of tf.data, and so the order, would depend on the machine.
 _SHARDS_AT_ONCE, _RECORDS_IN_A_ROW = 16, 16
-#: A request to a bucket takes its time, however little it asks for.
+#: Read buffers in bytes. The remote one is large, because each request to a bucket takes time.
 _LOCAL_BUFFER, _REMOTE_BUFFER = 1 << 18, 8 << 20
 
 
@@ -30,18 +30,18 @@ def serialized_records(
     mixed: bool,
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns the records of slices, of which it knows how many there are.
+    """Returns the records of slices, with a known cardinality.
 
     Args:
-      directory: where the dataset is.
-      dataset: what its `dataset.json` says.
-      slices: what to read, in order.
-      mixed: whether shards are read side by side; otherwise records come in the order of the slices.
-      seed: for another order of the shards in each epoch; None for the order given.
+      directory: Dataset directory.
+      dataset: The content of its `dataset.json`.
+      slices: Slices to read, in order.
+      mixed: Whether to interleave shards; otherwise records come in the order of the slices.
+      seed: Seed for a new order of the shards in each epoch; None for the given order.
 
     Raises:
       UsageError: if TensorFlow cannot read this storage.
-      EngineError: if a shard on this machine is missing or of another size.
+      EngineError: if a local shard is missing or has another size.
     """
     _require_readable(directory)
     if not storage.is_remote(directory):
@@ -49,7 +49,7 @@ def serialized_records(
     numbers = [np.asarray(item.numbers, np.int64) for item in slices]
     first, last = (np.array([found[end] for found in numbers]) for end in (0, -1))
     span = last - first + 1
-    # One flag for each record from a slice's first to its last, all slices' in one row.
+    # One flag for each record from the first to the last of a slice, for all slices in one array.
     ends = np.cumsum(span)
     starts = ends - span
     masked = int(ends[-1]) > number_of_records(slices)
@@ -85,7 +85,7 @@ def serialized_records(
 
 
 def _require_whole(directory: str, dataset: Dataset, slices: Sequence[ShardSlice]) -> None:
-    """Checks the sizes of shards: what TensorFlow says in the middle of an epoch names no file."""
+    """Checks the sizes of shards, because TensorFlow's error during an epoch does not name the file."""
     sizes = {shard.file: shard.bytes for shards in dataset.splits.values() for shard in shards}
     for item in slices:
         path = storage.join(directory, item.file)

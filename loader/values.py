@@ -1,4 +1,4 @@
-"""The values of a record's features as Python and NumPy have them, without TensorFlow."""
+"""Reads the values of a record's features as Python and NumPy objects, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 from shardwright.transforms.records.encodings import plain_feature
 
-#: A single value of a record, or an array of many.
+#: A single value of a record, or an array of several.
 Value = Any
 
 _NUMPY_TYPES: Mapping[FeatureType, np.dtype[Any]] = {
@@ -30,7 +30,7 @@ class FeatureReader:
     """Reads one feature of records.
 
     Args:
-      spec: the feature.
+      spec: The feature.
     """
 
     def __init__(self, spec: FeatureSpec) -> None:
@@ -46,14 +46,14 @@ class FeatureReader:
     def read(self, spans: ExampleSpans) -> Value:
         """Returns the feature's value: bytes, int or float, or an array of its shape.
 
-        Base64 is decoded and serialized tensors are arrays. An optional feature that the record leaves out is
-        an empty list, or -1 or b"" where it would be a single value.
+        Base64 is decoded, and serialized tensors become arrays. A missing optional feature is an empty list,
+        or -1 or b"" for a single value.
 
         Raises:
-          ValueError: if the record does not have it as it should.
+          ValueError: if the record's value does not match the layout.
         """
         spec = self.spec
-        if self._plain_bytes:  # nearly all there are
+        if self._plain_bytes:  # nearly all features
             stretches = spans.bytes_of(spec.name)
             if stretches is not None and len(stretches) == 1:
                 return spans.data[slice(*stretches[0])]
@@ -65,7 +65,7 @@ class FeatureReader:
         if spec.encoding is Encoding.TENSOR:
             return read_tensor(values[0])
         if spec.encoding is Encoding.BASE64:
-            values = plain_feature(spec, found).values or values  # one that is absent has a default
+            values = plain_feature(spec, found).values or values  # a missing feature has a default
         if self._single:
             return values[0]
         array = np.empty(len(values), self._dtype)
@@ -73,7 +73,7 @@ class FeatureReader:
         return array.reshape(self._shape)
 
     def _checked(self, found: Feature) -> Sequence[Any]:
-        """Returns values of the right type and number."""
+        """Returns values after checking their type and number."""
         spec, values = self.spec, found.values
         if found.type is None:
             if self._shape[:1] == (-1,):
@@ -91,10 +91,10 @@ class FeatureReader:
 
 
 def read_tensor(data: bytes) -> Value:
-    """Returns the array in a serialized `TensorProto`; a text without sides is bytes.
+    """Returns the array in a serialized `TensorProto`; a text without dimensions is returned as bytes.
 
     Raises:
-      ValueError: if it is none, or of a type that layouts do not have.
+      ValueError: if it is not a `TensorProto`, or has a type that layouts do not support.
     """
     tensor = parse_tensor(data)
     if isinstance(tensor.content, list):
