@@ -1,1 +1,1 @@
-"""`report.html`: what is gathered from a dataset, and how it is drawn as one page."""
+"""`report.html`: gathers facts about a dataset and draws them as one page."""

@@ -1,7 +1,7 @@
-"""Charts of numbers, drawn by matplotlib as SVG that takes its colours and letters from the page.
+"""Charts of numbers, drawn by matplotlib as SVG that uses the page's colors and fonts.
 
-No name from the data gets in here: matplotlib would take some for formulas. Each chart is as wide as a phone,
-so that its letters are never scaled down; wide screens show several side by side.
+Charts contain no names from the data, because matplotlib would read some of them as formulas. Each chart is
+as wide as a phone, so that its text is never scaled down. Wide screens show several side by side.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from shardwright.schemas.units import counted, format_size
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
-#: Inches at 72 a inch: 340 x 230 units, in which letters have the size that they have in CSS pixels.
+#: Size in inches at 72 units per inch: 340 x 230 units, in which text has its size in CSS pixels.
 _SIZE = (340 / 72, 230 / 72)
 _WIDE = (900 / 72, 240 / 72)
 _FONT = 11
-#: Colours that stand for those of the page, which differ by day and night.
+#: Placeholder colors. The page replaces them by its own, which differ by day and night.
 _INK, _FAINT, _MAIN, _SOFT = "#010101", "#020202", "#030303", "#040404"
 _BAD, _CARD = "#050505", "#060606"
 _VARIABLES = {
     _INK: "--ink-2", _FAINT: "--line", _MAIN: "--c0", _SOFT: "--c0-soft", _BAD: "--error", _CARD: "--card",
 }  # fmt: skip
-#: Groups of matplotlib's settings that such charts depend on.
+#: Groups of matplotlib's settings that affect these charts.
 _DRAWN = (
     "axes", "figure", "font", "grid", "lines", "mathtext", "patch", "path", "savefig", "scatter", "svg",
     "text", "xaxis", "xtick", "yaxis", "ytick",
 )  # fmt: skip
-#: matplotlib's settings are those of the process.
+#: Guards matplotlib's settings, which apply to the whole process.
 _ALONE = threading.Lock()
 _FONT_STYLE = re.compile(r"font: ([\d.]+)px [^;]*")
-#: Points of a scatter and of a curve that are drawn, at most.
+#: Largest number of points that are drawn in a scatter plot and in a curve.
 _MAX_POINTS = 400
 _MAX_DOTS = 60
 _TABLE_ROWS = 24
 
 
 class Chart(NamedTuple):
-    """A chart and the same as a table.
+    """A chart and the same numbers as a table.
 
     Attributes:
-      title: what it shows.
-      summary: what one sees in it, in a sentence.
-      svg: the drawing; trusted, for nothing from the data is in it but numbers.
-      head: of the table.
-      rows: of the table.
+      title: Title of the chart.
+      summary: Sentence that says what the chart shows.
+      svg: The drawing. It is safe to embed, because it contains only numbers from the data.
+      head: Head of the table.
+      rows: Rows of the table.
     """
 
     title: str
@@ -65,11 +65,11 @@ def _draw(name: str, plot: Callable[[Any], None], size: tuple[float, float] = _S
     """Draws a chart as an SVG element.
 
     Args:
-      name: tells its ids from those of the page's other charts.
-      plot: draws on matplotlib's Axes.
-      size: in inches.
+      name: Prefix that distinguishes the ids of this chart from those of the page's other charts.
+      plot: Function that draws on matplotlib's Axes.
+      size: Size in inches.
     """
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells users of its cache
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it logs about its cache
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -82,7 +82,7 @@ def _draw(name: str, plot: Callable[[Any], None], size: tuple[float, float] = _S
         "axes.labelsize": _FONT, "path.simplify": False, "font.family": ["DejaVu Sans"],
     }  # fmt: skip
     buffer = io.BytesIO()
-    # A user's own defaults do not count here, and are left as they are.
+    # A user's own matplotlib defaults are ignored here and left unchanged.
     defaults: Any = matplotlib.rcParamsDefault
     plain = {name: defaults[name] for name in defaults if name.partition(".")[0] in _DRAWN}
     with _ALONE, matplotlib.rc_context(plain | style):
@@ -99,14 +99,14 @@ def _draw(name: str, plot: Callable[[Any], None], size: tuple[float, float] = _S
 
 
 def _for_page(svg: bytes, name: str) -> str:
-    """Takes out of matplotlib's SVG what a page does not need, and leaves colours and fonts to the page."""
+    """Removes from matplotlib's SVG what a page does not need, and leaves colors and fonts to the page."""
     root = ET.fromstring(svg)
     for child in list(root):
         if child.tag == f"{{{_SVG}}}metadata":
             root.remove(child)
     for element in list(root.iter(f"{{{_SVG}}}g")):
         for child in list(element):
-            if child.get("id") in ("patch_1", "patch_2"):  # the white behind figure and axes
+            if child.get("id") in ("patch_1", "patch_2"):  # the white background of figure and axes
                 element.remove(child)
     for element in root.iter():
         if element.tag == f"{{{_SVG}}}g":
@@ -140,7 +140,7 @@ def _for_page(svg: bytes, name: str) -> str:
 
 
 def short(value: float) -> str:
-    """Returns a number in few letters: 950, 12.5k, 3M."""
+    """Returns a short form of a number: 950, 12.5k, 3M."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g}{unit}"
@@ -148,7 +148,7 @@ def short(value: float) -> str:
 
 
 def class_curve(counts: Sequence[int]) -> Chart:
-    """Draws how many records the classes have, the largest first."""
+    """Draws the number of records of each class, the largest first."""
     ordered = sorted(counts, reverse=True)
     count = len(ordered)
     step = max(1, math.ceil(count / _MAX_POINTS))
@@ -185,12 +185,12 @@ def class_curve(counts: Sequence[int]) -> Chart:
 def size_scatter(
     sizes: Sequence[tuple[int, int]], title: str = "Width and height", name: str = "sizes"
 ) -> Chart:
-    """Draws width and height of some pictures, each as a point.
+    """Draws the width and height of images as points.
 
     Args:
-      sizes: of the pictures.
-      title: of the chart.
-      name: tells the chart from others.
+      sizes: Sizes of the images.
+      title: Title of the chart.
+      name: Prefix that distinguishes this chart from others.
     """
     sizes = sizes[:_MAX_POINTS]
     number: dict[tuple[int, int], int] = {}
@@ -228,12 +228,12 @@ def size_scatter(
 
 
 class TimePoint(NamedTuple):
-    """Records that there were at a time.
+    """Number of records at a time.
 
     Attributes:
-      seconds: since the epoch.
-      records: that there were.
-      kind: one of `TIME_MARKS`.
+      seconds: Time in seconds since the epoch.
+      records: Number of records.
+      kind: One of `TIME_MARKS`.
     """
 
     seconds: float
@@ -241,7 +241,7 @@ class TimePoint(NamedTuple):
     kind: str
 
 
-#: Kind of point -> how it is drawn: those that never counted lie beside the line.
+#: Mapping of kind of point to its style. Points of versions that never counted lie beside the line.
 TIME_MARKS = {
     "published": {"marker": "o", "color": _MAIN, "s": 30},
     "withdrawn": {"marker": "o", "color": _CARD, "edgecolors": _INK, "linewidths": 1.6, "s": 34},
@@ -250,16 +250,16 @@ TIME_MARKS = {
 
 
 def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
-    """Draws how many records the versions of a dataset have, in the order of time.
+    """Draws the number of records of a dataset's versions over time.
 
     Args:
-      points: at least one of each version, the oldest first.
-      wide: whether it is for a screen or for a phone.
+      points: At least one point for each version, the oldest first.
+      wide: Whether the chart is for a screen or for a phone.
     """
     published = [point for point in points if point.kind != "refused"]
     step = max(1, math.ceil(len(published) / _MAX_POINTS))
     line = [*published[:-1:step], *published[-1:]]
-    # Dots that touch are a thicker line: then those alone are drawn that are not as the rest.
+    # Where dots would touch and form a thick line, only the unusual ones are drawn.
     marked = [point for point in points if point.kind != "published"][-_MAX_POINTS:]
     marked += [point for point in line if point.kind == "published"] if len(line) <= _MAX_DOTS else []
 
@@ -271,11 +271,11 @@ def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
             of_kind = [point for point in marked if point.kind == kind]
             axes.scatter([_day(p) for p in of_kind], [p.records for p in of_kind], zorder=3, **mark)
         low, high = (limit(point.records for point in [*line, *marked]) for limit in (min, max))
-        # A small change is seen, and is seen to be small.
+        # A small change must be visible, and must look small.
         axes.set_ylim(0 if low < 0.8 * high else 0.78 * high, max(1, 1.04 * high))
         _whole(axes)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if high < 1e6 else short(value))
-        # Fewer ticks at most, for so few at least, and the locator warns that it has no such interval.
+        # With a smaller maximum and this minimum, the locator warns that it finds no interval.
         dates = AutoDateLocator(minticks=3, maxticks=8) if wide else AutoDateLocator(minticks=2, maxticks=5)
         axes.xaxis.set_major_locator(dates)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(dates))
@@ -293,7 +293,7 @@ def records_over_time(points: Sequence[TimePoint], *, wide: bool) -> Chart:
 
 
 def _day(point: TimePoint) -> float:
-    """Returns a time as matplotlib counts it: in days since the epoch."""
+    """Returns a time in matplotlib's unit, days since the epoch."""
     return point.seconds / 86_400
 
 
@@ -301,16 +301,16 @@ def histogram(
     name: str, title: str, label: str, edges: Sequence[float], counts: Sequence[int], *,
     is_bytes: bool = False, sampled: bool = False,
 ) -> Chart:  # fmt: skip
-    """Draws how a number is spread.
+    """Draws the distribution of a number.
 
     Args:
-      name: tells the chart from others.
-      title: of the chart.
-      label: of its axis.
-      edges: of the bins, one more than these.
-      counts: pictures in each bin.
-      is_bytes: whether the number is one of bytes.
-      sampled: whether only the sampled pictures were counted.
+      name: Prefix that distinguishes this chart from others.
+      title: Title of the chart.
+      label: Label of its axis.
+      edges: Edges of the bins, one more than there are bins.
+      counts: Number of images in each bin.
+      is_bytes: Whether the number is a number of bytes.
+      sampled: Whether only the sampled images were counted.
     """
 
     def text(value: float) -> str:
@@ -319,7 +319,7 @@ def histogram(
     total = sum(counts)
 
     def plot(axes: Any) -> None:
-        # Bins need not be equally wide: each is drawn as wide as any, and the edges say what it spans.
+        # Bins may span different ranges. All are drawn equally wide, and the edges show what they span.
         axes.bar(range(len(counts)), counts, 0.94, align="edge", color=_MAIN)
         axes.set_xlim(0, len(counts))
         axes.set_ylim(bottom=0)
@@ -327,7 +327,7 @@ def histogram(
         axes.set_xticks(ticks, [text(edges[tick]) for tick in ticks], parse_math=False)
         axes.yaxis.set_major_formatter(lambda value, _: short(value))
         axes.yaxis.get_major_locator().set_params(integer=True)
-        for tick, align in ((0, "left"), (-1, "right")):  # the outer ones stay inside
+        for tick, align in ((0, "left"), (-1, "right")):  # keep the outer labels inside
             axes.get_xticklabels()[tick].set_horizontalalignment(align)
         axes.set_xlabel(label)
         axes.set_ylabel("sampled pictures" if sampled else "pictures")
@@ -359,7 +359,7 @@ def bins_of(values: Sequence[float], count: int = 16) -> tuple[list[float], list
 
 
 def _whole(axes: Any) -> None:
-    """Labels both axes with few whole numbers."""
+    """Labels both axes with a few whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

@@ -1,4 +1,4 @@
-"""What the page shows: plain numbers, names and small pictures, gathered once and drawn by pure functions."""
+"""Contents of the page: plain numbers, names and thumbnails, gathered once and drawn by pure functions."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.version import VersionRecord
 
-#: Findings shown one by one, per code and in all.
+#: Largest number of findings that are listed, per code and together.
 MAX_ROWS_PER_CODE, MAX_ROWS = 60, 600
-#: Quarantined images listed one by one.
+#: Largest number of quarantined images that are listed.
 MAX_QUARANTINED = 120
-#: No page is larger; what does not fit is left out, the pictures first.
+#: Largest size of a page. If it would be larger, parts are omitted, images first.
 MAX_PAGE_BYTES = 5_000_000
 
 
 class Thumbnail(NamedTuple):
-    """A small picture.
+    """A small image.
 
     Attributes:
-      jpeg: its bytes; empty if it could not be decoded.
-      width: in pixels.
-      height: in pixels.
-      problem: why there is none, in a few words.
+      jpeg: Contents of the JPEG. Empty if the image could not be decoded.
+      width: Width in pixels.
+      height: Height in pixels.
+      problem: Short reason why there is no thumbnail.
     """
 
     jpeg: bytes = b""
@@ -34,14 +34,14 @@ class Thumbnail(NamedTuple):
 
 
 class RecordAt(NamedTuple):
-    """The place of a record: its shard's path, and the offset of its frame when unpacked."""
+    """The place of a record: its shard's path, and the offset of its frame in the uncompressed shard."""
 
     path: str
     offset: int
 
 
 class PictureSize(NamedTuple):
-    """Width, height and number of bytes of one picture."""
+    """Width, height and number of bytes of one image."""
 
     width: int
     height: int
@@ -52,12 +52,12 @@ class Sample(NamedTuple):
     """A record that is shown.
 
     Attributes:
-      at: its place.
-      split: its split.
-      label: its class, several joined by `LABEL_SEPARATOR`.
-      key: the image's key.
-      picture: drawn small; None if nobody has looked.
-      original: size of the picture that it was made from; None where it is not known.
+      at: Place of the record.
+      split: Split of the record.
+      label: Class of the record. Several classes are joined by `LABEL_SEPARATOR`.
+      key: Key of the image.
+      picture: Thumbnail of the image. None if it was not read yet.
+      original: Size of the source image. None if it is not known.
     """
 
     at: RecordAt
@@ -69,11 +69,11 @@ class Sample(NamedTuple):
 
 
 class Input(NamedTuple):
-    """What was converted.
+    """An input of the conversion.
 
     Attributes:
-      path: as it was named.
-      detected_as: the kind of source, such as `class folders`; empty where it is not known.
+      path: Path as the user wrote it.
+      detected_as: Kind of source, such as `class folders`. Empty if it is not known.
     """
 
     path: str
@@ -81,7 +81,7 @@ class Input(NamedTuple):
 
 
 class ClassSheet(NamedTuple):
-    """Some pictures of one class."""
+    """Some images of one class."""
 
     label: str
     records: int
@@ -92,18 +92,18 @@ class ShownFinding(NamedTuple):
     """A finding as the page lists it.
 
     Attributes:
-      code: what kind.
+      code: Code of the finding.
       severity: error, warning or note.
-      message: one sentence.
-      shard: the file; empty where it is about none.
-      record: the record's number; None where it is about none.
-      offset: byte offset.
-      key: the image's key.
-      other_shard: of the other record of a pair.
-      other_offset: of the other record of a pair.
-      other_key: of the other record of a pair.
-      picture: of the record, where the page shows one.
-      other_picture: of the other record.
+      message: Message, one sentence.
+      shard: Name of the shard. Empty if the finding is not about a shard.
+      record: Number of the record. None if the finding is not about a record.
+      offset: Byte offset of the record.
+      key: Key of the image.
+      other_shard: Shard of the other record of a pair.
+      other_offset: Byte offset of the other record of a pair.
+      other_key: Key of the other record of a pair.
+      picture: Thumbnail of the record, if the page shows one.
+      other_picture: Thumbnail of the other record.
     """
 
     code: str
@@ -132,12 +132,12 @@ class Quarantined(NamedTuple):
 
 
 class EarlierCheck(NamedTuple):
-    """An earlier check of the same build, whose findings still count.
+    """An earlier check of the same build, whose findings still apply.
 
     Attributes:
-      depth: how deep it looked.
-      time: when it ended, in words.
-      counts: code -> number of its findings that still count.
+      depth: Depth of the check.
+      time: When the check ended, as text.
+      counts: Mapping of code to the number of findings that still apply.
     """
 
     depth: str
@@ -147,23 +147,23 @@ class EarlierCheck(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """What a validation said.
+    """Results of a validation.
 
     Attributes:
       mode: none, frames, fast, full or quality.
-      sound: whether nothing speaks against the dataset; None if nobody read it.
-      errors: number of findings that fail it.
-      warnings: number of those to look at.
-      notes: number of those that are only counted.
-      counts: code -> number.
-      severities: code -> severity.
-      findings: those that are listed, by severity and place.
-      pairs: those of duplicates that are shown side by side.
-      looks: code -> findings about single pictures that are shown.
-      records: that were read.
-      current: whether it is about the dataset as it is now.
-      when: when it was written, if that is known.
-      earlier: earlier checks whose findings still count.
+      sound: Whether the dataset passed. None if it was not read.
+      errors: Number of findings that are errors.
+      warnings: Number of findings that are warnings.
+      notes: Number of findings that are notes.
+      counts: Mapping of code to number of findings.
+      severities: Mapping of code to severity.
+      findings: Listed findings, by severity and place.
+      pairs: Findings about duplicates that are shown side by side.
+      looks: Mapping of code to the findings about single images that are shown.
+      records: Number of records that were read.
+      current: Whether the results are about the present build of the dataset.
+      when: When the results were written, if known.
+      earlier: Earlier checks whose findings still apply.
     """
 
     mode: str
@@ -183,12 +183,12 @@ class Checked:
 
 
 class OfVersion(NamedTuple):
-    """Which version of a dataset it is.
+    """The version of a dataset that the page is about.
 
     Attributes:
-      name: of the version.
-      record: its `version.json`; None if that cannot be read.
-      list_page: that of all versions, seen from this page; empty where it is not.
+      name: Name of the version.
+      record: Its `version.json`. None if that cannot be read.
+      list_page: Relative link to the page of all versions. Empty if there is none.
     """
 
     name: str
@@ -198,35 +198,35 @@ class OfVersion(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything that the page shows.
+    """Contents of the page.
 
     Attributes:
-      name: of the dataset.
-      place: where it is, for the commands that the page recommends.
-      drawn: when the page was drawn; empty if that does not matter.
-      version: of this software.
-      fingerprint: of the dataset; empty for files without a `dataset.json`.
-      layout: of the records.
-      labels: class names in id order.
-      splits: split -> (records, bytes, shards).
-      class_counts: split -> class -> records.
-      formats: split -> format -> records.
-      ledger: the books of `dataset.json`; empty for foreign files.
-      settings: of the conversion.
-      versions: of the software that wrote it.
-      checked: what a validation said; None if none was kept.
-      statistics: `statistics.json`; None if there is none.
-      sheets: pictures of some classes.
-      sampled: sizes of the pictures that were read for this page.
-      originals: sizes of what these pictures were made from, as far as they are known.
-      inputs: what was converted.
-      splits_from: `source` or `hash` or `both`: what decided the splits; empty where it is not known.
-      sources: sizes of all originals, as `run.json` adds them up; empty where they are not known.
-      read_again: how much of the version before a rebuild read again, in words; empty for nothing.
-      quarantine: some of the images left out for a fault.
-      drift: what `diff` said of the previous dataset; None without one.
-      of_version: which version of a dataset it is; None for a dataset without versions.
-      left_out: what could not be read, a sentence each.
+      name: Name of the dataset.
+      place: Path of the dataset, for the commands that the page recommends.
+      drawn: When the page was drawn. Empty to omit it.
+      version: Version of this software.
+      fingerprint: Fingerprint of the dataset. Empty for files without a `dataset.json`.
+      layout: Layout of the records.
+      labels: Class names in id order.
+      splits: Mapping of split to (records, bytes, shards).
+      class_counts: Mapping of split to class to number of records.
+      formats: Mapping of split to format to number of records.
+      ledger: Ledger of `dataset.json`. Empty for foreign files.
+      settings: Settings of the conversion.
+      versions: Versions of the software that wrote the dataset.
+      checked: Results of a validation. None if there are none.
+      statistics: Contents of `statistics.json`. None if there is none.
+      sheets: Images of some classes.
+      sampled: Sizes of the images that were read for this page.
+      originals: Sizes of the sources of these images, if known.
+      inputs: Inputs of the conversion.
+      splits_from: What decided the splits: `source`, `hash` or `both`. Empty if it is not known.
+      sources: Summed sizes of all originals from `run.json`. Empty if they are not known.
+      read_again: How much of the previous version a rebuild read again, as text. Empty for nothing.
+      quarantine: Some of the quarantined images.
+      drift: Differences from the previous dataset, from `diff`. None if there is none.
+      of_version: The version. None for a dataset without versions.
+      left_out: One sentence for each part that could not be read.
     """
 
     name: str
@@ -258,22 +258,22 @@ class ReportData:
 
     @property
     def balance(self) -> SplitBalance:
-        """How the classes are spread over the splits."""
+        """Distribution of the classes over the splits."""
         return compare_splits(
             self.class_counts, {split: records for split, (records, _, _) in self.splits.items()}
         )
 
     @property
     def records(self) -> int:
-        """Records of all splits."""
+        """Number of records in all splits."""
         return sum(records for records, _, _ in self.splits.values())
 
     @property
     def bytes(self) -> int:
-        """Bytes of all shards."""
+        """Number of bytes in all shards."""
         return sum(size for _, size, _ in self.splits.values())
 
     @property
     def shards(self) -> int:
-        """Shards of all splits."""
+        """Number of shards in all splits."""
         return sum(shards for _, _, shards in self.splits.values())

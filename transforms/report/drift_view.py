@@ -1,4 +1,4 @@
-"""What is different from the previous dataset, as the page shows it."""
+"""Differences from the previous dataset, as the page shows them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class DriftRow(NamedTuple):
 
 @dataclass(frozen=True)
 class DriftView:
-    """What became of the previous dataset, in tables.
+    """Differences from the previous dataset, as tables.
 
     Attributes:
-      old: its name.
-      identical: whether nothing is different.
-      kinds: kind of change -> images.
-      records: split -> records before and now.
-      classes: class -> share before and now, those that changed most.
-      distances: split -> Jensen-Shannon distance and largest difference of a share.
-      new: classes.
-      vanished: classes.
-      moves: from -> to -> images, as rows.
-      relabels: classes from -> to, as rows.
-      quality: finding code -> findings per record before and now, where they differ.
-      measures: what was measured of all pictures, likewise.
-      made: settings, versions and features that differ.
-      refusals: limits that were exceeded.
+      old: Name of the previous dataset.
+      identical: Whether nothing differs.
+      kinds: Mapping of kind of change to number of images.
+      records: Records of each split before and now.
+      classes: Shares of the classes that changed most, before and now.
+      distances: Jensen-Shannon distance and largest difference of a share, for each split.
+      new: New classes.
+      vanished: Classes that vanished.
+      moves: Rows with old split, new split and number of images.
+      relabels: Rows with old classes, new classes and number of images.
+      quality: Findings per record before and now, for each code that differs.
+      measures: Means over all images before and now, where they differ.
+      made: Settings, versions and features that differ.
+      refusals: Limits that were exceeded.
     """
 
     old: str
@@ -66,9 +66,9 @@ _SHOWN_ENDS = (".mean", ".std", "mean.0", "mean.1", "mean.2", "std.0", "std.1", 
 
 
 def drift_view(drift: Document | None) -> DriftView | None:
-    """Returns what `diff` found, in tables; None without a previous dataset.
+    """Returns the differences that `diff` found, as tables; None without a previous dataset.
 
-    It takes what is there: a report of another version has fewer tables.
+    A report of another version may lack some numbers; then there are fewer tables.
     """
     if drift is None:
         return None

@@ -1,4 +1,4 @@
-"""What of a validation the page shows: the first findings of each code, and pictures for some of them."""
+"""Selects the findings of a validation for the page: the first ones of each code, and some images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.transforms.report.data import (
 )
 from shardwright.transforms.report.thumbnails import Seen
 
-#: Codes whose two records are shown side by side, the gravest first, and how many of each.
+#: Codes whose two records are shown side by side, the most severe first, and the number of pairs of each.
 PAIRS = (
     FindingCode.SPLIT_LEAKAGE, FindingCode.LABEL_CONFLICT, FindingCode.EXACT_DUPLICATE,
     FindingCode.NEAR_DUPLICATE, FindingCode.DUPLICATE_KEY,
@@ -39,25 +39,25 @@ _ORDER = {Severity.ERROR.value: 0, Severity.WARNING.value: 1, Severity.NOTE.valu
 
 @dataclass(frozen=True)
 class Validation:
-    """A validation as it was read, before anybody looked at the pictures.
+    """A validation as it was read, without images.
 
     Attributes:
-      checked: with all that is listed.
-      paths: shard -> its path.
+      checked: Results, with all listed findings.
+      paths: Mapping of shard to its path.
     """
 
     checked: Checked
     paths: Mapping[str, str]
 
     def places(self) -> list[RecordAt]:
-        """Returns the places of the records whose pictures are wanted."""
+        """Returns the places of the records whose images are needed."""
         looks = [finding for found in self.checked.looks.values() for finding in found]
         places = [self._place(finding.shard, finding.offset) for finding in (*looks, *self.checked.pairs)]
         places += [self._place(finding.other_shard, finding.other_offset) for finding in self.checked.pairs]
         return [place for place in places if place is not None]
 
     def with_pictures(self, seen: Mapping[RecordAt, Seen]) -> Checked:
-        """Returns the validation with the pictures that could be had."""
+        """Returns the results with the images that could be read."""
 
         def drawn(finding: ShownFinding) -> ShownFinding:
             return finding._replace(
@@ -91,14 +91,14 @@ def read_validation(
     when: str,
     left_out: list[str],
 ) -> Validation | None:
-    """Reads what a `findings.json` says; codes of later versions are shown like any other.
+    """Reads a `findings.json`. Codes of later versions are shown like any other.
 
     Args:
-      document: its content; None if there is none.
-      fingerprint: of the dataset as it is now; empty for foreign files.
-      paths: shard -> its path.
-      when: it was written.
-      left_out: takes a sentence if it cannot be understood.
+      document: Contents of the file. None if there is none.
+      fingerprint: Fingerprint of the present dataset. Empty for foreign files.
+      paths: Mapping of shard to its path.
+      when: When the file was written.
+      left_out: List that gets a sentence if the file is not understood.
     """
     if document is None:
         return None
@@ -117,7 +117,7 @@ def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checke
         finding = _finding(value)
         findings[finding.code].append(finding)
         severities[finding.code] = finding.severity
-    for code in counts:  # a code may be counted only
+    for code in counts:  # a code may have a count without findings
         severities.setdefault(code, (Severity.NOTE if code in NOTES else Severity.ERROR).value)
     codes = sorted(counts.keys() | findings.keys(), key=lambda code: (_ORDER.get(severities[code], 3), code))
     share = max(1, min(MAX_ROWS_PER_CODE, MAX_ROWS // max(1, len(codes))))
@@ -140,7 +140,7 @@ def _checked(document: Mapping[str, Any], fingerprint: str, when: str) -> Checke
 
 
 def _is_sound(document: Mapping[str, Any]) -> bool | None:
-    """Whether a dataset is sound; None if nobody read it, where earlier releases wrote true."""
+    """Returns whether a dataset is sound; None if it was not read, for which earlier releases wrote true."""
     depths = [run["depth"] for run in document.get("checks", ())]
     depths.append(document.get("depth") or document["mode"])
     if document["sound"] and all(depth == CheckDepth.NONE.word for depth in depths):

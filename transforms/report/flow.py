@@ -1,25 +1,25 @@
-"""The picture of where every image went: bands from all that was listed to what became of it."""
+"""Drawing of where every image went: bands from all listed files to their outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-#: Bands of one outcome that are drawn; the smallest are drawn as one.
+#: Largest number of bands of one outcome. The smallest are combined into one.
 _MAX_BANDS = 7
-#: Pixels that a band's two lines of text need, the height of all bars together, and that of the thinnest bar.
+#: Heights in pixels: of a band's two lines of text, of all bars together, and of the thinnest bar.
 _SLOT, _TALL, _THIN = 44, 220, 2.0
-#: Width of the drawing in its own units; the page stretches it to the width that there is.
+#: Width of the drawing in its own units. The page stretches it to the available width.
 BANDS_WIDTH = 100
 
 
 class Node(NamedTuple):
-    """Where some of the listed files went.
+    """An outcome of some of the listed files.
 
     Attributes:
-      name: of the split or reason.
+      name: Name of the split or reason.
       outcome: written, quarantined, filtered or deduplicated.
-      files: how many of them.
+      files: Number of files.
     """
 
     name: str
@@ -31,10 +31,10 @@ class Band(NamedTuple):
     """A drawn band.
 
     Attributes:
-      node: what it stands for.
-      path: the band in SVG, `BANDS_WIDTH` wide.
-      slot: pixels of height for its end and its text.
-      height: pixels of height of its end, which is in the middle of the slot.
+      node: Node that the band leads to.
+      path: Path of the band in SVG, `BANDS_WIDTH` wide.
+      slot: Height in pixels of the space for its end and its text.
+      height: Height in pixels of its end, which is in the middle of the slot.
     """
 
     node: Node
@@ -46,13 +46,13 @@ class Band(NamedTuple):
 class Flow(NamedTuple):
     """A drawing: a bar on the left, bands, and bars with texts on the right.
 
-    The heights are pixels, so that texts are never scaled; the bands take the width that is left.
+    Heights are in pixels, so that text is never scaled. The bands take the remaining width.
 
     Attributes:
-      height: of the drawing.
-      top: where the bar on the left begins.
-      source_height: height of the bar on the left.
-      bands: from top to bottom.
+      height: Height of the drawing.
+      top: Top of the bar on the left.
+      source_height: Height of the bar on the left.
+      bands: Bands from top to bottom.
     """
 
     height: float
@@ -62,11 +62,11 @@ class Flow(NamedTuple):
 
 
 def flow_nodes(ledger: Mapping[str, Any], order: Sequence[str] = ()) -> list[Node]:
-    """Returns what became of the listed files: written per split, then what was left out per reason.
+    """Returns the outcomes of the listed files: written per split, then left out per reason.
 
     Args:
-      ledger: of `dataset.json`.
-      order: in which the splits are drawn.
+      ledger: Ledger of `dataset.json`.
+      order: Order of the splits.
     """
     splits = ledger.get("splits", {})
     splits = {name: splits[name] for name in [*(name for name in order if name in splits), *splits]}
@@ -89,9 +89,9 @@ def flow_nodes(ledger: Mapping[str, Any], order: Sequence[str] = ()) -> list[Nod
 
 
 def draw_flow(nodes: Sequence[Node]) -> Flow | None:
-    """Lays the bands out; None if nothing was listed.
+    """Computes the positions of the bands; None if nothing was listed.
 
-    Every band can be seen, however few files it stands for: bars are at least 2 pixels high.
+    Every band is visible, however few files it has: bars are at least 2 pixels high.
     """
     total = sum(node.files for node in nodes)
     if not total:

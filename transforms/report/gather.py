@@ -1,4 +1,4 @@
-"""Gathers what the page shows from a dataset directory, reading no more of it than that."""
+"""Gathers the contents of the page from a dataset directory, and reads only what it needs."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ from shardwright.transforms.report.thumbnails import Seen, read_thumbnails, thum
 from shardwright.transforms.report.version_view import place_of
 from shardwright.transforms.versions.listing import read_version_record
 
-#: Documents beyond this size are not read for the page.
+#: Documents above this size are not read for the page.
 _MAX_DOCUMENT = 400_000_000
-#: Of files without a `dataset.json`: records that are shown, and files they are taken from.
+#: For files without a `dataset.json`: number of records that are shown, and of files that are read for them.
 _FOREIGN_SAMPLES, _FOREIGN_FILES = 48, 8
 _INFER_FROM = 64
 
@@ -73,20 +73,20 @@ def gather(
     page: str | None = None,
     drawn: str = "",
 ) -> ReportData:
-    """Gathers what the page of a dataset shows.
+    """Gathers the contents of a dataset's page.
 
     Args:
-      directory: of the dataset.
-      validation: what `findings.json` is about to hold; None to read it.
-      statistics: what `statistics.json` is about to hold; None to read it.
-      drift: what `diff` found compared with the previous dataset; None to read the `diff.json` of a version.
-      record: what `version.json` is about to hold; None to read it, where the directory is a version's.
-      page: where the page goes, for its links; None for its place in the directory.
-      drawn: when the page is drawn.
+      directory: The dataset directory.
+      validation: Contents that `findings.json` will have. None to read it.
+      statistics: Contents that `statistics.json` will have. None to read it.
+      drift: Differences from the previous dataset. None to read the `diff.json` of a version.
+      record: Contents that `version.json` will have. None to read it, if the directory is a version's.
+      page: Path of the page, for its links. None for the usual path in the directory.
+      drawn: When the page is drawn.
 
     Raises:
-      UsageError: if there is no readable `dataset.json`.
-      EngineError: if it cannot be read.
+      UsageError: If there is no readable `dataset.json`.
+      EngineError: If it cannot be read.
     """
     path = storage.join(directory, DATASET_JSON)
     with storage.translated_errors("read", path):
@@ -101,7 +101,7 @@ def gather(
 def _as_version(
     data: ReportData, directory: str, record: VersionRecord | None, page: str | None
 ) -> ReportData:
-    """Adds what makes a dataset a version of one; changes nothing of other datasets."""
+    """Adds the facts about a version; does not change other datasets."""
     place, version = place_of(directory)
     if not version:
         return data
@@ -120,7 +120,7 @@ def _as_version(
     beside = page is None or page == storage.join(directory, REPORT_HTML)
     return replace(
         data,
-        # Its directory is called after the version, which says nothing of what is in it.
+        # Its directory is named after the version, which does not name the dataset.
         name=dataset_name(output) if data.name == version else data.name,
         place=printable(place),
         drift=drift,
@@ -193,14 +193,14 @@ def gather_files(
     statistics: Document | None = None,
     drawn: str = "",
 ) -> ReportData:
-    """Gathers what the page of TFRecord files of unknown origin shows: findings, and some pictures.
+    """Gathers the contents of a page about TFRecord files of unknown origin: findings, and some images.
 
     Args:
-      name: what they are called.
-      files: their paths.
-      validation: what a validation of them found.
-      statistics: of their pictures.
-      drawn: when the page is drawn.
+      name: Name of the files.
+      files: Paths of the files.
+      validation: Findings of a validation of the files.
+      statistics: Statistics of their images.
+      drawn: When the page is drawn.
     """
     left_out: list[str] = []
     samples, facts, contract = _foreign_samples(files)
@@ -251,13 +251,13 @@ def _foreign_samples(
 def _stored(
     directory: str, name: str, left_out: list[str], then: str = "validate again to write it anew"
 ) -> Document | None:
-    """Reads a JSON document of a dataset, if it is there.
+    """Reads a JSON document of a dataset, if it exists.
 
     Args:
-      directory: of the dataset.
-      name: of the document.
-      left_out: takes a sentence if it cannot be read.
-      then: what that means, or what to do about it.
+      directory: The dataset directory.
+      name: Name of the document.
+      left_out: List that gets a sentence if the document cannot be read.
+      then: Consequence, or advice, for that sentence.
     """
     try:
         path = _path_of(directory, name)
@@ -276,13 +276,13 @@ def _stored(
 
 
 def _path_of(directory: str, name: str) -> str:
-    """Returns the path of a file of a dataset, perhaps an old one; empty if it is missing."""
+    """Returns the path of a file of a dataset, maybe under its old name; empty if it is missing."""
     paths = (storage.join(directory, stored) for stored in stored_names(name))
     return next((path for path in paths if storage.exists(path)), "")
 
 
 def _written(directory: str, name: str) -> str:
-    """Returns when a local file was written; empty if it is missing or the storage does not say it."""
+    """Returns when a local file was written; empty if it is missing or the storage does not know."""
     if storage.is_remote(directory):
         return ""
     try:
@@ -292,7 +292,7 @@ def _written(directory: str, name: str) -> str:
 
 
 def as_time(seconds: float) -> str:
-    """Returns seconds since the epoch as people write them."""
+    """Returns seconds since the epoch as text for people."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
@@ -301,7 +301,7 @@ def _places(sheets: Sequence[ClassSheet]) -> list[RecordAt]:
 
 
 def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[ClassSheet, ...]:
-    """Adds the thumbnails of samples; those that are not there go."""
+    """Adds the thumbnails of samples, and removes samples whose record was not found."""
     drawn = []
     for sheet in sheets:
         samples = [
@@ -313,7 +313,7 @@ def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple
 
 
 def _inputs(run: Document) -> tuple[Input, ...]:
-    """Returns what `run.json` says was converted."""
+    """Returns the inputs of the conversion from `run.json`."""
     paths, kinds = run.get("input"), run.get("taken_for")
     if not isinstance(paths, list):
         return ()
@@ -322,7 +322,7 @@ def _inputs(run: Document) -> tuple[Input, ...]:
 
 
 def _read_again(facts: Any) -> str:
-    """Returns what `run.json` says a rebuild read again of the version before; empty for nothing."""
+    """Returns how much of the previous version a rebuild read again, from `run.json`; empty for nothing."""
     try:
         return printable(scrub_text(facts)) if facts else ""
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):

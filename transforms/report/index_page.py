@@ -1,4 +1,4 @@
-"""`index.html` of a directory of versions: what there is, what became of each, and where its report lies."""
+"""`index.html` of a directory of versions: lists them with their states, changes and links to reports."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from shardwright.transforms.report.version_view import (
 from shardwright.transforms.versions.listing import read_version_record, version_names
 from shardwright.transforms.versions.pointer import read_pointer
 
-#: Versions with a row of their own: the newest, and the one that readers get.
+#: Number of versions that have a row: the newest ones, and the one that readers get.
 MAX_VERSIONS = 300
-#: Versions and refusals of each that are drawn, tried in turn until the page is small enough.
+#: Numbers of versions and of refusals per version, tried in turn until the page is small enough.
 _AMOUNTS = ((MAX_VERSIONS, MAX_REFUSALS), (MAX_VERSIONS, 2), (100, 1), (10, 1))
 _REQUESTS_AT_ONCE = 16
-#: Files of a version that it links to.
+#: Files of a version to which the page links.
 _LINKS = (("report", REPORT_HTML), ("diff", DIFF_JSON), ("dataset.json", DATASET_JSON))
 _CHANGES = {
     Kind.ADDED: ("+", "added"), Kind.REMOVED: ("−", "removed"), Kind.CHANGED: ("", "changed"),
@@ -55,21 +55,21 @@ _CHANGES = {
     Kind.RENAMED: ("", "renamed"), Kind.RE_ENCODED: ("", "stored otherwise"),
 }  # fmt: skip
 _MOST = 10**18
-#: States of complete versions, with colour and sign of their marks in the chart.
+#: States of complete versions, with color and sign of their marks in the chart.
 _MARKS = {"published": ("good", "●"), "refused": ("error", "✕"), "withdrawn": ("warning", "○")}
 
 
 @dataclass(frozen=True)
 class IndexData:
-    """What the page shows.
+    """Contents of the page.
 
     Attributes:
-      output: the directory that holds the versions.
-      records: the `version.json` of every version by its name; None where that cannot be read.
-      files: version -> which of the files that the page asks for are there, for those that are shown.
-      pointer: the version that readers get; None without one.
-      problem: why the pointer cannot be read; empty if it can.
-      drawn: when the page is drawn; empty if that does not matter.
+      output: Directory that contains the versions.
+      records: Mapping of version to its `version.json`. None for one that cannot be read.
+      files: Mapping of each shown version to those of its linked files that exist.
+      pointer: Version that readers get. None if there is none.
+      problem: Reason why the pointer cannot be read. Empty if it can.
+      drawn: When the page is drawn. Empty to omit it.
     """
 
     output: str
@@ -84,16 +84,16 @@ class VersionRow(NamedTuple):
     """A version in the table.
 
     Attributes:
-      view: its name, state and refusals.
-      latest: whether readers get it.
-      pinned: whether retention spares it.
-      fingerprint: of its `dataset.json`.
-      records: in all splits, in words.
-      size: of all shards, in words.
-      changes: images and what became of them, against the version before.
-      no_changes: what is said where there are none.
-      work: what was done for it, a line each.
-      links: label and file.
+      view: Name, state and refusals of the version.
+      latest: Whether readers get this version.
+      pinned: Whether the version is pinned, so that retention keeps it.
+      fingerprint: Fingerprint from its `dataset.json`.
+      records: Number of records in all splits, as text.
+      size: Size of all shards, as text.
+      changes: Numbers and kinds of changed images since the previous version.
+      no_changes: Text if there are no changes.
+      work: Work that was done for the version, one line for each kind.
+      links: Labels and files of its links.
     """
 
     view: VersionView
@@ -109,7 +109,7 @@ class VersionRow(NamedTuple):
 
 
 def render_index(data: IndexData) -> str:
-    """Draws the page of all versions; with fewer of them where it would be too large."""
+    """Draws the page of all versions, with fewer versions if it would be too large."""
     page = ""
     for versions, refusals in _AMOUNTS:
         page = _render(data, versions, refusals)
@@ -159,7 +159,7 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
 
 
 def shown_versions(names: Mapping[str, Any], pointer: Pointer | None, most: int = MAX_VERSIONS) -> list[str]:
-    """Returns the versions that have a row: the newest, and in any case the one that readers get."""
+    """Returns the versions that have a row: the newest, and always the one that readers get."""
     newest = sorted(names, reverse=True)
     shown = newest[:most]
     if pointer and pointer.version in names and pointer.version not in shown:
@@ -196,7 +196,7 @@ def _changes(record: VersionRecord) -> tuple[tuple[str, str], ...]:
 
 
 def _work(work: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns what was done for a version, a line for each kind of work."""
+    """Returns the work that was done for a version, one line for each kind of work."""
     shards, reused, copied, converted, quarantined = (
         _count(work.get(name)) for name in ("shards", "reused_shards", "copied", "converted", "quarantined")
     )
@@ -219,7 +219,7 @@ def _points(records: Mapping[str, VersionRecord | None]) -> list[TimePoint]:
 
 
 def _count(value: Any) -> int:
-    """Returns a number of a document; 0 for what is none."""
+    """Returns a number of a document; 0 for a value that is not a number."""
     return min(value, _MOST) if isinstance(value, int) and value > 0 else 0
 
 
@@ -231,14 +231,14 @@ def _moment(seconds: Any) -> str:
 
 
 def _commands(output: str, rows: Sequence[VersionRow], latest: VersionRow | None) -> list[tuple[str, str]]:
-    """Returns what can be done with the versions, and the command for it."""
+    """Returns what can be done with the versions, with the command for each action."""
     word = shell_word(output)
     commands = [("list them", f"shardwright versions {word}")]
     if latest:
         at = shell_word(f"{output.rstrip('/')}@{latest.view.name}")
         commands += [
-            ("read one, whatever comes", f"shardwright inspect {at}"),
-            ("spare one from retention", f"shardwright versions {word} --pin {latest.view.name}"),
+            ("read one fixed version", f"shardwright inspect {at}"),
+            ("keep one from removal", f"shardwright versions {word} --pin {latest.view.name}"),
         ]
         older = (row.view for row in rows if row.view.name < latest.view.name)
         before = next((view.name for view in older if view.state.word == VersionState.PUBLISHED), "")
@@ -248,14 +248,14 @@ def _commands(output: str, rows: Sequence[VersionRow], latest: VersionRow | None
 
 
 def gather_index(output: str, now: float) -> IndexData:
-    """Gathers what the page shows; asks for the files of those versions alone that are shown.
+    """Gathers the contents of the page; looks for files only of the versions that are shown.
 
     Args:
-      output: the directory that holds the versions.
-      now: seconds since the epoch.
+      output: Directory that contains the versions.
+      now: Time in seconds since the epoch.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     problem, pointer = "", None
     try:
@@ -288,14 +288,14 @@ def gather_index(output: str, now: float) -> IndexData:
 
 
 def write_index(output: str, now: float | None = None) -> None:
-    """Draws `index.html` of a directory of versions and puts it there.
+    """Draws `index.html` of a directory of versions and writes it there.
 
     Args:
-      output: the directory that holds the versions.
-      now: when it is drawn, in seconds since the epoch; None for the present.
+      output: Directory that contains the versions.
+      now: Time of drawing in seconds since the epoch. None for the present.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     page = render_index(gather_index(output, time.time() if now is None else now))
     path = storage.join(output, INDEX_HTML)

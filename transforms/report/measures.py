@@ -1,4 +1,4 @@
-"""What was measured of the pictures, as the page shows it: `statistics.json`, else the sampled pictures."""
+"""Measurements of the images for the page: from `statistics.json`, or else from the sampled images."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from shardwright.schemas.units import format_size
 from shardwright.transforms.report.charts import Chart, bins_of, histogram, size_scatter
 from shardwright.transforms.report.data import ReportData
 
-#: Greater numbers, and those that are none, are not drawn.
+#: Larger numbers, and values that are not numbers, are not drawn.
 _MOST = 1e18
 #: Columns of `spread_rows` after the first.
 SPREAD_HEADS = ("least", "median", "mean", "greatest", "deviation")
-#: Splits whose channels are listed.
+#: Largest number of splits whose channels are listed.
 _MAX_SPLITS = 12
 
 Document = Mapping[str, Any]
 
 
 def size_charts(data: ReportData) -> list[Chart]:
-    """Draws sizes and bytes of the pictures: of all where they were measured, else of the sampled ones."""
+    """Draws the sizes and bytes of the images: of all if they were measured, else of the sampled ones."""
     charts = []
     if data.originals:
         originals = [(facts.width, facts.height) for facts in data.originals]
@@ -49,7 +49,7 @@ def size_charts(data: ReportData) -> list[Chart]:
 
 
 def look_charts(data: ReportData) -> list[Chart]:
-    """Draws what the pictures are like, and their boxes, where that was measured."""
+    """Draws the quality metrics of the images, and their boxes, if they were measured."""
     measured = all_pictures(data.statistics)
     charts = []
     titles = {"brightness": "Brightness", "sharpness": "Sharpness", "information": "Information"}
@@ -69,7 +69,7 @@ def look_charts(data: ReportData) -> list[Chart]:
 
 
 class ComparedSizes(NamedTuple):
-    """A measure of the originals beside that of the stored pictures, in words."""
+    """A measurement of the originals beside that of the stored images, as text."""
 
     what: str
     original: str
@@ -77,7 +77,7 @@ class ComparedSizes(NamedTuple):
 
 
 def compared_sizes(data: ReportData) -> list[ComparedSizes]:
-    """Returns how large the originals were and how large the stored pictures are; nothing if not known."""
+    """Returns the sizes of the originals and of the stored images; empty if they are not known."""
     measured = all_pictures(data.statistics)
     rows = []
     for name, title in (("width", "width, pixels"), ("height", "height, pixels"), ("bytes", "bytes")):
@@ -96,13 +96,13 @@ def compared_sizes(data: ReportData) -> list[ComparedSizes]:
 
 
 def measured_originals(data: ReportData) -> int:
-    """Returns of how many written images the size of the original is known."""
+    """Returns the number of written images whose original size is known."""
     images = data.sources.get("images")
     return images if isinstance(images, int) else 0
 
 
 def _range(name: str, spread: Document) -> str:
-    """Returns least, greatest and mean in words; empty where they are not known."""
+    """Returns minimum, maximum and mean as text; empty if they are not known."""
     values = _numbers([spread.get(key) for key in ("min", "max", "mean")])
     if not values:
         return ""
@@ -111,7 +111,7 @@ def _range(name: str, spread: Document) -> str:
 
 
 def spread_rows(data: ReportData) -> list[tuple[str, ...]]:
-    """Returns least, median, mean and greatest of what was measured of all pictures, in words."""
+    """Returns minimum, median, mean and maximum of the measurements of all images, as text."""
     measured = all_pictures(data.statistics)
     boxes = as_mapping(measured.get("boxes"))
     wanted = (
@@ -138,7 +138,7 @@ def _figure(title: str, value: Any) -> str:
 
 
 class Channels(NamedTuple):
-    """Means and deviations of the channels of a split, on a scale from 0 to 1."""
+    """Means and standard deviations of the channels of a split, on a scale from 0 to 1."""
 
     split: str
     images: int
@@ -147,13 +147,13 @@ class Channels(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The line of code that normalises by them."""
+        """Line of code that normalizes by them."""
         mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (self.mean, self.std))
         return f"transforms.Normalize(mean=[{mean}], std=[{std}])"
 
 
 def channel_rows(statistics: Document | None) -> list[Channels]:
-    """Returns the channels of each split and of all, where they were measured."""
+    """Returns the channels of each split and of all splits, if they were measured."""
     rows = []
     document = as_mapping(statistics)
     found = [(str(split), as_mapping(value)) for split, value in as_mapping(document.get("splits")).items()]
@@ -168,13 +168,13 @@ def channel_rows(statistics: Document | None) -> list[Channels]:
 
 
 def best_channels(rows: Sequence[Channels]) -> Channels | None:
-    """Returns the channels to normalise by: those of the training pictures, which no others may tell."""
+    """Returns the channels to normalize by: those of the training images only."""
     named = {row.split.lower(): row for row in rows}
     return named.get("train") or named.get("training") or (rows[0] if len(rows) == 1 else named.get("all"))
 
 
 def all_pictures(statistics: Document | None) -> Document:
-    """Returns what was measured of all pictures of all splits; empty where nothing was."""
+    """Returns the measurements of all images in all splits; empty if there are none."""
     document = as_mapping(statistics)
     total = as_mapping(as_mapping(document.get("total")).get("all"))
     splits = [
@@ -192,7 +192,7 @@ def _histogram_of(spread: Document) -> tuple[list[float], list[int]] | None:
 
 
 def _numbers(values: Any) -> list[float]:
-    """Returns a list of numbers of a JSON document; an empty one for anything else."""
+    """Returns a list of numbers from a JSON document; any other value gives an empty list."""
     right = isinstance(values, list) and all(
         isinstance(value, int | float) and abs(value) < _MOST for value in values
     )
@@ -200,5 +200,5 @@ def _numbers(values: Any) -> list[float]:
 
 
 def as_mapping(value: Any) -> Document:
-    """Returns an object of a JSON document; an empty one for anything else."""
+    """Returns an object from a JSON document; any other value gives an empty one."""
     return value if isinstance(value, Mapping) else {}

@@ -1,4 +1,4 @@
-"""What every page shares: templates that escape whatever comes from the data, one style, one policy."""
+"""Parts of every page: templates that escape all data, one style, one policy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from shardwright.transforms.report.data import Thumbnail
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-#: Letters of a name from the data that a page shows, at most.
+#: Largest number of characters of a name from the data on a page.
 LETTERS = 120
 
 
 def draw_page(template: str, context: Mapping[str, Any]) -> str:
-    """Draws a page of a template in `page/`, with the style, the script and the policy of all pages.
+    """Draws a page from a template in `page/`, with the style, the script and the policy of all pages.
 
     Args:
-      template: its file name.
-      context: what it shows; `most_letters` says how long names may be.
+      template: File name of the template.
+      context: Contents of the page. `most_letters` limits the length of names.
     """
     drawing = environment().filters["drawing"]
     script = _resource("script.js")
@@ -40,7 +40,7 @@ def draw_page(template: str, context: Mapping[str, Any]) -> str:
 
 @cache
 def environment() -> Environment:
-    """Returns Jinja's environment of all pages: nothing is undefined, everything is escaped."""
+    """Returns the Jinja environment of all pages; undefined names are errors, and all values are escaped."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -59,7 +59,7 @@ def environment() -> Environment:
         "size": format_size,
         "data_uri": _data_uri,
         "decimals": lambda values: ", ".join(f"{value:.4f}" for value in values),
-        # For what this package itself has drawn or brings along, never for anything from the data.
+        # Only for drawings and files of this package, never for anything from the data.
         "drawing": Markup,
     }
     return made
@@ -71,7 +71,7 @@ def _resource(name: str) -> str:
 
 
 def _policy(script: str) -> str:
-    """Returns a page's Content-Security-Policy: nothing from outside, no script but its own."""
+    """Returns a page's Content-Security-Policy: nothing external, and no script except its own."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -80,9 +80,9 @@ def _policy(script: str) -> str:
 
 
 def shown(text: object, letters: int = LETTERS) -> str:
-    """Returns a text from the data as a page shows it: not too long, nothing invisible in it.
+    """Returns a text from the data as a page shows it: shortened, without invisible characters.
 
-    Signs that cannot be seen, or that would turn the direction of what follows, stand as Python writes them.
+    Invisible characters, and those that change the text direction, are shown as Python escapes.
     """
     whole = printable(str(text)).replace(LABEL_SEPARATOR, ", ")
     cut = whole if len(whole) <= letters else f"{whole[: max(1, letters - 1)]}…"
@@ -90,7 +90,7 @@ def shown(text: object, letters: int = LETTERS) -> str:
 
 
 def _base(key: str) -> str:
-    """Returns the last part of a key, for places where there is no room for more."""
+    """Returns the last part of a key, for places with little room."""
     return key.rstrip("/").rpartition("/")[2] or key
 
 

@@ -1,4 +1,4 @@
-"""Some of the images that were left out for a fault, drawn small where they can still be had."""
+"""Some of the quarantined images, with thumbnails if their sources can still be read."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
 from shardwright.transforms.report.data import MAX_QUARANTINED, Quarantined, Thumbnail
 from shardwright.transforms.report.thumbnails import as_thumbnail
 
-#: Bytes of `quarantine.jsonl` that are read.
+#: Number of bytes of `quarantine.jsonl` that are read.
 _MAX_BYTES = 2_000_000
-#: Pictures that are tried, and of one reason.
+#: Largest number of images that are tried, together and per reason.
 _MAX_PICTURES, _MAX_OF_REASON = 24, 6
-#: A larger source is not worth it; its pixels neither.
+#: Largest size in bytes and in pixels of a source that is read.
 _MAX_SOURCE = 16_000_000
 _MAX_PIXELS = 24_000_000
-#: Seconds for all of them: where a network does not answer the page goes without.
+#: Seconds for all images together. If a network does not answer, the page is drawn without them.
 _PATIENCE = 6.0
-#: Kinds of which a part can be decoded.
+#: Formats in which a part of an image can be decoded.
 _PARTIAL = frozenset({"jpeg", "png"})
 
 
 def read_quarantine(directory: str) -> list[Quarantined]:
-    """Reads the beginning of `quarantine.jsonl`, and takes some lines of each reason.
+    """Reads the beginning of `quarantine.jsonl`, and selects some lines of each reason.
 
     Returns:
-      None of them if there is no such file, or nothing in it can be understood.
+      The selected lines. Empty if there is no such file, or it is damaged.
     """
     try:
         data = storage.read_range(storage.join(directory, QUARANTINE_JSONL), 0, _MAX_BYTES)
@@ -57,7 +57,7 @@ def read_quarantine(directory: str) -> list[Quarantined]:
                 reason=str(value["reason"]), message=str(value["message"]),
             )  # fmt: skip
         except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # empty, cut off, or none of ours
+            continue  # an empty, incomplete or foreign line
         by_reason[item.reason].append(item)
     share = max(1, MAX_QUARANTINED // max(1, len(by_reason)))
     taken = [item for _, items in sorted(by_reason.items()) for item in items[:share]]
@@ -65,7 +65,7 @@ def read_quarantine(directory: str) -> list[Quarantined]:
 
 
 def with_pictures(items: Sequence[Quarantined], directory: str) -> tuple[Quarantined, ...]:
-    """Adds thumbnails of those whose source is still there; asks no storage but the dataset's own."""
+    """Adds thumbnails of images whose source still exists; reads no storage except the dataset's own."""
     tried: list[int] = []
     of_reason: defaultdict[str, int] = defaultdict(int)
     for i, item in enumerate(items):
@@ -83,7 +83,7 @@ def with_pictures(items: Sequence[Quarantined], directory: str) -> tuple[Quarant
             if picture is not None:
                 found[i] = picture
 
-    # A read that hangs in a network must not hold the page, nor the end of the process.
+    # A read that hangs in a network must delay neither the page nor the end of the process.
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
     worker.join(_PATIENCE)
@@ -92,14 +92,14 @@ def with_pictures(items: Sequence[Quarantined], directory: str) -> tuple[Quarant
 
 
 def _near(item: Quarantined, directory: str) -> bool:
-    """Whether a source is a file of this machine, or an object in the dataset's own kind of storage."""
+    """Returns whether a source is a local file, or an object in the dataset's own kind of storage."""
     if not storage.is_remote(item.uri):
         return bool(item.uri) and not storage.is_remote(directory)
     return item.uri.startswith(("gs://", "s3://")) and item.uri[:5] == directory[:5]
 
 
 def _look(uri: str) -> Thumbnail | None:
-    """Returns what can be seen of a faulty image; None where that is nothing."""
+    """Returns a thumbnail of a faulty image, or None if nothing of it can be decoded."""
     try:
         data = _read(uri)
         if not data:
@@ -110,12 +110,12 @@ def _look(uri: str) -> Thumbnail | None:
         except ImageFault:
             partial = _partial(data)
             return as_thumbnail(partial) if partial is not None else None
-    except Exception:  # it is faulty, that is why it is here
+    except Exception:  # expected, because the image is faulty
         return None
 
 
 def _read(uri: str) -> bytes:
-    """Reads a source, if it is a regular file of a bearable size."""
+    """Reads a source if it is a regular file within the size limit."""
     if storage.is_remote(uri):
         return storage.read_range(uri, 0, _MAX_SOURCE) if storage.size_of(uri) <= _MAX_SOURCE else b""
     descriptor = os.open(uri, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -129,7 +129,7 @@ def _read(uri: str) -> bytes:
 
 
 def _partial(data: bytes) -> Image.Image | None:
-    """Decodes a truncated or damaged picture as far as it goes."""
+    """Decodes the readable part of a truncated or damaged image."""
     kind = kind_of(data[:HEAD_BYTES])
     if kind not in _PARTIAL:
         return None
@@ -137,9 +137,9 @@ def _partial(data: bytes) -> Image.Image | None:
         image = Image.open(io.BytesIO(data), formats=[kind])
         if image.width * image.height > _MAX_PIXELS:
             return None
-        with contextlib.suppress(Exception):  # the damage: what came before it is there
+        with contextlib.suppress(Exception):  # keep the part before the damage
             image.load()
-    image.tile = []  # so that Pillow does not try again
+    image.tile = []  # stop Pillow from trying again
     small = to_color(image, "rgb", (255, 255, 255)).copy()
     small.thumbnail((SIDE, SIDE))
     return small

@@ -1,4 +1,4 @@
-"""Draws the page: a pure function from what was gathered to one file of HTML that needs nothing else."""
+"""Draws the page: a pure function from the gathered data to one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from shardwright.transforms.report.view import (
 )
 
 _MAX_SPLITS = 40
-#: Inputs that are named, and classes that the sentences about the splits name.
+#: Largest number of inputs that are named, and of classes in the sentences about the splits.
 _MAX_INPUTS, _NAMED = 12, 3
-#: Settings that are not shown, for they say nothing.
+#: Settings that are not shown, because they give no information.
 _NOTHING: tuple[object, ...] = ("", None, (), [], {})
 _DEPTHS = {
     "frames": " without looking into a record",
@@ -50,11 +50,11 @@ _DEPTHS = {
 
 
 class Verdict(NamedTuple):
-    """What the head of a page says of a validated dataset.
+    """Verdict on a validated dataset in the head of a page.
 
     Attributes:
-      text: a few words, with a sign before them.
-      tone: good, warning, unknown or bad: the colour.
+      text: A few words after a sign.
+      tone: Color of the verdict: good, warning, unknown or bad.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(checked: Checked) -> Verdict:
-    """Returns what a validation comes to. Sound is only what nothing worse than a note was found in."""
+    """Returns the verdict of a validation. A dataset is sound if it has no finding worse than a note."""
     if checked.sound is False:
         return Verdict("✗ Not sound", "bad")
     if checked.warnings:
@@ -75,7 +75,7 @@ def verdict_of(checked: Checked) -> Verdict:
 def render(data: ReportData) -> str:
     """Draws the page of a dataset.
 
-    Where it would be larger than `MAX_PAGE_BYTES` it is drawn again with fewer pictures and rows.
+    If it would be larger than `MAX_PAGE_BYTES`, it is drawn again with fewer images and rows.
     """
     page = ""
     for amount in AMOUNTS:
@@ -151,7 +151,7 @@ class _Meanings(dict[str, str]):
 
 
 def _advice(data: ReportData) -> Mapping[str, Any]:
-    """Returns which command adds what is missing."""
+    """Returns the commands that add the missing parts."""
     line = environment().from_string(
         "{{ before }} <code>shardwright validate --dataset <bdi>{{ place | shown(200) }}</bdi>"
         "{{ option }}</code> {{ after }}"
@@ -163,7 +163,7 @@ def _advice(data: ReportData) -> Mapping[str, Any]:
         )
 
     return {
-        "validate": command("Run", "", "to read it back and see whether it is sound."),
+        "validate": command("Run", "", "to read the dataset back and check it."),
         "full": command("Pictures were not decoded:", "", "decodes every one."),
         "quality": command("Duplicates, dark and blurred pictures are looked for by", " --quality", "."),
         "statistics": command("Run", " --quality", "to measure all of them."),

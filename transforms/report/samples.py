@@ -14,20 +14,20 @@ from shardwright.schemas.plan import ledger_file
 from shardwright.transforms import storage
 from shardwright.transforms.report.data import ClassSheet, PictureSize, RecordAt, Sample
 
-#: Classes whose pictures are shown: all of so many, or the largest, the smallest and some in between.
+#: Classes whose images are shown: up to this many all, else the largest, the smallest and some between.
 _MAX_CLASSES = 48
-#: Pictures in all, and of one class.
+#: Largest number of images, together and of one class.
 _PICTURES = 288
 _MOST_OF_ONE, _LEAST_OF_ONE = 12, 3
 _WITHOUT_CLASSES = 48
-#: Where to stop looking for pictures of rare classes: lines of ledgers, and ledgers.
+#: Limits of the search for images of rare classes: number of ledger lines, and of ledgers.
 _MAX_LINES = 150_000
 _MAX_LEDGERS = 64
 NO_CLASS = ""
 
 
 def class_totals(class_counts: Mapping[str, Mapping[str, int]]) -> Counter[str]:
-    """Returns the records of each class in all splits."""
+    """Returns the number of records of each class in all splits."""
     totals: Counter[str] = Counter()
     for counts in class_counts.values():
         totals.update(counts)
@@ -35,12 +35,12 @@ def class_totals(class_counts: Mapping[str, Mapping[str, int]]) -> Counter[str]:
 
 
 def ranked(totals: Mapping[str, int]) -> list[str]:
-    """Returns the classes by records, the most frequent first, equals by name."""
+    """Returns the classes by number of records, the most frequent first, equal ones by name."""
     return sorted(totals, key=lambda name: (-totals[name], name))
 
 
 def shown_classes(dataset: Dataset) -> list[str]:
-    """Returns the classes whose pictures are shown: in id order if all are, else by their frequency."""
+    """Returns the classes whose images are shown: in id order if all are shown, else by frequency."""
     totals = class_totals(dataset.class_counts)
     filled = [name for name in dataset.labels if totals[name]]
     filled += sorted(name for name in totals.keys() - set(filled) if totals[name])
@@ -54,10 +54,10 @@ def shown_classes(dataset: Dataset) -> list[str]:
 
 
 def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
-    """Chooses some records of each class that is shown, without reading them.
+    """Chooses some records of each shown class, without reading them.
 
-    A ledger's lines stand in the order of their hashes, and so do the shards of a split: the first ones are
-    those that any other reader would choose by the same rule.
+    The lines of a ledger are in the order of their hashes, and so are the shards of a split. So any reader
+    that follows this rule chooses the same records.
     """
     totals = class_totals(dataset.class_counts)
     names = shown_classes(dataset)
@@ -81,7 +81,7 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
 
 
 def _samples(directory: str, dataset: Dataset) -> Iterator[Sample]:
-    """Yields where records are, the first shard of each split first, then the second ones, ..."""
+    """Yields the places of records: the first shard of each split first, then the second ones, and so on."""
     rounds = zip_longest(
         *([(split, number) for number in range(len(shards))] for split, shards in dataset.splits.items())
     )
@@ -97,14 +97,14 @@ def _samples(directory: str, dataset: Dataset) -> Iterator[Sample]:
 
 
 def _original(entry: Entry) -> PictureSize | None:
-    """Returns the size of an entry's source; None where the ledger does not say it."""
+    """Returns the size of an entry's source; None if the ledger does not state it."""
     found = (entry.source_width, entry.source_height, entry.source_bytes)
     numbers = [value for value in found if isinstance(value, int) and value >= 0]
     return PictureSize(*numbers) if len(numbers) == len(found) else None
 
 
 def ledger_entries(directory: str, dataset: Dataset, split: str, number: int) -> Iterator[Entry]:
-    """Yields the lines of a shard's ledger; none if it is missing, damaged or that of another build."""
+    """Yields the lines of a shard's ledger; none if it is missing, damaged or of another build."""
     shards = dataset.splits[split]
     try:
         data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))

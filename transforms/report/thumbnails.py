@@ -1,4 +1,4 @@
-"""Reads single records at random and makes small JPEGs of them; no fault of one is worth the page."""
+"""Reads single records by offset and draws them as small JPEGs. A faulty record never stops the page."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from shardwright.transforms.records.sample import records_at
 from shardwright.transforms.report.data import PictureSize, RecordAt, Thumbnail
 from shardwright.transforms.storage.ranges import RangeReader, open_ranges
 
-#: Bytes that a thumbnail should not exceed, and the JPEG qualities that are tried for it.
+#: Largest size of a thumbnail in bytes, and the JPEG qualities that are tried to reach it.
 _ENOUGH = 7_000
 _QUALITIES = (74, 55, 30)
-#: A record beyond this size is not read for a thumbnail.
+#: Records above this size are not read for a thumbnail.
 _MAX_RECORD = 64_000_000
-#: How far into a compressed shard, when unpacked, a thumbnail is worth going.
+#: Largest uncompressed offset in a compressed shard at which a thumbnail is read.
 _MAX_UNPACKED = 64_000_000
-#: Seconds after which no more shards are opened, and shards that are read at once.
+#: Seconds after which no more shards are opened, and number of shards that are read in parallel.
 _PATIENCE = 60.0
 _AT_ONCE = 8
 _MAX_PIXELS = 89_478_485
@@ -40,14 +40,14 @@ Seen = tuple[Thumbnail, PictureSize | None]
 
 
 def read_thumbnails(places: Iterable[RecordAt], contract: RecordSchema) -> dict[RecordAt, Seen]:
-    """Reads records and draws them small.
+    """Reads records and draws thumbnails.
 
     Args:
-      places: of the records; each shard is opened once.
-      contract: what the records hold.
+      places: Places of the records. Each shard is opened once.
+      contract: Record schema of the dataset.
 
     Returns:
-      A thumbnail for each record that is there and sound, with its picture's size.
+      A thumbnail for each sound record, with the size of its image.
     """
     offsets: defaultdict[str, set[int]] = defaultdict(set)
     for place in places:
@@ -63,7 +63,7 @@ def read_thumbnails(places: Iterable[RecordAt], contract: RecordSchema) -> dict[
                 if time.monotonic() > end:
                     break
         except (OSError, EngineError, ValueError):
-            pass  # the shard is missing or damaged: a finding says so, here a picture is missing
+            pass  # the shard is missing or damaged: a finding reports it, and here a thumbnail is missing
         return found
 
     with ThreadPoolExecutor(_AT_ONCE) as executor:
@@ -84,7 +84,7 @@ def _records(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]
 
 
 def _record_at(reader: RangeReader, offset: int) -> bytes | None:
-    """Reads the record whose frame begins at an offset; None if no sound one does."""
+    """Reads the record whose frame begins at an offset; None if there is no sound record."""
     header = reader.read_at(offset, HEADER_BYTES)
     if len(header) < HEADER_BYTES:
         return None
@@ -98,7 +98,7 @@ def _record_at(reader: RangeReader, offset: int) -> bytes | None:
 
 
 def thumbnail_of(data: bytes, contract: RecordSchema) -> Seen:
-    """Draws a record's picture small; where that cannot be done the thumbnail says why."""
+    """Draws a record's image small; if that fails, the thumbnail contains the reason."""
     try:
         image = record_thumbnail(data, contract)
         if image is None:
@@ -106,12 +106,12 @@ def thumbnail_of(data: bytes, contract: RecordSchema) -> Seen:
         return as_thumbnail(image), _facts(data, contract)
     except ImageFault as fault:
         return Thumbnail(problem=fault.reason.value), None
-    except Exception as error:  # whatever a damaged record makes of a library: the page goes on
+    except Exception as error:  # a damaged record may raise any error in a library; the page continues
         return Thumbnail(problem=type(error).__name__), None
 
 
 def as_thumbnail(image: Image.Image) -> Thumbnail:
-    """Encodes a small picture in few bytes."""
+    """Encodes a small image in few bytes."""
     rgb = image.convert("RGB")
     for quality in _QUALITIES:
         buffer = io.BytesIO()
@@ -122,7 +122,7 @@ def as_thumbnail(image: Image.Image) -> Thumbnail:
 
 
 def _facts(data: bytes, contract: RecordSchema) -> PictureSize | None:
-    """Returns what a stored picture measures: as its own header says, or its record for bare pixels."""
+    """Returns the size of a stored image: from its header, or from its record for raw pixels."""
     example = without_encodings(parse_example(data), contract)
     encoded = single_value(example, contract, FeatureRole.ENCODED)
     if not isinstance(encoded, bytes):
@@ -133,6 +133,6 @@ def _facts(data: bytes, contract: RecordSchema) -> PictureSize | None:
     if not isinstance(height, int) or not isinstance(width, int):
         try:
             width, height = open_image(encoded, "image", _MAX_PIXELS, contract.bounds).image.size
-        except Exception:  # bare pixels, of which the record does not say how they lie
+        except Exception:  # raw pixels whose order the record does not state
             return None
     return PictureSize(width, height, len(encoded))

@@ -1,4 +1,4 @@
-"""How pages show one version of a dataset: its state in words, and what the gates said of it."""
+"""One version of a dataset on a page: its state in words, and the verdict of its gates."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from shardwright.schemas.version import (
 from shardwright.schemas.violation import Violation
 from shardwright.transforms import storage
 
-#: More of a version's refusals than this are counted.
+#: Largest number of a version's refusals that are listed. The others are counted.
 MAX_REFUSALS = 12
-#: More names than this are accepted by their gates.
+#: Largest number of names in the command that accepts a version. With more, gates are accepted as a whole.
 _MAX_NAMES = 4
-#: The year 2200: what is later is no time of a run.
+#: The year 2200: a later time is not the time of a run.
 _FAR = 7_258_118_400
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 
 
 class State(NamedTuple):
-    """A state as pages show it: never by its colour alone.
+    """A state as pages show it, which never depends on color alone.
 
     Attributes:
-      sign: a letter that stands for it.
-      word: its name.
-      tone: good, error, warning or note: the colour.
-      meaning: a sentence.
+      sign: Character for the state.
+      word: Name of the state.
+      tone: Color: good, error, warning or note.
+      meaning: Sentence that explains the state.
     """
 
     sign: str
@@ -62,20 +62,20 @@ _STATES = {
         "…",
         "building",
         "note",
-        "It is being built, or its run was cut off: the next one goes on with it.",
+        "It is being built, or its run was interrupted and the next run continues it.",
     ),
 }
 
 
 class ShownRefusal(NamedTuple):
-    """What a gate said, as pages show it.
+    """A violation of a gate, as pages show it.
 
     Attributes:
       severity: error or warning.
-      gate: that said it.
-      name: of the limit or code.
-      message: one line.
-      accepted: whether somebody let it pass.
+      gate: Gate that found the violation.
+      name: Name of the limit or code.
+      message: Message, one line.
+      accepted: Whether somebody accepted it.
     """
 
     severity: str
@@ -90,17 +90,17 @@ class VersionView:
     """A version as pages show it.
 
     Attributes:
-      name: of the version.
-      began: when it was begun, in words.
-      stamp: the same for programs.
-      state: how far it came.
-      refusals: what the gates said, errors first.
-      unlisted: what they said besides.
-      errors: number of those that refuse it, accepted or not.
-      warnings: number of those that only warn.
-      accept: the command that lets a refused version pass; empty for others.
-      previous: the version that it was made from; empty for the first.
-      acceptances: who let refusals pass, when and why, a line each.
+      name: Name of the version.
+      began: When the version was begun, as text for people.
+      stamp: The same time for programs.
+      state: State of the version.
+      refusals: Listed violations, errors first.
+      unlisted: Number of violations that are not listed.
+      errors: Number of violations that are errors, accepted or not.
+      warnings: Number of violations that are warnings.
+      accept: Command that publishes a refused version. Empty for other versions.
+      previous: Version from which this one was made. Empty for the first version.
+      acceptances: Who accepted violations, when and why, one line each.
     """
 
     name: str
@@ -122,10 +122,10 @@ def version_view(
     """Returns a version as pages show it.
 
     Args:
-      place: what commands call it, `OUT@V`.
-      version: its name.
-      record: its `version.json`; None if that cannot be read.
-      most: refusals that are listed.
+      place: Name of the version for commands, `OUT@V`.
+      version: Name of the version.
+      record: Its `version.json`. None if that cannot be read.
+      most: Largest number of violations that are listed.
     """
     seconds = version_seconds(version)
     began, stamp = (
@@ -137,7 +137,7 @@ def version_view(
     rows = [
         ShownRefusal(
             refusal.severity.value, str(refusal.gate), str(refusal.name),
-            str(refusal.message).removeprefix(f"{refusal.name}: "),  # limits say their names themselves
+            str(refusal.message).removeprefix(f"{refusal.name}: "),  # messages of limits begin with the name
             is_accepted(refusal, record.accepted),
         )
         for refusal in sorted(record.refusals, key=lambda refusal: refusal.severity is not Severity.ERROR)
@@ -159,16 +159,16 @@ def version_view(
 
 
 def is_accepted(refusal: Violation, accepted: tuple[str, ...]) -> bool:
-    """Whether somebody let pass what a gate refused."""
+    """Returns whether somebody accepted a violation."""
     return not {"all", str(refusal.gate), str(refusal.name)}.isdisjoint(map(str, accepted))
 
 
 def accept_command(place: str, record: VersionRecord) -> str:
-    """Returns the command that publishes a refused version nevertheless.
+    """Returns the command that publishes a refused version.
 
     Args:
-      place: of the version, `OUT@V`.
-      record: its `version.json`.
+      place: Name of the version for commands, `OUT@V`.
+      record: Its `version.json`.
     """
     against = [
         refusal
@@ -185,16 +185,16 @@ def accept_command(place: str, record: VersionRecord) -> str:
 
 
 def version_seconds(version: str) -> float | None:
-    """Returns the time that a version is called after; None if that is none that a run can have."""
+    """Returns the time in a version's name; None if no run can have that time."""
     seconds = created_at(version)  # eight digits are not always a date
     return seconds if 0 < seconds < _FAR else None
 
 
 def place_of(directory: str) -> tuple[str, str]:
-    """Tells a version's directory from others.
+    """Returns the names of a dataset for the page, if it is a version.
 
     Returns:
-      What commands call it (`OUT@V`) and the version's name; the directory and nothing for any other dataset.
+      The name for commands (`OUT@V`) and the version's name. For other datasets, the directory and "".
     """
     absolute = directory if storage.is_remote(directory) else os.path.abspath(directory)
     for path in (directory.rstrip("/"), absolute.rstrip("/")):

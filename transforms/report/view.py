@@ -1,4 +1,4 @@
-"""Brings what was gathered into the order and the words in which the page shows it."""
+"""Arranges and words the gathered data for the page."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from shardwright.transforms.report.pages import LETTERS
 from shardwright.transforms.report.samples import class_totals, ranked
 from shardwright.transforms.sources.effects import ConversionFacts, has_effect
 
-#: Classes whose bars are all shown; of more the largest and the smallest so many.
+#: Up to this many classes all bars are shown, else those of this many largest and smallest classes.
 _ALL_CLASSES, _SOME_CLASSES = 60, 30
-#: Classes in the table that lists all of them.
+#: Largest number of classes in the table of all classes.
 _LISTED_CLASSES = 1_000
-#: Splits with a column and a colour of their own.
+#: Largest number of splits with their own column and color.
 _MAX_SPLITS = 6
 _CURVE_FROM = 12
 
@@ -34,7 +34,7 @@ Document = Mapping[str, Any]
 
 
 class Amount(NamedTuple):
-    """How much of the page is drawn: what makes it smaller when it would be too large."""
+    """How much of the page is drawn. Smaller amounts are used if the page would be too large."""
 
     pictures: float = 1.0
     rows: int = 600
@@ -42,7 +42,7 @@ class Amount(NamedTuple):
     letters: int = LETTERS
 
 
-#: Tried in turn until the page is small enough.
+#: Amounts that are tried in turn until the page is small enough.
 AMOUNTS = (
     Amount(),
     Amount(0.5, 400, 500),
@@ -52,7 +52,7 @@ AMOUNTS = (
 
 
 class ClassRow(NamedTuple):
-    """A class with its records in each split that has a column, and its share of the largest class."""
+    """A class with its records in each split column, and its share of the largest class."""
 
     name: str
     counts: tuple[int, ...]
@@ -62,16 +62,16 @@ class ClassRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassTables:
-    """The classes as the page shows them.
+    """Tables of classes for the page.
 
     Attributes:
-      splits: that have a column; the last stands for all others where there are too many.
-      number: of classes that have records.
-      empty: number of classes without records.
-      largest: rows with bars.
-      smallest: rows with bars, none where `largest` holds all.
-      every: rows without bars, at most some hundreds.
-      curve: of all of them.
+      splits: Splits that have a column. If there are too many, the last column combines the others.
+      number: Number of classes that have records.
+      empty: Number of classes without records.
+      largest: Rows with bars.
+      smallest: Rows with bars. Empty if `largest` contains all classes.
+      every: Rows without bars, at most a few hundred.
+      curve: Chart of all classes.
     """
 
     splits: tuple[str, ...]
@@ -84,7 +84,7 @@ class ClassTables:
 
 
 def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
-    """Returns the tables of classes; None where there are none."""
+    """Returns the tables of classes; None if there are no classes."""
     totals = class_totals(data.class_counts)
     for name in data.labels:
         totals.setdefault(name, 0)
@@ -131,7 +131,7 @@ class CodeGroup(NamedTuple):
 
 
 def code_groups(data: ReportData) -> list[CodeGroup]:
-    """Returns the findings by code, the gravest first."""
+    """Returns the findings by code, the most severe first."""
     if data.checked is None:
         return []
     checked = data.checked
@@ -145,7 +145,7 @@ def code_groups(data: ReportData) -> list[CodeGroup]:
 
 
 def reduced(data: ReportData, amount: Amount) -> ReportData:
-    """Returns the data with fewer pictures and rows."""
+    """Returns the data with fewer images and rows."""
     if amount == AMOUNTS[0]:
         return data
 
@@ -172,7 +172,7 @@ def reduced(data: ReportData, amount: Amount) -> ReportData:
 
 
 def split_text(data: ReportData) -> str:
-    """Returns what decided the splits: the source, or the settings; empty where there are none."""
+    """Returns what decided the splits: the source, or the settings; empty if there are no splits."""
     own = ", ".join(data.splits)
     said = str(data.settings.get("splits") or "")
     shares = _shares(said)
@@ -188,14 +188,14 @@ def split_text(data: ReportData) -> str:
     if data.splits_from == SplitsFrom.BOTH:
         return f"{own}: named by the source where it does so; of all other images {drawn}"
     named = {part.partition("=")[0].strip() for part in said.split(",")}
-    # Datasets that do not say it: a split that the settings do not name is one of the source's.
+    # Older datasets do not state it: a split that the settings do not name comes from the source.
     if data.splits_from == SplitsFrom.SOURCE or not data.splits.keys() <= named:
         return f"{own}, as the source names them"
     return drawn
 
 
 def _shares(splits: str) -> str:
-    """Returns `train=3/5,test=2/5`, as `dataset.json` stores it, for people: `train 60%, test 40%`."""
+    """Returns the split shares in `dataset.json` (`train=3/5,test=2/5`) for people: `train 60%, test 40%`."""
     shares = []
     for part in splits.split(","):
         name, _, share = part.partition("=")
@@ -207,11 +207,11 @@ def _shares(splits: str) -> str:
 
 
 def settings_in_effect(data: ReportData) -> dict[str, Any]:
-    """Returns the settings without those that had no effect, because the source or another one decided."""
+    """Returns the settings without those that the source or another setting overrides."""
     settings = dict(data.settings)
     of_source = split_text(data).endswith("as the source names them")
-    judged = settings.keys() & setting_fields().keys()  # a later version may have others
-    with contextlib.suppress(UsageError):  # the file of a layout may not be here
+    judged = settings.keys() & setting_fields().keys()  # a later version may have other settings
+    with contextlib.suppress(UsageError):  # the layout file may not exist here
         known = ConversionFacts(
             settings_from({}, {name: settings[name] for name in judged}),
             None,
@@ -228,7 +228,7 @@ def settings_in_effect(data: ReportData) -> dict[str, Any]:
 
 
 def percent(part: int, total: int) -> str:
-    """Returns a share that is never rounded to nothing or to all."""
+    """Returns a share as text. It is never rounded to 0 % or to 100 %."""
     if not total or not part or part == total:
         return "0 %" if not part else "100 %"
     value = 100 * part / total

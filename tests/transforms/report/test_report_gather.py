@@ -172,7 +172,7 @@ def test_documents_that_cannot_be_read_are_named_and_the_page_goes_on(copied: Pa
     assert data.checked is None
     assert any(sentence.startswith("findings.json") for sentence in data.left_out)
     assert any(sentence.startswith("statistics.json") for sentence in data.left_out)
-    assert "What this page lacks" in render(data)
+    assert "What is missing from this page" in render(data)
 
 
 def test_damaged_shards_and_ledgers_cost_pictures_and_nothing_else(copied: Path) -> None:
