@@ -1,4 +1,4 @@
-"""From all references to the forecast of a dataset: what will be written, and where it goes."""
+"""Forecasts a dataset from all references: what will be written, and to which shards."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from shardwright.transforms.plan.estimate import (
 )
 from shardwright.transforms.records.build import label_ids
 
-#: What images are ordered by: (hash, key). The hash is that of the shards, under a limit that of the limit.
+#: Sort key of images: (hash, key). The hash is the one for shards or, under a limit, the one for the limit.
 Order = tuple[int, str]
 
 _EXAMPLES = 3
-#: Faults of a file itself, found when it was listed. Its class exists all the same, so that the ids of
-#: classes do not depend on whether their images can be read.
+#: Faults of a file that are found when it is listed. Its class still exists, so that the ids of classes do
+#: not depend on whether their images can be read.
 _FAULTS_OF_FILES = frozenset(
     (QuarantineReason.EMPTY_FILE, QuarantineReason.NOT_AN_IMAGE, QuarantineReason.UNSUPPORTED_FORMAT)
 )
 
 
 class Placement:
-    """Gives every reference its split."""
+    """Assigns a split to every reference."""
 
     def __init__(self, settings: ConvertSettings) -> None:
         self._seed = settings.seed
@@ -50,38 +50,38 @@ class Placement:
         self._pattern = re.compile(settings.split_by) if settings.split_by else None
 
     def split(self, ref: ImageRef) -> str:
-        """Returns the split that the source names, or that of the group's or key's hash."""
+        """Returns the split that the source names, or else the split by the hash of the group or key."""
         if ref.split:
             return ref.split
         group = ref.group or group_of(ref.key, self._pattern)
         return split_of(self._seed, ref.key if group is None else group, self._bounds)
 
     def misses_group(self, ref: ImageRef) -> bool:
-        """Returns whether `--split_by` was given and says nothing about this key."""
+        """Returns whether `--split_by` was given and does not match this key."""
         return bool(self._pattern) and not ref.group and group_of(ref.key, self._pattern) is None
 
 
 @dataclass
 class RefSummary:
-    """What is counted over all references; summaries can be merged in any order.
+    """Counts over all references; summaries can be merged in any order.
 
     Attributes:
-      listed: files per split, `NO_SPLIT` for what has no key of its own.
+      listed: split -> number of files; `NO_SPLIT` for files without their own key.
       hashed: whether any reference got its split from its hash.
-      outcomes: files decided before reading, per (outcome, reason); copies under one reason.
-      candidates: images to convert per split.
-      source_bytes: bytes of their sources per split, without those that are too large to be read.
-      classes: images to convert per split and class name; 0 for a class of bad images only.
-      named: images whose split the source names.
-      drawn: images whose split is chosen by their hash.
+      outcomes: (outcome, reason) -> number of files decided before reading; copies have one reason.
+      candidates: split -> number of images to convert.
+      source_bytes: split -> bytes of their sources, without those that are too large to be read.
+      classes: number of images to convert per split and class name; 0 for a class with only bad images.
+      named: number of images whose split the source names.
+      drawn: number of images whose split is chosen by their hash.
       sample: (hash, key) order and reference of the candidates with the lowest hashes.
-      sample_cut: order above which a reference is in no sample; None while that is not known.
+      sample_cut: order above which a reference is not in the sample; None while unknown.
       taken: under a limit, (order, split, size, labels) of the candidates with the lowest hashes.
-      taken_cut: order above which a reference is beyond the limit; None while that is not known.
+      taken_cut: order above which a reference is beyond the limit; None while unknown.
       bad: under a limit, orders of the references that their source quarantined.
-      examples: quarantine reason -> a few of the references that were quarantined by their source.
-      ungrouped: keys that `--split_by` does not match.
-      ungrouped_examples: a few of them.
+      examples: quarantine reason -> a few references that their source quarantined.
+      ungrouped: number of keys that `--split_by` does not match.
+      ungrouped_examples: a few of these keys.
     """
 
     listed: Counter[str] = field(default_factory=Counter)
@@ -124,7 +124,7 @@ class RefSummary:
             self.named += 1
         else:
             self.drawn += 1
-        # Under a limit the sample is of images that are taken.
+        # Under a limit, the sample consists of images that the limit includes.
         order = (limit_order if settings.limit else shard_order)(settings.seed, ref.key)
         if self.sample_cut is None or order <= self.sample_cut:
             self.sample.append((order, ref))
@@ -145,7 +145,7 @@ class RefSummary:
             classes[name] += 1
 
     def trim(self, settings: ConvertSettings) -> None:
-        """Forgets the references that are in no sample and beyond the limit."""
+        """Drops references that are outside the sample and beyond the limit."""
         self.sample = sorted(self.sample)[:SAMPLE_CANDIDATES]
         if len(self.sample) == SAMPLE_CANDIDATES:
             self.sample_cut = self.sample[-1][0]
@@ -176,7 +176,7 @@ class RefSummary:
         self.trim(settings)
 
     def finish(self, settings: ConvertSettings) -> tuple[int, str] | None:
-        """Completes the counts; returns the order of the last image under a limit, if it cuts."""
+        """Completes the counts; returns the order of the last image within the limit, or None."""
         self.trim(settings)
         if not settings.limit:
             return None
@@ -190,12 +190,12 @@ class RefSummary:
 
 
 def _source_bytes(ref: ImageRef, settings: ConvertSettings) -> int:
-    """Returns how many bytes of a source may be stored: none of one that is too large to be read."""
+    """Returns the bytes of a source that may be stored; 0 if it is too large to be read."""
     return max(ref.size, 0) if ref.size <= settings.max_source_bytes else 0
 
 
 def _first_few(some: Iterable[str], others: Iterable[str]) -> Sequence[str]:
-    """Returns the first of all examples, the same ones in whatever order they came."""
+    """Returns the first few examples, the same ones for any order of merging."""
     return sorted({*some, *others})[:_EXAMPLES]
 
 
@@ -209,18 +209,18 @@ def make_forecast(
     explicit_shards: bool = False,
     texts: Mapping[str, str] | None = None,
 ) -> Forecast:
-    """Chooses labels and shard counts, after a look at a sample of the images.
+    """Chooses labels and numbers of shards, after converting a sample of the images.
 
     Args:
-      summary: of all references.
+      summary: summary of all references.
       settings: checked settings.
-      executor: reads and converts the sample.
-      own_ids: class name -> id, of sources that have ids of their own.
-      carried: the plan to carry on.
-      class_names: the only class names allowed, in id order, an empty one where no class has the id;
-        empty for any.
-      explicit_shards: the shard settings were given anew, so carried counts do not hold.
-      texts: class name -> what the class is called, of sources that say both.
+      executor: executor that reads and converts the sample.
+      own_ids: class name -> id, for sources with their own ids.
+      carried: plan to carry on.
+      class_names: the allowed class names in id order, with an empty name for an unused id; empty to
+        allow all.
+      explicit_shards: whether the shard settings were given again, so that carried numbers do not apply.
+      texts: class name -> readable name, for sources that have both.
 
     Raises:
       UsageError: if there is nothing to convert.
@@ -313,7 +313,7 @@ def _splits_from(summary: RefSummary) -> SplitsFrom:
 def _texts(
     labels: Sequence[str], layout: Layout, said: Mapping[str, str] | None, carried: Plan | None
 ) -> tuple[str, ...]:
-    """Returns what the classes are called, where the layout stores that besides a code."""
+    """Returns the readable names of the classes, if the layout stores them besides a code."""
     known = {**(carried.text_of if carried else {}), **(said or {})}
     texts = tuple(known.get(name, "") if known.get(name) != name else "" for name in labels)
     return (
@@ -328,7 +328,7 @@ def _by_split(splits: Iterable[str], counts: Mapping[str, int]) -> dict[str, int
 
 
 def _split_names(summary: RefSummary, settings: ConvertSettings, carried: Plan | None) -> list[str]:
-    """Returns the splits of the dataset, those of the settings and the source's own."""
+    """Returns the splits of the dataset, from the settings and from the source."""
     names = list(settings.parsed_splits) if summary.hashed else []
     own = sorted(set(summary.listed) - {NO_SPLIT, *names})
     if carried:

@@ -1,4 +1,4 @@
-"""The plan as Beam transforms: batches of references, the forecast, and the shards' references."""
+"""Beam transforms for the plan: batches of references, the forecast, and the references of each shard."""
 
 from __future__ import annotations
 
@@ -48,41 +48,41 @@ _LOG = logging.getLogger(__name__)
 
 
 _REFS_PER_BATCH = 1000
-#: References a worker collects before it hands them on, sorted by shard.
+#: Number of references that a worker collects before it emits them, sorted by shard.
 _REFS_IN_HAND = 100_000
-#: Characters of annotations and extra columns that weigh as much as a reference itself.
+#: Number of characters of annotations and extra columns that count as one reference.
 _CHARACTERS_PER_REF = 500
-#: Threads that wait for a network while a sample of its images is read.
+#: Number of threads that read a sample of remote images.
 _SAMPLE_THREADS = 16
-#: How many workers the check of keys can be spread over.
+#: Number of buckets for the check of keys, and so of workers that can share it.
 _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
 #: Marks an id that was made from its image's key.
 _MADE = "made"
-#: The settings that choose the number of shards.
+#: Settings that determine the number of shards.
 _SHARD_COUNTS = ("shards", "shard_size")
 
 
 def in_global_window(value: object) -> WindowedValue:
-    """Returns a value as `finish_bundle` has to yield it."""
+    """Returns a value in the form that `finish_bundle` must yield."""
     return WindowedValue(value, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
 
 def _weight(ref: ImageRef) -> int:
-    """Returns how many plain references one weighs that may carry annotations of any length."""
+    """Returns the weight of a reference, which grows with the length of its annotations."""
     return 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
 
 
 class BatchRefs(beam.DoFn):
-    """Packs references for a stage boundary, where each element costs far more than its bytes."""
+    """Packs references for a stage boundary, where the cost per element far exceeds the cost per byte."""
 
     def start_bundle(self) -> None:
-        """Begins with an empty batch."""
+        """Starts an empty batch."""
         self._refs: list[ImageRef] = []
         self._weight = 0
 
     def process(self, ref: ImageRef) -> Iterator[EncodedRefs]:
-        """Collects a reference; yields the batch when it is full."""
+        """Adds a reference; yields the batch if it is full."""
         self._refs.append(ref)
         self._weight += _weight(ref)
         if self._weight >= _REFS_PER_BATCH:
@@ -90,7 +90,7 @@ class BatchRefs(beam.DoFn):
             self._refs, self._weight = [], 0
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yields what is left."""
+        """Yields the last batch."""
         if self._refs:
             yield in_global_window(encode_refs(self._refs))
             self._refs, self._weight = [], 0
@@ -150,7 +150,7 @@ class _MakeForecast(beam.DoFn):
         carried = found or self._carried
         said = list(class_ids)
         explicit = self._explicit_shards
-        if carried is not None:  # said again they choose nothing anew, so that every way to say it is one
+        if carried is not None:  # unchanged shard settings do not choose the numbers of shards again
             identity = self._settings.identity()
             explicit = any(carried.settings.get(name) != identity[name] for name in _SHARD_COUNTS)
         remote = any(is_remote(ref.uri) for _, ref in summary.sample)
@@ -177,10 +177,10 @@ class _MakeForecast(beam.DoFn):
         yield forecast
 
     def _with_numbering_checked(self, forecast: Forecast, said: Iterable[ClassId]) -> Forecast:
-        """Returns a forecast that warns if no image has the number of the first class name.
+        """Adds a warning to a forecast if no image has the number of the first class name.
 
         Raises:
-          UsageError: if the source counts its classes from 1 and the names are counted from 0.
+          UsageError: if the source counts its classes from 1, but the class names are counted from 0.
         """
         names, seen = self._rules.names, forecast.class_counts
         if not names or self._rules.first_number or names[0] in seen:
@@ -201,15 +201,15 @@ class ForecastDataset(beam.PTransform):
 
     Args:
       settings: checked settings.
-      class_ids: the ids that sources give to class names.
-      rules: what becomes of class names.
-      carried: the plan to carry on.
-      class_names: the only class names allowed, in id order; empty for any.
-      explicit_shards: the shard settings were given; where a plan is carried on it counts whether they are
-        those of the plan.
-      found: side input of the plan to carry on that the job finds itself, or None.
-      given: the settings that were given.
-      known: what is known of the conversion; None for the settings alone.
+      class_ids: ids that sources give to class names.
+      rules: rules that map class names.
+      carried: plan to carry on.
+      class_names: the allowed class names, in id order; empty to allow all.
+      explicit_shards: whether the shard settings were given. If a plan is carried on, they are compared with
+        those of the plan instead.
+      found: side input with the plan to carry on, if the job finds it itself; or None.
+      given: names of the settings that were given.
+      known: known facts about the conversion; None to use the settings alone.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class ForecastDataset(beam.PTransform):
 
 
 class _SortInHand(beam.DoFn):
-    """Sorts references, a worker's share at a time, so that few and large batches cross to the groups."""
+    """Sorts references within each worker, so that few and large batches are shuffled."""
 
     def start_bundle(self) -> None:
         self._sorted: defaultdict[ShardId, list[ImageRef]] = defaultdict(list)
@@ -283,14 +283,14 @@ class _SortInHand(beam.DoFn):
 
 
 def _is_beyond(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> bool:
-    """Returns whether a limit leaves an image out, be it a bad one."""
+    """Returns whether a limit leaves out an image, good or bad."""
     if forecast.limit_cut is None or not is_image(ref):
         return False
     return limit_order(settings.seed, ref.key) > forecast.limit_cut
 
 
 class _HashesOfSparseSplits(beam.DoFn):
-    """Yields the hashes of the images of each split that is so small that a shard of it may be empty."""
+    """Yields the hashes of the images in each split that is so small that a shard may be empty."""
 
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings
@@ -320,7 +320,7 @@ class _HashesOfSparseSplits(beam.DoFn):
 
 
 def _fill(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Forecast:
-    """Returns a forecast that says which images fill the shards that would be empty."""
+    """Adds to a forecast the images that fill shards that would be empty."""
     hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
     for split, data in packed:
         hashes[split].frombytes(data)
@@ -340,11 +340,11 @@ class _AssignShard(_SortInHand):
         for ref in decode_refs(batch):
             split = self._placement.split(ref)
             value, _ = shard_order(self._settings.seed, ref.key)
-            # Faster than _replace, of which this would otherwise be a tenth of the whole planning.
+            # Faster than _replace, which would take a tenth of the time of planning.
             ref = ImageRef._make((*ref[:_SPLIT], split, *ref[_SPLIT + 1 :]))
             if _is_beyond(ref, self._settings, forecast):
                 ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT, message="")
-            # What has no key of its own is booked under one number.
+            # Files without their own key are recorded under one number.
             shard = shard_of(value, forecast.plan.shards.get(split, 1))
             if ref.is_candidate and split in forecast.moved:
                 shard = forecast.moved[split].get(value, shard)
@@ -353,7 +353,7 @@ class _AssignShard(_SortInHand):
 
 
 def _all_shards(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
-    """Yields every shard of the plan without references, so that empty ones are written too."""
+    """Yields every shard of the plan without references, so that empty shards are written too."""
     for split, count in forecast.plan.shards.items():
         for shard in range(count):
             yield (split, shard), encode_refs(())
@@ -362,12 +362,12 @@ def _all_shards(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
 class AssignShards(beam.PTransform):
     """Groups references by shard. `PCollection[EncodedRefs] -> [(ShardId, Iterable[EncodedRefs])]`.
 
-    A shard is a range of hashes, so it may be empty where a split has few images for its shards. Which images
-    fill it follows from all of their hashes, so these are gathered first, for splits that have so few.
+    A shard is a range of hashes, so it may be empty if a split has few images for its shards. The images that
+    fill it depend on all hashes of the split. So the hashes of such splits are collected first.
 
     Args:
       settings: checked settings.
-      forecast: the one Forecast, with the number of images and of shards in each split.
+      forecast: the single Forecast, with the numbers of images and shards in each split.
     """
 
     def __init__(self, settings: ConvertSettings, forecast: beam.PCollection) -> None:
@@ -398,10 +398,10 @@ class AssignShards(beam.PTransform):
 
 
 class BucketKeys(_SortInHand):
-    """Sorts references by their keys alone, so that equal keys meet whatever their splits are."""
+    """Groups references by their keys alone, so that equal keys of different splits meet."""
 
     def process(self, batch: EncodedRefs) -> Iterator[tuple[ShardId, EncodedRefs]]:
-        """Collects keys and where they stand; yields them by bucket when they are many."""
+        """Collects keys and their locations; yields them by bucket when there are many."""
         for ref in decode_refs(batch):
             bucket = zlib.crc32(ref.key.encode()) % _KEY_BUCKETS
             self._put(("", bucket), ImageRef(ref.key, ref.uri, place=ref.place, message=ref.message))
@@ -418,16 +418,16 @@ def _stands_twice(key: str, first: str, second: str) -> UsageError:
 
 
 def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
-    """Checks that no key stands twice in a shard or bucket.
+    """Checks that no key occurs twice in a shard or bucket.
 
-    Equal keys of one folder always meet in one shard. Others may not, where the sources name splits:
-    `BucketKeys` comes first.
+    Equal keys in one split always meet in one shard. If the sources name splits, equal keys may be in
+    different splits; then use `BucketKeys` first.
 
     Yields:
-      The number of references, so that writing can wait for every shard's check.
+      The number of references, so that writing can wait for the check of every shard.
 
     Raises:
-      UsageError: naming the key and both places.
+      UsageError: if a key occurs twice; the message names it and both places.
     """
     seen: dict[str, str] = {}
     for batch in shard[1]:
@@ -440,13 +440,13 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
 
 
 class BucketSourceIds(_SortInHand):
-    """Sorts images by the ids that their records store, so that equal ids meet."""
+    """Groups images by the ids that their records store, so that equal ids meet."""
 
     def process(self, batch: EncodedRefs) -> Iterator[tuple[ShardId, EncodedRefs]]:
-        """Collects ids and where their images are; yields them by bucket when they are many."""
+        """Collects ids and the locations of their images; yields them by bucket when there are many."""
         for ref in decode_refs(batch):
             number = number_text(source_id_of(ref)) if ref.is_candidate else ""
-            if number:  # the text of another id is never that of a number
+            if number:  # other ids never look like a number
                 reason = "" if ref.source_id else _MADE
                 light = ImageRef(ref.key, ref.uri, reason=reason, message=ref.message, source_id=number)
                 self._put(("", int(number) % _KEY_BUCKETS), light)
@@ -454,18 +454,18 @@ class BucketSourceIds(_SortInHand):
 
 
 def check_source_ids(bucket: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
-    """Checks that no number that was made from a key is also the id of another image.
+    """Checks that no id made from a key is also the id of another image.
 
-    Ids that sources give may be equal: exports often number the images of each split from 0.
+    Ids from sources may be equal, because exports often number the images of each split from 0.
 
     Args:
-      bucket: what `BucketSourceIds` sorted there.
+      bucket: contents of a bucket from `BucketSourceIds`.
 
     Yields:
       The number of ids, so that writing can wait for every bucket's check.
 
     Raises:
-      UsageError: naming the id and both images.
+      UsageError: if ids are equal; the message names the id and both images.
     """
     seen: dict[str, ImageRef] = {}
     for batch in bucket[1]:
@@ -483,6 +483,6 @@ def check_source_ids(bucket: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[
 def name_planned_shard(
     shard: tuple[ShardId, Iterable[EncodedRefs]], forecast: Forecast, *_checked: Iterable[int]
 ) -> PlannedShard:
-    """Returns a grouped shard as its writer takes it."""
+    """Converts a grouped shard to a `PlannedShard`."""
     (split, number), refs = shard
     return PlannedShard(split, number, forecast.plan.shards.get(split, 1), refs)

@@ -1,1 +1,1 @@
-"""Statistics: what is in a dataset, added up without holding it."""
+"""Statistics of a dataset, added up without holding the dataset in memory."""

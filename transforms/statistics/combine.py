@@ -1,4 +1,4 @@
-"""Adds statistics up."""
+"""Adds up statistics."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class AddUpStatistics(beam.CombineFn):
         return Statistics()
 
     def add_input(self, accumulator: Statistics, element: Statistics) -> Statistics:
-        """Adds the statistics of some pictures."""
+        """Adds the statistics of a shard."""
         return accumulator.merge(element)
 
     def merge_accumulators(self, accumulators: Iterable[Statistics]) -> Statistics:
-        """Adds statistics together."""
+        """Adds up several accumulators."""
         merged = Statistics()
         for accumulator in accumulators:
             merged.merge(accumulator)

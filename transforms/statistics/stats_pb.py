@@ -1,7 +1,7 @@
-"""`stats.pb`: the records' features as TensorFlow Data Validation reckons and reads them.
+"""`stats.pb`: statistics of the records' features, as TensorFlow Data Validation computes and reads them.
 
-A binary `DatasetFeatureStatisticsList` (tensorflow_metadata/proto/v0/statistics.proto). The first of its
-datasets is over all splits and has the name by which TFDV knows such a slice; the others are the splits.
+A binary `DatasetFeatureStatisticsList` (tensorflow_metadata/proto/v0/statistics.proto). Its first dataset
+covers all splits and has TFDV's name for this slice; the others are the splits.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from shardwright.schemas.statistics.feature_statistics import FeatureStatistics,
 from shardwright.schemas.statistics.sketches import Buckets, Histogram
 from shardwright.schemas.statistics.value_counts import ValueCounts
 
-#: What TFDV calls the slice that holds everything (tensorflow_data_validation/constants.py).
+#: TFDV's name of the slice with all records (tensorflow_data_validation/constants.py).
 ALL_EXAMPLES = "All Examples"
-#: What TFDV writes for a value that is no UTF-8 (the same file).
+#: TFDV's text for a value that is not UTF-8 (same file).
 _NOT_UTF8 = "__BYTES_VALUE__"
-#: A feature holds images if so many of its values do.
+#: Least share of values that are images, for a feature to hold images.
 _IMAGES = 0.8
-#: As TFDV's StatsOptions have them.
+#: Defaults of TFDV's StatsOptions.
 _TOP_VALUES, _RANKS, _BUCKETS = 20, 1000, 10
 
 
 def stats_pb(statistics: Statistics) -> bytes:
-    """Returns the bytes of `stats.pb`: equal ones for equal statistics."""
+    """Returns the bytes of `stats.pb`, which are equal for equal statistics."""
     from tensorflow_metadata.proto.v0 import statistics_pb2
 
     made = statistics_pb2.DatasetFeatureStatisticsList()
@@ -43,7 +43,7 @@ def _add_dataset(made: Any, name: str, records: RecordStatistics) -> None:
     dataset = made.datasets.add(name=name, num_examples=records.records)
     seen = set()
     for (feature, _), sums in records.first_features().items():
-        # One with values of two types is an error that validation tells; TFDV knows a name once.
+        # Validation reports a feature with values of two types; TFDV allows each name only once.
         if feature not in seen:
             _fill(dataset.features.add(), feature, sums, records.records)
         seen.add(feature)
@@ -81,7 +81,7 @@ def _fill_string(made: Any, sums: FeatureStatistics, tally: ValueCounts, records
     if sums.numbers.count:
         made.avg_length = sums.text_bytes / sums.numbers.count
     made.invalid_utf8_count = sums.not_utf8
-    # Of values that are as frequent TFDV takes the greater first.
+    # TFDV sorts values of equal frequency in descending order.
     pairs = sorted(tally.most_common(), key=lambda pair: (pair[1], pair[0]), reverse=True)
     for rank, (value, count) in enumerate(pairs[:_RANKS]):
         text = _text(value)
@@ -106,7 +106,7 @@ def _fill_bytes(made: Any, sums: FeatureStatistics, records: int) -> None:
 
 
 def _add_formats(made: Any, formats: Mapping[str, int]) -> None:
-    """Says which image formats there are, by which TFDV checks the schema's `image_domain`."""
+    """Adds counts of image formats, which TFDV compares with the schema's `image_domain`."""
     total = sum(formats.values())
     if total - formats.get("", 0) < _IMAGES * max(1, total):
         return
@@ -132,7 +132,7 @@ def _fill_numeric(made: Any, sums: FeatureStatistics, records: int) -> None:
 
 
 def _add_infinite(made: Any, standard: Any, sums: FeatureStatistics) -> None:
-    """Adds values without end, which are in no bin."""
+    """Adds infinite values, which are not in any bin."""
     low, high = sums.low_infinite, sums.high_infinite
     if not low and not high:
         return
@@ -151,7 +151,7 @@ def _fill_buckets(made: Any, buckets: Buckets) -> None:
 
 
 def _fill_quantiles(made: Any, spread: Histogram) -> None:
-    """Adds buckets that hold equally many numbers."""
+    """Adds buckets that hold equal numbers of values."""
     made.type = made.QUANTILES
     edges = spread.quantiles([part / _BUCKETS for part in range(_BUCKETS + 1)])
     for low, high in pairwise(edges):

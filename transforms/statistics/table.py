@@ -1,20 +1,20 @@
-"""The short form of `statistics.json` that is printed after a validation."""
+"""The summary of `statistics.json` that is printed after a validation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: What the columns of `statistics_table` are.
+#: Headers of the columns of `statistics_table`.
 STATISTICS_COLUMNS = ("split", "images", "width", "height", "channel means", "deviations")
 _NOTHING = "-"
 
 
 def statistics_table(document: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    """Returns a row for each split and, where there are several, for all of them.
+    """Returns a row for each split and, if there are several, a row for all splits.
 
     Args:
-      document: of `statistics.json`.
+      document: content of `statistics.json`.
     """
     splits = document["splits"]
     rows = [_row(split or _NOTHING, sums["all"]) for split, sums in splits.items()]

@@ -1,4 +1,4 @@
-"""What versions there are, and what is known of each."""
+"""Lists the versions of a dataset and reads their records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMED = 3
 
 
 def version_names(output: str) -> list[str]:
-    """Returns the names of all versions, the oldest first; of those, too, that are not complete.
+    """Returns the names of all versions, oldest first, including incomplete ones.
 
     Raises:
       EngineError: if the storage failed.
@@ -45,7 +45,7 @@ def version_names(output: str) -> list[str]:
 
 
 def list_versions(output: str) -> list[VersionRecord]:
-    """Returns what is known of all versions, the oldest first; one that says nothing is being built.
+    """Returns the records of all versions, oldest first; a version without a record is being built.
 
     A version with a damaged `version.json` has the state `DAMAGED`, which no other function returns.
 
@@ -70,7 +70,7 @@ def list_versions(output: str) -> list[VersionRecord]:
 
 
 def require_undamaged(record: VersionRecord) -> None:
-    """Checks that it is known what became of a version.
+    """Checks that the record of a version is not damaged.
 
     Raises:
       UsageError: if its `version.json` is damaged.
@@ -80,7 +80,7 @@ def require_undamaged(record: VersionRecord) -> None:
 
 
 def read_version_record(output: str, version: str) -> VersionRecord:
-    """Returns what is known of a version.
+    """Returns the record of a version.
 
     Raises:
       UsageError: if its `version.json` is damaged.
@@ -95,7 +95,7 @@ def read_version_record(output: str, version: str) -> VersionRecord:
             return VersionRecord(version, VersionState.BUILDING, created_at(version))
         pinned = storage.exists(storage.join(directory, PINNED_JSON))
     try:
-        return replace(VersionRecord.loads(data), version=version, pinned=pinned)  # a copy is another one
+        return replace(VersionRecord.loads(data), version=version, pinned=pinned)  # it may be copied
     except ValueError as error:
         raise UsageError(
             f"{printable(path)} cannot be used: {str(error).rstrip('.')}; restore it, or remove that "
@@ -104,7 +104,7 @@ def read_version_record(output: str, version: str) -> VersionRecord:
 
 
 def write_version_record(output: str, record: VersionRecord, hold: HeldLease | None = None) -> None:
-    """Writes what is known of a version; `hold` is the lease that has to be held for that.
+    """Writes the record of a version, while the lease `hold` is held.
 
     Raises:
       EngineError: if the lease was lost, or the storage failed.
@@ -115,15 +115,15 @@ def write_version_record(output: str, record: VersionRecord, hold: HeldLease | N
 
 
 def mark_published(output: str, record: VersionRecord, when: float) -> VersionRecord:
-    """Writes when the pointer was switched to a version, unless that is known or somebody changed its state.
+    """Records the time when a version was published, unless it is recorded or the version's state changed.
 
     Args:
-      output: the directory that holds the versions.
-      record: of the version.
-      when: in seconds since the epoch.
+      output: directory that holds the versions.
+      record: record of the version.
+      when: time in seconds since the epoch.
 
     Returns:
-      What is known of the version now.
+      The current record of the version.
 
     Raises:
       UsageError: if its `version.json` is damaged.
@@ -140,12 +140,12 @@ def mark_published(output: str, record: VersionRecord, when: float) -> VersionRe
 
 
 def no_such_version(output: str, version: str, names: Sequence[str] | None = None) -> UsageError:
-    """Returns the error of a version that is not there, with the one that may be meant or the newest.
+    """Returns the error for a missing version, which suggests a similar name or the newest versions.
 
     Args:
-      output: the directory that holds the versions.
-      version: that was named.
-      names: of those to choose from; None for all.
+      output: directory that holds the versions.
+      version: name of the missing version.
+      names: names of the versions to choose from; None for all.
     """
     names = version_names(output) if names is None else names
     shown = f"{printable(output)} has no version {printable(version)}"

@@ -1,4 +1,4 @@
-"""`latest.json`, which version readers get: read, switched by conditional writes, and followed."""
+"""Reads, switches and follows `latest.json`, which names the version for readers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from shardwright.schemas.version import (
 from shardwright.transforms import storage
 from shardwright.transforms.versions.listing import no_such_version, version_names
 
-#: How often the pointer is followed while it moves and what it named goes.
+#: Number of attempts to follow the pointer while versions are published and removed.
 _ATTEMPTS = 3
 
 
 def can_hold_versions(path: str) -> bool:
-    """Returns whether a path's storage knows the conditional writes that versions need."""
+    """Returns whether the storage of a path supports the conditional writes that versions need."""
     return storage.knows_conditions(path)
 
 
@@ -60,7 +60,7 @@ def _useless(output: str, why: str) -> UsageError:
 
 
 def _word(path: str) -> str:
-    """Returns a path as it is written in a command."""
+    """Returns a path as it is written in a shell command."""
     return shlex.quote(printable(path))
 
 
@@ -77,15 +77,15 @@ def pointer_tag(output: str) -> str | None:
 
 
 def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
-    """Has readers get another version from now on, if nobody else has switched since.
+    """Switches readers to another version, unless another process has switched the pointer since.
 
     Args:
-      output: the directory that holds the versions.
-      pointer: to the version.
-      tag: of the state in which the pointer was read; None if there was none.
+      output: directory that holds the versions.
+      pointer: pointer to the new version.
+      tag: tag of the pointer when it was read; None if there was none.
 
     Returns:
-      Whether the pointer names the version. It may be called again, for it knows its own work.
+      Whether the pointer names the version. Calling it again is safe, because it detects its own write.
 
     Raises:
       EngineError: if the storage failed.
@@ -102,16 +102,16 @@ def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
 
 
 def located(path: str) -> str:
-    """Returns the dataset directory that a path means, as of now.
+    """Returns the dataset directory that a path currently names.
 
-    `OUT@V` is a version of OUT, and OUT the version that its pointer names. A dataset directory, and
-    whatever else there may be, stays as it is.
+    `OUT@V` is version V of OUT, and OUT is the version that its pointer names. A dataset directory or any
+    other path is returned unchanged.
 
     Args:
-      path: as the user wrote it.
+      path: path as the user wrote it.
 
     Raises:
-      UsageError: if there is no such version, none that readers get, or the pointer is damaged.
+      UsageError: if the version is missing, no version is published, or the pointer is damaged.
       EngineError: if the storage failed.
     """
     output, version = split_version(path)
@@ -123,17 +123,17 @@ def located(path: str) -> str:
 
 
 def _may_hold_versions(path: str) -> bool:
-    """Returns whether it is worth looking for versions."""
+    """Returns whether a path may hold versions."""
     if storage.is_remote(path):
         return can_hold_versions(path) and not glob.has_magic(path)
     return os.path.isdir(path)
 
 
 def follow(output: str) -> str:
-    """Returns the dataset directory that a pointer names now; empty where there are no versions.
+    """Returns the dataset directory that the pointer currently names; empty if there are no versions.
 
     Raises:
-      UsageError: if the version is gone, there is none that readers get, or the pointer is damaged.
+      UsageError: if the version is gone, no version is published, or the pointer is damaged.
       EngineError: if the storage failed.
     """
     gone = ""
@@ -148,12 +148,12 @@ def follow(output: str) -> str:
             return directory
         if gone == found.version:
             break
-        gone = found.version  # the pointer may have moved on, and retention removed what it named
+        gone = found.version  # the pointer may have changed, and retention may have removed the version
     raise _useless(output, f"names version {gone}, which is gone or not complete")
 
 
 def _read_latest(output: str) -> Pointer | None:
-    """Reads the pointer in one request, where nothing is to be written."""
+    """Reads the pointer in one request, for readers that do not write it."""
     path = storage.join(output, LATEST_JSON)
     with storage.translated_errors("read", path):
         try:
@@ -170,7 +170,7 @@ def _is_dataset(directory: str) -> bool:
 
 def _version_located(path: str, output: str, version: str) -> str:
     if not can_hold_versions(output):
-        read_pointer(output)  # says which storages can
+        read_pointer(output)  # raises an error that names the storages that can
     directory = version_path(output, version)
     if _is_dataset(directory):
         return directory

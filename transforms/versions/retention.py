@@ -1,4 +1,4 @@
-"""Which versions stay, and how one goes."""
+"""Chooses which versions are kept, and removes versions."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ _DAY_SECONDS = 86_400.0
 def surplus(
     versions: Iterable[VersionRecord], latest: str, pinned: Collection[str], retention: Retention, now: float
 ) -> list[str]:
-    """Returns the versions that need not stay, the oldest first.
+    """Returns the versions that can be removed, oldest first.
 
-    Of the published versions the newest `keep` stay, the latest among them. Of those that readers never got
-    or get no more (refused, withdrawn) as many stay beside. So do the latest, pinned ones, those that are
-    younger than `keep_days`, those that are being built, and withdrawn ones that are newer than the latest,
-    for by them a rebuild knows what was rolled back. A version whose `version.json` is damaged stays until
-    somebody looks at it.
+    The newest `keep` published versions are kept, including the latest. As many others (refused or
+    withdrawn) are kept too. Also kept are the latest version, pinned versions, versions younger than
+    `keep_days`, versions that are being built, and withdrawn versions newer than the latest, which show a
+    rebuild what was rolled back. A version with a damaged `version.json` is kept until somebody checks it.
 
     Args:
-      versions: all there are.
-      latest: the one that the pointer names; empty for none.
-      pinned: those that somebody wants to stay, besides those whose record says so.
-      retention: how many stay, and for how long.
-      now: seconds since the epoch.
+    versions: records of all versions.
+    latest: name of the version that the pointer names; empty for none.
+    pinned: names of pinned versions, besides those whose record says so.
+    retention: numbers of versions and days to keep.
+    now: current time in seconds since the epoch.
     """
     if retention.keep <= 0:
         return []
@@ -50,13 +49,13 @@ def surplus(
 
 
 def remove_version(output: str, version: str) -> bool:
-    """Removes a version, unless it is the latest or pinned by now.
+    """Removes a version, unless it is now the latest or pinned.
 
-    What it is goes first, then what readers enter by: cut off anywhere, it is never taken for a dataset
-    that it is no more, and the next rebuild removes the rest.
+    Removes the version's record first, then the files by which readers open a dataset. If it is interrupted,
+    the rest is never mistaken for a dataset, and the next rebuild removes it.
 
     Returns:
-      Whether it is gone.
+      Whether the version was removed.
 
     Raises:
       UsageError: if the pointer is damaged.
