@@ -209,7 +209,7 @@ def test_two_splits_of_one_folder_of_images(tmp_path: Path, photos: list[Photo])
 
 def test_image_root_and_where_images_are_looked_for(tmp_path: Path, photos: list[Photo]) -> None:
     path = save(tmp_path / "elsewhere" / "deep" / "labels.json", coco_of(photos))
-    with pytest.raises(UsageError, match="say with --image_root"):
+    with pytest.raises(UsageError, match="name the folder of its images with --image_root"):
         listed(path)
     found = listed(path, image_root=tmp_path / "val2017")
     assert not found.reasons()
@@ -236,8 +236,8 @@ BAD_IMAGES = {
     "image['file_name'] = None": "no file_name",
     "image['file_name'] = 7": "no file_name",
     "del image['file_name']": "no file_name",
-    "document['images'][-1] = None": "is no object",
-    "document['images'][-1] = [1]": "is no object",
+    "document['images'][-1] = None": "is not an object",
+    "document['images'][-1] = [1]": "is not an object",
     "image['id'] = None": "no id",
     "image['id'] = float('nan')": "no id",
     "image['id'] = True": "no id",
@@ -247,7 +247,7 @@ BAD_IMAGES = {
     "image['file_name'] = 'gone.jpg'": "missing",
     "image['file_name'] = '.'": "leads out of",
     "image['file_name'] = '\\ud800.jpg'": "missing",
-    "image['id'] = document['images'][0]['id']": "its id too",
+    "image['id'] = document['images'][0]['id']": "the same id",
     "document['images'].append({**image, 'id': 9999})": "listed",
 }
 
@@ -307,8 +307,8 @@ def test_bad_annotations_are_dropped_or_fail_their_image(
 
 
 STRAYS = {
-    "document['annotations'].append(None)": "no object",
-    "document['annotations'].append('x')": "no object",
+    "document['annotations'].append(None)": "not an object",
+    "document['annotations'].append('x')": "not an object",
     "document['annotations'].append({})": "no image_id",
     "document['annotations'].append({'image_id': True})": "no image_id",
     "document['annotations'].append({'image_id': 424242, 'id': 5})": "424242",
@@ -339,12 +339,12 @@ def test_strays_and_missing_images_are_in_the_books(tmp_path: Path, photos: list
 
 
 WRONG_FILES: Mapping[str, tuple[str, str]] = {
-    "truncated": ("{text}", "unfinished at byte"),
+    "truncated": ("{text}", "too early at byte"),
     "no images": ('{"annotations": [{"image_id": 1}], "categories": []}', "no array of images"),
     "no object": ("[1, 2]", "at byte 0"),
     "empty": ("", "at byte 0"),
     "nested": ('{"images": ' + "[" * 200_000, "nested too deeply"),
-    "not JSON": ('{"images": [{"id": 1, "file_name": "x.jpg", oops}]}', "no JSON at byte"),
+    "not JSON": ('{"images": [{"id": 1, "file_name": "x.jpg", oops}]}', "not JSON at byte"),
     "two names": (
         '{"images": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
         "stands for two names",

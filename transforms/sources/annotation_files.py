@@ -1,4 +1,4 @@
-"""Reads annotation files of which there is one for each image: a few bytes, very many times."""
+"""Reads annotation files in formats with one small file for each image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MOST_BYTES = 16 << 20
-#: Objects read at once, and how many are asked for together.
+#: Objects that are read at once, and items in one batch.
 _REQUESTS_AT_ONCE = 32
 _TOGETHER = 1024
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -27,20 +27,23 @@ class AnnotationFault(Exception):
 
 
 def read_annotation_file(path: str, most_bytes: int = MOST_BYTES) -> bytes | None:
-    """Reads a file; None if there is none.
+    """Reads a file.
 
     Args:
-      path: the file.
-      most_bytes: the size from which it is too large.
+      path: Path of the file.
+      most_bytes: Size from which the file is too large.
+
+    Returns:
+      The content, or None if the file does not exist.
 
     Raises:
-      AnnotationFault: if it cannot be read or is too large.
+      AnnotationFault: if the file cannot be read or is too large.
       EngineError: if the storage failed.
     """
     try:
         with UNDERWAY.working_on(path, "read"):
             data = storage.read_head(path, most_bytes)
-    except ValueError:  # a NUL
+    except ValueError:  # the path contains a NUL
         return None
     except OSError as error:
         if error.errno in _NOT_THERE:
@@ -55,12 +58,12 @@ def read_annotation_file(path: str, most_bytes: int = MOST_BYTES) -> bytes | Non
 
 
 def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], path: str) -> Iterator[Result]:
-    """Yields a function's results in order, many at once where it waits for a network.
+    """Yields a function's results in order; calls it in parallel if the items are remote.
 
     Args:
-      function: reads something for an item.
-      items: any number of them.
-      path: where they lie.
+      function: Function to call for each item.
+      items: Items to process.
+      path: Path that tells whether the items are remote.
     """
     if not storage.is_remote(path):
         yield from map(function, items)

@@ -1,7 +1,7 @@
-"""Box tables: CSV files with a row for each box, as tutorials and converters write them.
+"""Reads box tables: CSV files with a row for each box, a common format of tutorials and converters.
 
 The columns are found by their usual names: `filename,width,height,class,xmin,ymin,xmax,ymax`. A file without
-a header has to be `path,x1,y1,x2,y2,class`. Rows of one image may be anywhere in the file.
+a header must be `path,x1,y1,x2,y2,class`. Rows of one image may be anywhere in the file.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from shardwright.transforms.sources.row_runs import MOST_LINE_BYTES, RowRuns
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 from shardwright.transforms.sources.split_names import split_name
 
-#: What the columns of a box are called, compared in lower case without `_`, `-`, `.` and blanks.
+#: Names of box columns, compared in lower case without `_`, `-`, `.` and spaces.
 _CORNERS = (
     ("xmin", "x1", "left", "minx", "bboxxmin", "bboxx1", "bboxleft", "boxxmin", "xtl", "roix1", "boxx1"),
     ("ymin", "y1", "top", "miny", "bboxymin", "bboxy1", "bboxtop", "boxymin", "ytl", "roiy1", "boxy1"),
     ("xmax", "x2", "right", "maxx", "bboxxmax", "bboxx2", "bboxright", "boxxmax", "xbr", "roix2", "boxx2"),
     ("ymax", "y2", "bottom", "maxy", "bboxymax", "bboxy2", "bboxbottom", "boxymax", "ybr", "roiy2", "boxy2"),
 )
-#: Likewise for a box that is written as its left upper corner, its width and its height.
+#: The same for a box that is given as its upper left corner, width and height.
 _EXTENTS = (
     ("bboxx", "boxx", "x", "xmin", "left", "bboxleft"),
     ("bboxy", "boxy", "y", "ymin", "top", "bboxtop"),
@@ -70,35 +70,35 @@ _SUFFIXES = (".csv", ".tsv")
 _TEXT_SUFFIXES = (*_SUFFIXES, ".txt")
 _MOST_FILES = 50
 _NAMES_TRIED = 5
-#: By how much a share may exceed 0 and 1: rounding, and boxes that reach a little beyond the picture.
+#: How far a share may be outside 0 to 1, because of rounding or boxes that exceed the picture.
 _SLACK = 0.5
 _OWN_ID = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
 _NO_FIELD = -1
 
 
 class _BadRow(Exception):
-    """A row cannot be used; the message says why."""
+    """A row cannot be used; the message gives the reason."""
 
 
 class BoxTable(NamedTuple):
-    """How to read a file.
+    """A file and its format.
 
     Attributes:
-      path: where it is.
-      key: its path relative to the input.
-      split: the split that its name or folder says; empty if it is the only one.
-      root: the folder where its paths begin.
-      delimiter: between cells.
-      width: the number of cells in a row.
-      image: the position of the image's path in a row, as those below; -1 where there is no such column.
-      label: of the class.
-      split_column: of the split.
-      sides: of the four numbers of a box.
-      size: of the width and height of the picture.
-      has_extents: whether the last two numbers are the box's width and height.
-      relative: whether the numbers are shares of the picture's width and height.
-      has_header: whether the first line names the columns.
-      names: the names of the columns that hold image, class and box, for people.
+      path: Path of the file.
+      key: Path relative to the input.
+      split: Split from the file's name or folder; empty if it is the only one.
+      root: Folder that its image paths are relative to.
+      delimiter: Delimiter of cells.
+      width: Number of cells in a row.
+      image: Position of the image's path in a row. Here and below, -1 means that the column is missing.
+      label: Position of the class.
+      split_column: Position of the split.
+      sides: Positions of the four numbers of a box.
+      size: Positions of the picture's width and height.
+      has_extents: Whether the last two numbers are the box's width and height.
+      relative: Whether the numbers are shares of the picture's width and height.
+      has_header: Whether the first line names the columns.
+      names: Names of the columns of image, class and box, for display.
     """
 
     path: str
@@ -118,7 +118,7 @@ class BoxTable(NamedTuple):
     names: tuple[str, ...]
 
     def describe(self) -> str:
-        """Returns what the file is taken for, for people."""
+        """Returns a description of the file and its format, for display."""
         unit = "shares of width and height" if self.relative else "pixels"
         form = "left, top, width, height" if self.has_extents else "corners"
         where = f"images in {printable(self.root)}" + (f", split {self.split}" if self.split else "")
@@ -132,7 +132,7 @@ class BoxTable(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Where a row has what, as in `BoxTable`."""
+    """Positions of columns in a row, as in `BoxTable`."""
 
     image: int
     label: int
@@ -151,7 +151,7 @@ def _find(header: Sequence[str], names: Sequence[str]) -> int:
 
 
 def _columns_of(header: Sequence[str], settings: ConvertSettings) -> _Columns | None:
-    """Returns where a header has the columns of boxes; None if it has none."""
+    """Returns the positions of box columns in a header; None if it has no such columns."""
     plain = [_plain(name) for name in header]
 
     def role(name: str) -> int:
@@ -179,14 +179,14 @@ def _is_number(cell: str) -> bool:
 
 
 def _is_bare_row(row: Sequence[str]) -> bool:
-    """Whether a row is `path,x1,y1,x2,y2,class`, or `path,,,,,` of an image without objects."""
+    """Returns whether a row is `path,x1,y1,x2,y2,class`, or `path,,,,,` for an image without objects."""
     if len(row) != _BARE_WIDTH or not looks_like_path(row[0]):
         return False
     return not any(cell.strip() for cell in row[1:]) or all(map(_is_number, row[1:5]))
 
 
 class _Head(NamedTuple):
-    """The first rows of a file, and what they show."""
+    """First rows of a file, and the format detected from them."""
 
     delimiter: str
     rows: list[list[str]]
@@ -195,7 +195,7 @@ class _Head(NamedTuple):
 
 
 def _read_head(name: str, head: bytes, settings: ConvertSettings) -> _Head | None:
-    """Returns what the first bytes of a file show; None if they are not those of a box table."""
+    """Detects the format from the first bytes of a file; None if it is not a box table."""
     delimiter = sniff_delimiter(name, head)
     rows = head_rows(head, len(head) < HEAD_BYTES, delimiter, False)
     if not rows or is_open_images(head):
@@ -223,13 +223,13 @@ def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
     found = _read_head(glimpse.name, glimpse.head, settings)
     if found is None or wants_objects:
         return found is not None
-    # A table with one box for each image may be meant for its classes; with several it can only be of boxes.
+    # A table with one box for each image may be meant for classes. Several boxes for one image decide it.
     images = [row[found.columns.image] for row in found.rows if len(row) > found.columns.image]
     return settings.record_layout.needs is Needs.LABEL and len(set(images)) < len(images)
 
 
 def _files_in(glimpse: InputProbe, settings: ConvertSettings) -> list[str]:
-    """Returns the box tables of a folder, or those in its folders that are named like splits."""
+    """Returns the box tables in a folder, or in its subfolders that are named like splits."""
     found = _tables_in(glimpse, settings)
     if not found:
         splits = [name for name in glimpse.folders if split_token(name) and not name.startswith(".")]
@@ -254,12 +254,12 @@ def _find_tables(glimpse: InputProbe, settings: ConvertSettings) -> list[BoxTabl
     """Returns the files of an input.
 
     Raises:
-      UsageError: if there are none, one cannot be understood, or its images are not there.
+      UsageError: if there are no files, a file is not a box table, or its images are missing.
     """
     names = [""] if glimpse.is_file else _files_in(glimpse, settings)
     if not names:
         raise UsageError(
-            f"--input {printable(glimpse.path)} holds no CSV file with boxes; its header has to name the "
+            f"--input {printable(glimpse.path)} holds no CSV file with boxes; its header must name the "
             "image, the class and the sides, such as filename,class,xmin,ymin,xmax,ymax."
         )
     tokens = {name: split_token(name.rpartition("/")[2]) or split_token(name) for name in names}
@@ -281,13 +281,13 @@ def _table(path: str, key: str, split: str, settings: ConvertSettings) -> BoxTab
         first = head_rows(head, len(head) < HEAD_BYTES, sniff_delimiter(name, head), False)[:1]
         if named and first and named not in [cell.strip() for cell in first[0]]:
             raise UsageError(
-                f"--{role}_column {printable(named)}: {shown} has no such column, it has "
+                f"--{role}_column {printable(named)}: {shown} has no such column; it has "
                 f"{printable(', '.join(first[0]))[:500]}."
             )
     found = _read_head(name, head, settings)
     if found is None:
         raise UsageError(
-            f"--input {shown} is not a CSV file with boxes: its header has to name the image, the class and "
+            f"--input {shown} is not a CSV file with boxes: its header must name the image, the class and "
             "the sides, such as filename,class,xmin,ymin,xmax,ymax."
         )
     delimiter, rows, columns, header = found
@@ -307,10 +307,10 @@ def _table(path: str, key: str, split: str, settings: ConvertSettings) -> BoxTab
 
 
 def _check_bare(shown: str, rows: Sequence[Sequence[str]]) -> None:
-    """Checks that the boxes of a file without a header can only be corners, followed by the class.
+    """Checks that the rows of a file without a header are clearly corners, followed by the class.
 
     Raises:
-      UsageError: if they may be something else.
+      UsageError: if the rows are ambiguous.
     """
     advice = "add a line with the names of the columns, such as path,xmin,ymin,xmax,ymax,class"
     full = [row for row in rows if row[1].strip()]
@@ -332,10 +332,10 @@ def _check_bare(shown: str, rows: Sequence[Sequence[str]]) -> None:
 
 
 def _is_relative(shown: str, rows: Sequence[Sequence[str]], columns: _Columns, has_header: bool) -> bool:
-    """Whether the boxes in the first rows are shares of the picture's width and height, not pixels.
+    """Returns whether boxes in the first rows are shares of the picture's width and height, not pixels.
 
     Raises:
-      UsageError: if they may be either.
+      UsageError: if the unit is ambiguous.
     """
     shares = pixels = written_as_shares = 0
     first = {True: 0, False: 0}
@@ -362,10 +362,10 @@ def _is_relative(shown: str, rows: Sequence[Sequence[str]], columns: _Columns, h
 
 
 def _root_of(table: BoxTable, rows: Sequence[Sequence[str]], settings: ConvertSettings) -> str:
-    """Returns the folder where the paths of a file begin.
+    """Returns the folder that the paths in a file are relative to.
 
     Raises:
-      UsageError: if none of its first images lies in a folder where they usually do.
+      UsageError: if none of the first images is in one of the usual folders.
     """
     named = dict.fromkeys(row[table.image].strip() for row in rows if len(row) > table.image)
     names = [name for name in named if name][:_NAMES_TRIED]
@@ -375,8 +375,8 @@ def _root_of(table: BoxTable, rows: Sequence[Sequence[str]], settings: ConvertSe
     found = find_image_root(table.path, names, settings.image_root, token)
     if not found:
         raise UsageError(
-            f"--input {printable(table.path)}: {printable(names[0])} lies neither beside it nor in images; "
-            "say with --image_root where its images are."
+            f"--input {printable(table.path)}: {printable(names[0])} is neither beside it nor in images/; "
+            "name the folder of its images with --image_root."
         )
     return found
 
@@ -389,13 +389,13 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the files of an input."""
+    """Yields one input split for each file."""
     for table in _find_tables(look_at(item.path), context.settings):
         yield InputSplit(item, table.path, detail=json.dumps(table))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every image that a file names, and for every row that names none."""
+    """Yields a reference for each image that a file names, and for each row that names none."""
     table = _decode_table(part.detail)
     input_folder = "" if part.path == part.item.path else part.item.path
     prefix = part.item.prefix + key_of(key_prefix(table.root, input_folder, context.settings.image_root))
@@ -423,7 +423,7 @@ def _decode_table(text: str) -> BoxTable:
 
 
 def _skip_header(file: IO[bytes], table: BoxTable) -> int:
-    """Reads the line with the names of the columns; returns the number of the next line."""
+    """Skips the line of column names; returns the number of the next line."""
     for number, line in enumerate(iter(lambda: file.readline(MOST_LINE_BYTES), b""), 2):
         if line.strip():
             return number
@@ -442,7 +442,7 @@ class _Reader:
         """Returns the cells of a row.
 
         Raises:
-          _BadRow: if it cannot be taken apart.
+          _BadRow: if the row cannot be parsed.
         """
         if '"' not in text:
             return text.split(self.table.delimiter)
@@ -452,7 +452,7 @@ class _Reader:
             raise _BadRow(str(error)) from None
 
     def image_of(self, line: bytes, number: int) -> str:
-        """Returns the key of the image that a line names; empty if it names none."""
+        """Returns the key of the image that a line names; empty if it does not name one."""
         text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
         if number == 1:
             text = text.removeprefix("\ufeff")
@@ -465,13 +465,13 @@ class _Reader:
         """Returns (key, uri) of the image of a row.
 
         Raises:
-          RowFault: if it names none.
+          RowFault: if the row does not name an image.
         """
         named = cells[self.table.image].strip() if len(cells) > self.table.image else ""
         return self.root.find(named)
 
     def new_ids(self, ref: ImageRef) -> Iterator[ClassId]:
-        """Yields the classes of an image that are numbers, each once."""
+        """Yields the ids of an image's numeric classes that were not yielded before."""
         for name in ref.labels:
             if name not in self._seen and _OWN_ID.match(name) and int(name) <= MAX_OWN_ID:
                 self._seen.add(name)
@@ -481,7 +481,7 @@ class _Reader:
 def _images(
     opened: IO[bytes], reader: _Reader, runs: RowRuns, group: list[int], prefix: str, shown: str
 ) -> Iterator[ImageRef]:
-    """Yields the references of the images in runs of rows: one, unless two keys have the same hash."""
+    """Yields the references of the images in a group of row runs: one, or more if hashes collide."""
     rows: dict[str, list[tuple[int, list[str]]]] = {}
     uris: dict[str, str] = {}
     for line, text in runs.rows(opened, group):
@@ -534,7 +534,7 @@ def _split(cell: str) -> str:
 
 
 def _size(cells: Sequence[str], table: BoxTable) -> tuple[int, int] | None:
-    """Returns the width and height of the picture; None where a row says none, or 0."""
+    """Returns the width and height of the picture; None if a row gives none, or 0."""
     sides = []
     for name, place in zip(("width", "height"), table.size):
         text = cells[place].strip()
@@ -546,7 +546,7 @@ def _size(cells: Sequence[str], table: BoxTable) -> tuple[int, int] | None:
 
 
 def _objects(cells: Sequence[str], table: BoxTable) -> list[ObjectAnnotation]:
-    """Returns the object of a row; none for the row of an image without objects."""
+    """Returns the object of a row; empty if the image has no objects."""
     texts = [cells[place].strip() for place in table.sides]
     label = cells[table.label].strip()
     if not label and not any(texts):
@@ -563,19 +563,19 @@ def _objects(cells: Sequence[str], table: BoxTable) -> list[ObjectAnnotation]:
 
 
 def _check_unit(box: Sequence[float], texts: Sequence[str], relative: bool) -> None:
-    """Checks that a box is in the unit of the file's first rows.
+    """Checks that a box has the unit of the file's first rows.
 
     Raises:
-      _BadRow: if it is in another.
+      _BadRow: if its unit differs.
     """
     shown = ", ".join(texts)
     if relative and any(not -_SLACK <= side <= 1 + _SLACK for side in box):
         raise _BadRow(
-            f"its box ({shown}) is in pixels, and those in the first rows are shares of the picture"
+            f"its box ({shown}) is in pixels, but the boxes in the first rows are shares of the picture"
         )
     if not relative and all(0 <= side <= 1 for side in box) and not all(text.isdigit() for text in texts):
         raise _BadRow(
-            f"its box ({shown}) is in shares of the picture, and those in the first rows are in pixels"
+            f"its box ({shown}) is in shares of the picture, but the boxes in the first rows are in pixels"
         )
 
 

@@ -1,4 +1,4 @@
-"""The values of settings that can have few, the names of sources among them."""
+"""Checks settings that have a fixed set of values, including names of sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardwright.transforms.sources.source import SOURCES
 
 
 def choices_of(name: str) -> tuple[str, ...]:
-    """Returns the values that a setting can have; none if they are not few."""
+    """Returns the values that a setting can have; empty if it has no fixed set of values."""
     return ("auto", *SOURCES) if name == "source" else tuple(setting_fields()[name].metadata["choices"])
 
 
@@ -17,7 +17,7 @@ def check_setting(settings: ConvertSettings, name: str) -> None:
     """Checks the value of one setting.
 
     Raises:
-      UsageError: if it is wrong, saying what to write instead.
+      UsageError: if the value is wrong; the message says what to write instead.
     """
     choices = choices_of("source")
     if name == "source" and settings.source not in choices:
@@ -27,10 +27,10 @@ def check_setting(settings: ConvertSettings, name: str) -> None:
 
 
 def check_settings(settings: ConvertSettings) -> None:
-    """Checks all settings and how they go together.
+    """Checks all settings and their combination.
 
     Raises:
-      UsageError: naming the first setting that is wrong and what to write instead.
+      UsageError: if a setting is wrong; the message names it and says what to write instead.
     """
     check_setting(settings, "source")
     settings.check()

@@ -1,4 +1,4 @@
-"""Cityscapes: images in `leftImg8bit/SPLIT/CITY`, polygons and masks in `gtFine/SPLIT/CITY`."""
+"""Reads Cityscapes: images in `leftImg8bit/SPLIT/CITY`, polygons and masks in `gtFine/SPLIT/CITY`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.transforms.sources.paired_files import Pairing, list_pairs, spl
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
 _IMAGES = "leftImg8bit"
-#: Folders of annotations, the better first: coarse ones count where there are no fine ones.
+#: Folders of annotations, in order of preference.
 _ANNOTATIONS = ("gtFine", "gtCoarse")
 _POLYGONS, _CLASS_IDS = "polygons.json", "labelIds.png"
 #: The classes of `labelIds.png` in the order of their ids.
@@ -30,17 +30,17 @@ CLASSES = (
     "tunnel", "pole", "polegroup", "traffic light", "traffic sign", "vegetation", "terrain", "sky",
     "person", "rider", "car", "truck", "bus", "caravan", "trailer", "train", "motorcycle", "bicycle",
 )  # fmt: skip
-#: The classes whose objects are told apart; a polygon of any other is a part of the scenery.
+#: Classes with separate objects; all other polygons are scenery.
 THINGS = frozenset(CLASSES[CLASSES.index("person") :])
 _GROUP = "group"
 _LEAST_CORNERS = 3
 
 
 def parse_polygons(data: bytes) -> Annotations:
-    """Returns the objects that a file of polygons lists; scenery such as the sky is left out.
+    """Returns the objects in a file of polygons; scenery such as the sky is left out.
 
     Raises:
-      AnnotationFault: if it cannot be used.
+      AnnotationFault: if the file cannot be used.
     """
     try:
         said = json.loads(data)
@@ -61,7 +61,7 @@ def parse_polygons(data: bytes) -> Annotations:
         corners = _corners(item.get("polygon"), place)
         xs, ys = corners[::2], corners[1::2]
         box = (min(xs), min(ys), max(xs), max(ys))
-        if size is not None:  # outlines may leave the picture by a few pixels
+        if size is not None:  # outlines may exceed the picture by a few pixels
             box = (max(box[0], 0), max(box[1], 0), min(box[2], size[0]), min(box[3], size[1]))
         objects.append(ObjectAnnotation(single, box, crowd=single != label, segmentation=[corners]))
     return Annotations(objects=tuple(objects), size=size)
@@ -85,7 +85,7 @@ def _corners(polygon: Any, place: int) -> list[float]:
 
 
 def _find_pairings(glimpse: InputProbe, settings: ConvertSettings) -> list[Pairing]:
-    """Returns the images and annotations of each split, those without annotations too."""
+    """Returns the images and annotations of each split, also of splits without annotations."""
     if glimpse.is_file or _IMAGES not in glimpse.folders:
         return []
     root = glimpse.path.rstrip("/") or "/"
@@ -110,21 +110,21 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if not pairings:
         raise UsageError(
             f"--input {printable(glimpse.path)} is not a Cityscapes dataset: name the folder with {_IMAGES}/ "
-            f"and {' or '.join(f'{name}/' for name in _ANNOTATIONS)}, in which the splits lie."
+            f"and {' or '.join(f'{name}/' for name in _ANNOTATIONS)}, which contain the splits."
         )
     what = "class masks" if settings.record_layout.needs is Needs.SEMANTIC else "polygons of things"
     return f"Cityscapes, {what} ({'; '.join(pairing.describe() for pairing in pairings)})"
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the images of all splits, some thousand at a time."""
+    """Yields input splits of some thousand images each."""
     has_masks = context.settings.record_layout.needs is Needs.SEMANTIC
     pairings = _find_pairings(look_at(item.path), context.settings)
     yield from chain.from_iterable(split_pairs(item, pairing, has_masks=has_masks) for pairing in pairings)
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields the references of a part, with what their polygons say, and the ids of the classes of masks."""
+    """Yields the references of an input split with their annotations, and the class ids of masks."""
     has_masks = context.settings.record_layout.needs is Needs.SEMANTIC
     if has_masks:
         for place, name in enumerate(CLASSES):

@@ -1,4 +1,4 @@
-"""Class names by id as files beside TFRecords list them: `labels.txt`, `label_map.pbtxt` and the like."""
+"""Reads files of class names beside TFRecords, such as `labels.txt` and `label_map.pbtxt`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from shardwright.schemas.labels import MAX_OWN_ID
 
-#: Names of such files, the likeliest first: TF-Slim's and TFDS's for images, the Object Detection API's and
+#: Names of such files, most likely first: TF-Slim's and TFDS's for images, the Object Detection API's and
 #: TFDS's for objects.
 IMAGE_CLASS_FILES = (
     "labels.txt", "label.labels.txt", "labels.labels.txt", "class_names.txt", "classes.txt",
@@ -25,14 +25,14 @@ _LETTERS = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
 def class_names_of(name: str, text: str) -> Mapping[int, str]:
-    """Returns id -> class name of such a file; empty if it is none."""
+    """Returns id -> class name from such a file; empty if it is not one."""
     parse: Callable[[str], dict[int, str]] = parse_label_map if name.endswith(".pbtxt") else parse_labels
     found = parse(text)
     return {number: label for number, label in found.items() if label and number <= MAX_OWN_ID}
 
 
 def parse_labels(text: str) -> dict[int, str]:
-    """Reads `id:name` lines, or one name on a line in the order of ids from 0."""
+    """Reads lines of `id:name`, or lines of names whose ids count from 0."""
     lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
     while lines and not lines[-1]:
         lines.pop()
@@ -43,9 +43,9 @@ def parse_labels(text: str) -> dict[int, str]:
 
 
 def parse_label_map(text: str) -> dict[int, str]:
-    """Reads a `StringIntLabelMap` in protobuf's text format, as the TF Object Detection API does.
+    """Reads a `StringIntLabelMap` in protobuf's text format, as the TensorFlow Object Detection API uses it.
 
-    Names that are Open Images' codes give way to what they are called.
+    Display names replace names that are codes of Open Images.
     """
     names: dict[int, str] = {}
     for item in _ITEM.findall(re.sub(r"(?m)^\s*#.*$", "", text)):

@@ -1,4 +1,4 @@
-"""Class folders: `CLASS/...` or `SPLIT/CLASS/...`, every file in them accounted for."""
+"""Reads class folders, `CLASS/...` or `SPLIT/CLASS/...`; lists every file in them."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ from shardwright.transforms.sources.folder_tree import (
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
-#: Folders of an object storage listed, and objects looked into, at once.
+#: Folders of object storage that are listed at once, and objects whose first bytes are read at once.
 _REQUESTS_AT_ONCE = 16
-#: Objects collected before they are looked into.
+#: Objects in one batch of such reads.
 _LOOKS_TOGETHER = 256
-#: Why an image has no class.
-NO_FOLDER = "it lies in no class folder"
+#: Message for an image without a class.
+NO_FOLDER = "it is not in a class folder"
 _NO_MEANING = FolderTree(names_classes=False)
 
 
 def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if glimpse.is_file:
         raise UsageError(
-            f"--input {printable(glimpse.path)} is no folder; name the folder that holds the images."
+            f"--input {printable(glimpse.path)} is not a folder; name the folder that holds the images."
         )
     if storage.is_remote(glimpse.path) and not storage.has_folders(glimpse.path):
-        return CLASS_FOLDERS  # to see them costs a whole listing, which a worker makes
+        return CLASS_FOLDERS  # details would need a whole listing, which a worker makes
     tree = find_tree(glimpse.path, settings.folders, names=glimpse.folders)
     if not tree.metadata:
         check_columns(glimpse.path, SOURCE.name, settings)
@@ -70,23 +70,23 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every file below a folder, and the ids of classes that are numbers."""
+    """Yields a reference for each file below a folder, and the ids of numeric classes."""
     yield from list_labelled(part.item, context.settings, SOURCE.name)
 
 
 def list_labelled(
     source: Input, settings: ConvertSettings, name: str, has_images: bool = True
 ) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every file below a folder, with what folders and metadata files say.
+    """Yields a reference for each file below a folder, with labels from folders and metadata files.
 
     Args:
-      source: the folder.
-      settings: checked settings.
-      name: the source that the folder is read as, for messages.
-      has_images: whether most of its files are images, so that it matters if they have no columns.
+      source: The folder.
+      settings: Checked settings.
+      name: Name of the source that reads the folder, for messages.
+      has_images: Whether most files are images, so that missing columns are an error.
 
     Raises:
-      UsageError: if the folders could mean two things.
+      UsageError: if the folders are ambiguous.
     """
     items = _all_objects(source.path)
     tree = find_tree(source.path, settings.folders, items)
@@ -107,7 +107,7 @@ def _placed(ref: ImageRef, tree: FolderTree, prefix: str) -> ImageRef:
 
 
 def _all_objects(path: str) -> list[storage.StoredObject] | None:
-    """Returns all objects of a storage that cannot list a level alone, so that it is listed only once."""
+    """Returns all objects if the storage cannot list a single level, so that it is listed only once."""
     if not storage.is_remote(path) or storage.has_folders(path):
         return None
     return sorted(storage.list_objects(path.rstrip("/") + "/"), key=_path_of)
@@ -123,13 +123,13 @@ def list_class_folders(
     tree: FolderTree = _NO_MEANING,
     items: Sequence[storage.StoredObject] | None = None,
 ) -> Iterator[ImageRef]:
-    """Yields a reference for every file below a folder, symbolic links followed.
+    """Yields a reference for each file below a folder; follows symbolic links.
 
     Args:
-      source: the folder.
-      depth: how many folders make a class name (`FolderTree.place`).
-      tree: what the folders mean; by default nothing. If there is metadata, its files are left out.
-      items: all objects of a bucket in the order of their paths, if they are known.
+      source: The folder.
+      depth: Number of folders that make a class name (see `FolderTree.place`).
+      tree: Meaning of the folders; by default none. If there is metadata, its files are left out.
+      items: All objects of a bucket in the order of their paths, if they are known.
 
     Raises:
       EngineError: if a folder cannot be listed.
@@ -149,20 +149,20 @@ def find_tree(
     items: Sequence[storage.StoredObject] | None = None,
     names: Sequence[str] | None = None,
 ) -> FolderTree:
-    """Finds out what the folders of an input mean, and whether metadata lies beside the images.
+    """Finds the meaning of an input's folders, and whether metadata is beside the images.
 
-    Nothing but the names at the top and the first images is looked at unless a name is that of a split or
-    a shard. A folder at the top is then searched for its first image. A folder without any is searched
-    whole, since the first thousand names prove nothing.
+    It examines only the names at the top and the first images, unless a folder is named like a split or
+    a shard. Then it searches each folder at the top for its first image. A folder without images is
+    searched completely, because its first thousand names prove nothing.
 
     Args:
-      path: the input.
-      folders: the setting `--folders`.
-      items: all objects of a bucket in the order of their paths, if they are known.
-      names: the names of the folders at the top, if they are known.
+      path: The input.
+      folders: The setting `--folders`.
+      items: All objects of a bucket in the order of their paths, if they are known.
+      names: Names of the folders at the top, if they are known.
 
     Raises:
-      UsageError: if they could mean two things.
+      UsageError: if the folders are ambiguous.
       EngineError: if a folder cannot be listed.
     """
     metadata = _has_metadata(path, items)
@@ -188,7 +188,7 @@ def _is_hidden(relative: bytes) -> bool:
     return relative.startswith(b".") or b"/." in relative
 
 
-#: Yields, for images in a folder at the top, whether each lies in a folder inside; those first if asked.
+#: For each image in a top folder, yields whether it is in a subfolder; nested images first if asked.
 _ImagesIn = Callable[[str, bool], Iterator[bool]]
 
 
@@ -199,7 +199,7 @@ def _no_images(name: str, nested_first: bool) -> Iterator[bool]:
 def _top_folders(
     path: str, items: Sequence[storage.StoredObject] | None, names: Sequence[str] | None
 ) -> tuple[list[str], _ImagesIn]:
-    """Returns the names of the folders at the top that are not hidden, and how to find images in one."""
+    """Returns the names of visible top folders, and a function that finds images in one."""
     if not storage.is_remote(path):
         root = os.fsencode(path)
         found = {os.fsdecode(entry.name): entry.path for entry in _scan(root) if _is_dir(entry)}
@@ -221,7 +221,7 @@ def _shown(names: Iterable[str]) -> list[str]:
 
 
 def _look_at_tops(names: Sequence[str], images_in: _ImagesIn) -> tuple[TopFolders, list[str]]:
-    """Looks into folders at the top until it is clear what they mean; returns those without images, too."""
+    """Searches the top folders until their meaning is clear; also returns the folders without images."""
     tops = TopFolders()
     empty: list[str] = []
     splits = list(split_folders(names))
@@ -234,7 +234,7 @@ def _look_at_tops(names: Sequence[str], images_in: _ImagesIn) -> tuple[TopFolder
             empty.append(name)
         else:
             tops.add(name, nested)
-            break  # one is enough to be no layout of splits, or to ask what the numbers are
+            break  # one such folder decides against splits, or makes the numbers ambiguous
     for name in splits:
         for nested in images_in(name, True):
             tops.add(name, nested)
@@ -260,7 +260,7 @@ def _is_image_file(path: bytes, entry: os.DirEntry[bytes]) -> bool:
         if not stat.S_ISREG(entry.stat().st_mode):
             return False
         return kind_of(storage.read_head(os.fsdecode(path), HEAD_BYTES)) is not None
-    except OSError:  # a link to nowhere, or a file that may not be read
+    except OSError:  # a broken link, or a file without read permission
         return False
 
 
@@ -312,7 +312,7 @@ def _unlistable(folder: bytes, error: OSError) -> EngineError:
 
 
 def _is_dir(entry: os.DirEntry[bytes]) -> bool:
-    """Whether an entry is a directory or a link to one; a link that cannot be followed is none."""
+    """Returns whether an entry is a directory or a link to one; a broken link is not."""
     try:
         return entry.is_dir()
     except OSError:
@@ -328,12 +328,12 @@ def _identity(folder: bytes) -> tuple[int, int]:
 
 
 def walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
-    """Yields (path, path relative to the input, entry) of all but directories, depth first.
+    """Yields (path, path relative to the input, entry) for everything except directories, depth first.
 
-    A link to a directory that it lies in itself is yielded as a file would be.
+    A link to a directory that contains the link is yielded like a file.
     """
     open_folders = [(iter(_scan(root)), b"")]
-    above = [_identity(root)]  # of the open folders
+    above = [_identity(root)]  # identities of the open folders
     while open_folders:
         entries, relative = open_folders[-1]
         for entry in entries:
@@ -364,7 +364,7 @@ def _reference(
         return ref.filtered(FilterReason.DOTFILE)
     try:
         status = entry.stat()
-    except OSError:  # a link to nowhere, or gone since the folder was listed
+    except OSError:  # a broken link, or deleted since the folder was listed
         return _absent(ref)
     if stat.S_ISDIR(status.st_mode):
         return ref.filtered(FilterReason.SYMLINK_LOOP)
@@ -381,9 +381,9 @@ def _absent(ref: ImageRef) -> ImageRef:
 
 
 def _look_into(ref: ImageRef) -> ImageRef:
-    """Looks into a file whose name promises no image that can be read, and returns what it turns out to be.
+    """Checks the first bytes of a file whose name is not that of a readable image.
 
-    Something else is filtered; an image of a kind that is not read is quarantined.
+    A file that is not an image is filtered. An image of an unsupported kind is quarantined.
     """
     try:
         check_kind(storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b"", ref.key)
@@ -392,7 +392,7 @@ def _look_into(ref: ImageRef) -> ImageRef:
     except ImageFault as fault:
         return ref.quarantined(fault.reason, fault.message)
     except OSError:
-        # Whoever reads an image tells a storage that is away from a file that may not be read.
+        # Reading the image later reports whether the storage or the permission failed.
         return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
     return ref
 
@@ -400,7 +400,7 @@ def _look_into(ref: ImageRef) -> ImageRef:
 def _list_remote(
     source: Input, depth: int, tree: FolderTree, items: Sequence[storage.StoredObject] | None
 ) -> Iterator[ImageRef]:
-    """Lists objects as their storage tells them; only what does not claim to be an image is looked into."""
+    """Lists remote objects; reads the first bytes only of objects that are not named like images."""
     base = source.path.rstrip("/") + "/"
     streams: Sequence[Iterable[storage.StoredObject]]
     if items is not None:
@@ -424,9 +424,9 @@ def _list_remote(
 
 
 def _list_by_folder(base: str, tree: FolderTree) -> Sequence[Iterable[storage.StoredObject]]:
-    """Returns the listings of all class folders, to be drawn side by side."""
+    """Returns the listings of all class folders, to be read in parallel."""
     tops = storage.list_folders(base)
-    deep = [f"{base}{name}/" for name in tops if name not in tree.splits]  # a name may be empty
+    deep = [f"{base}{name}/" for name in tops if name not in tree.splits]  # a name can be empty
     shallow = [base]
     for name in tops:
         if name in tree.splits:

@@ -1,4 +1,4 @@
-"""COCO's JSON: instances, captions and panoptic segments, alone or as a folder of them."""
+"""Reads COCO's JSON files of instances, captions and panoptic segments, and folders of such files."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ from shardwright.transforms.sources.input_probe import InputProbe, look_at
 from shardwright.transforms.sources.moved_files import MovedFile, find_moved, with_slashes
 from shardwright.transforms.sources.source import Context, Input, InputSplit, Source
 
-#: Keys by which an annotation shows that it is of an object.
+#: Keys of annotations that describe objects.
 _OBJECT_KEYS = {"category_id", "bbox"}
 _NO_MASK = storage.StoredObject("", -1, "")
-#: Images whose files are looked for where a file's beginning shows none.
+#: Images whose files are searched if the beginning of a JSON file names none.
 _NAMES_TRIED = 20
 
 
 class _Bad(Exception):
-    """What a file says of an image cannot be used; the message says why."""
+    """The annotations of an image cannot be used; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A JSON file that has been read through once."""
+    """An open JSON file and its index."""
 
     said: CocoFile
     file: IO[bytes]
@@ -80,7 +80,7 @@ class _Opened:
 
 @dataclass
 class _Found:
-    """What the annotations of an image say."""
+    """Content of an image's annotations."""
 
     objects: list[ObjectAnnotation] | None = None
     captions: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ class _Found:
     segments: tuple[PanopticSegment, ...] = ()
 
 
-# An image's entry: number of the file, and of the entry in it.
+# Entry of an image: number of the file, and number of the entry in it.
 _Entry = tuple[int, int]
 
 
@@ -106,7 +106,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if not files:
         raise UsageError(
             f"--input {printable(glimpse.path)} holds no COCO JSON; name the JSON file, or a folder with "
-            "it, with annotations/ or with train/ and valid/ in which it lies."
+            "it, or a folder with annotations/ or with train/ and valid/."
         )
     places = []
     for file in files:
@@ -128,13 +128,13 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 def _no_images(path: str) -> UsageError:
     return UsageError(
-        f"--input {printable(path)}: its images lie neither beside it nor in a folder that is named after "
-        "it; say with --image_root where their names begin."
+        f"--input {printable(path)}: its images are neither beside it nor in a folder named after it; name "
+        "the folder of its images with --image_root."
     )
 
 
 def _masks_of(file: CocoFile, settings: ConvertSettings) -> str:
-    """Returns the folder with the panoptic masks of a file; empty if they are not wanted."""
+    """Returns the folder with the panoptic masks of a file; empty if the layout does not store them."""
     if settings.record_layout.needs is not Needs.PANOPTIC:
         wanted = stores_panoptic(settings) and is_panoptic(file.key)
         return mask_folder(file.path, settings) if wanted else ""
@@ -142,14 +142,14 @@ def _masks_of(file: CocoFile, settings: ConvertSettings) -> str:
     if not found:
         stem = printable(file.path.rpartition("/")[2].rpartition(".")[0])
         raise UsageError(
-            f"--input {printable(file.path)}: there is no folder {stem} with its masks beside it; say with "
-            "--mask_dir where they are."
+            f"--input {printable(file.path)}: there is no folder {stem} with its masks beside it; name "
+            "the folder with --mask_dir."
         )
     return found
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the files of an input whose images lie in the same folder and split, together."""
+    """Yields one input split for all files whose images have the same folder and split."""
     groups: dict[tuple[str, str], list[CocoFile]] = {}
     for file in find_files(look_at(item.path), context.settings)[0]:
         groups.setdefault((file.root or file.path, file.split), []).append(file)
@@ -158,7 +158,7 @@ def split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every image that the files of a part list, and for what leads to none."""
+    """Yields a reference for each image that the files list, and for each entry without an image."""
     settings = context.settings
     with contextlib.ExitStack() as stack:
         files = [_open(file, settings, stack) for file in decode_files(part.detail)]
@@ -202,20 +202,20 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 
 
 def _bad_image(part: InputSplit, opened: _Opened, count: int, why: str) -> ImageRef:
-    """Returns the reference of an image's entry that leads to no image."""
+    """Returns the reference for an entry whose image cannot be found."""
     return bad_entry(f"{part.item.prefix}{opened.key}:image {count + 1}", opened.said.path, why)
 
 
 def find_images(names: Collection[str], root: str, states: FileStates) -> dict[str, tuple[str, str]]:
     """Returns `file_name` -> (path relative to the folder, fault) of the images of a JSON file.
 
-    A path that leads nowhere, or out of the folder, is looked for by its last part. The path is empty where
-    the name can be that of no image; a fault with a path is about an image that is missing.
+    If a path does not exist or leads out of the folder, its last part is searched. The path in the result
+    is empty if the name cannot be that of an image. A fault with a path is about a missing image.
 
     Args:
-      names: as the file has them.
-      root: the folder of the images.
-      states: of the files in it.
+      names: File names in the JSON file.
+      root: Folder of the images.
+      states: States of the files in the folder.
     """
     found = {name: _inside(name, root, states) for name in names}
     moved = find_moved([name for name, path in found.items() if not path], root)
@@ -223,7 +223,7 @@ def find_images(names: Collection[str], root: str, states: FileStates) -> dict[s
 
 
 def _inside(name: str, root: str, states: FileStates) -> str:
-    """Returns the path of an image in the folder of the images; empty if it is not there."""
+    """Returns the path of an image in the folder of the images; empty if it does not exist."""
     inner = inner_path(name)
     if inner and states.has(join(root, inner)) is not False:
         return inner
@@ -254,7 +254,7 @@ def _open(file: CocoFile, settings: ConvertSettings, stack: contextlib.ExitStack
                 f"--input {shown} is not a complete JSON object: {fault}; fetch it again or fix it."
             ) from None
     if not index.has_images:
-        raise UsageError(f"--input {shown} is no COCO JSON: it has no array of images; name another file.")
+        raise UsageError(f"--input {shown} is not COCO JSON: it has no array of images; name another file.")
     if index.contradictory is not None:
         raise UsageError(
             f"--input {shown}: the category id {index.contradictory!r} stands for two names; "
@@ -268,10 +268,10 @@ def _open(file: CocoFile, settings: ConvertSettings, stack: contextlib.ExitStack
 
 
 def _check_kinds(files: list[_Opened], settings: ConvertSettings) -> None:
-    """Checks that the annotations are of the kind that the layout is about.
+    """Checks that the annotations are of the kind that the layout stores.
 
     Raises:
-      UsageError: if there are some, and none of them is.
+      UsageError: if there are annotations, but none of this kind.
     """
     kinds = set().union(*(opened.index.kinds for opened in files))
     shown = printable(files[0].said.path)
@@ -290,10 +290,10 @@ def _check_kinds(files: list[_Opened], settings: ConvertSettings) -> None:
 
 
 def _look_for_images(opened: _Opened, part: InputSplit, settings: ConvertSettings) -> str:
-    """Returns the folder of the images of a file whose beginning names none.
+    """Returns the folder of the images of a file whose beginning names no images.
 
     Raises:
-      UsageError: if no folder has them.
+      UsageError: if no folder contains them.
     """
     count = min(len(opened.index.images) // 2, _NAMES_TRIED)
     named = (_name_of(opened, entry)[0] for entry in range(count))
@@ -306,10 +306,10 @@ def _look_for_images(opened: _Opened, part: InputSplit, settings: ConvertSetting
 
 
 def _name_of(opened: _Opened, count: int) -> tuple[str, str]:
-    """Returns the `file_name` of an image by the number of its entry; else why it has none."""
+    """Returns (`file_name` of an image, "") by the number of its entry, or ("", why it has none)."""
     value = opened.index.image(opened.file, count)
     if not isinstance(value, dict):
-        return "", "its entry is no object"
+        return "", "its entry is not an object"
     if opened.index.image_id(value) is None:
         return "", "its entry has no id"
     name = value.get("file_name")
@@ -328,7 +328,7 @@ def _refer(
     settings: ConvertSettings,
     fault: str,
 ) -> Iterator[ImageRef]:
-    """Yields the reference of an image, and of the entries that name it once more."""
+    """Yields the reference of an image, and references for duplicate entries of it."""
     first = files[entries[0][0]]
     said = first.index.image(first.file, entries[0][1])
     image_id = first.index.image_id(said)
@@ -342,13 +342,13 @@ def _refer(
     seen = set()
     for number_of_file, count in entries:
         if number_of_file in seen:
-            yield _bad_image(part, files[number_of_file], count, f"{name!r} is listed before")
+            yield _bad_image(part, files[number_of_file], count, f"{name!r} is already listed")
         seen.add(number_of_file)
     try:
         if fault:
             raise _Bad(fault)
         if len(seen) < len(entries):
-            raise _Bad("it is listed twice, so that its annotations may be those of another image")
+            raise _Bad("it is listed twice, so its annotations may belong to another image")
         found = _Found()
         size = _size_of(said)
         for number_of_file, count in entries:
@@ -369,7 +369,7 @@ def _refer(
 
 
 def _size_of(said: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns the width and height of an image's entry; None where it says none, or 0."""
+    """Returns the width and height of an image's entry; None if it gives none, or 0."""
     sides = []
     for side in ("width", "height"):
         value = said.get(side)
@@ -381,15 +381,15 @@ def _size_of(said: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _gather(found: _Found, opened: _Opened, count: int, name: str, settings: ConvertSettings) -> None:
-    """Adds what one file says of an image to what others have said of it.
+    """Adds an image's annotations from one file to those from other files.
 
     Raises:
-      _Bad: if it cannot be used.
+      _Bad: if the annotations cannot be used.
       UsageError: if two files describe the same objects.
     """
     index = opened.index
     if count in index.twice:
-        raise _Bad("another image has its id too, so that its annotations may be those of the other")
+        raise _Bad("another image has the same id, so its annotations may belong to the other image")
     image = index.image_id(index.image(opened.file, count))
     assert image is not None
     wants_objects = settings.record_layout.needs is Needs.OBJECTS
@@ -407,7 +407,7 @@ def _gather(found: _Found, opened: _Opened, count: int, name: str, settings: Con
                 _take_segments(found, value, opened)
         elif "caption" in value and not _OBJECT_KEYS & value.keys():
             if not is_text(value["caption"]):
-                raise _Bad("one of its captions is no text")
+                raise _Bad("one of its captions is not text")
             found.captions.append(value["caption"].strip())
         elif wants_objects and found.objects is not None:
             found.objects.append(object_of(value, index.categories))
@@ -419,7 +419,7 @@ def _take_segments(found: _Found, value: Mapping[str, Any], opened: _Opened) -> 
     name = value.get("file_name")
     mask = inner_path(name) if isinstance(name, str) else ""
     if not mask:
-        raise _Bad(f"the file_name {name!r} of its mask is that of no file in the folder of the masks")
+        raise _Bad(f"the file_name {name!r} of its mask is not a file in the folder of the masks")
     said = value["segments_info"]
     segments = []
     for segment in said if isinstance(said, list) else [None]:

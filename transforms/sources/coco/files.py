@@ -26,16 +26,16 @@ from shardwright.transforms.sources.image_files import (
 from shardwright.transforms.sources.input_probe import InputProbe
 from shardwright.transforms.sources.moved_files import file_name, with_slashes
 
-#: What is read of a file to see the names of a few images; annotations may stand before them.
+#: Bytes that are read from a file to find a few image names; annotations may precede them.
 _HEAD_BYTES = 1 << 20
-#: Image names that are tried in each folder.
+#: Most image names that are tried in each folder.
 _NAMES_TRIED = 5
-#: JSON files of a folder that are looked into.
+#: Most JSON files of a folder that are examined.
 _MOST_FILES = 50
 _ROBOFLOW = "_annotations.coco.json"
-#: Folders of images beside a JSON file: most exporters', and FiftyOne's.
+#: Folders of images beside a JSON file: of most exporters, and of FiftyOne.
 _IMAGE_FOLDERS = ("images", "data")
-#: Bytes at the end of a file in which its categories are looked for.
+#: Bytes at the end of a file that are searched for categories.
 _TAIL_BYTES = 1 << 16
 _KEY_POINTS = re.compile(rb'"keypoints"\s*:\s*\[\s*[^\]\s]')
 
@@ -44,10 +44,10 @@ class CocoFile(NamedTuple):
     """A JSON file.
 
     Attributes:
-      path: where it is.
-      key: relative to the input.
-      root: the folder of its images; empty if that shows only when all of it is read.
-      split: what its name or its folder says; empty if it is the only one.
+      path: Path of the file.
+      key: Path relative to the input.
+      root: Folder of its images; empty if only the whole file shows that.
+      split: Split from its name or folder; empty if it is the only one.
     """
 
     path: str
@@ -57,7 +57,7 @@ class CocoFile(NamedTuple):
 
 
 def is_coco(head: bytes) -> bool:
-    """Whether a file that begins like this is COCO's JSON: an object with images or annotations of such."""
+    """Returns whether a file's first bytes are COCO's JSON: an object with images or annotations."""
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return False
     arrays = set()
@@ -76,7 +76,7 @@ def is_coco(head: bytes) -> bool:
 
 
 def _names_in(head: bytes) -> list[str]:
-    """Returns the paths of the first images that show, as they are written."""
+    """Returns the paths of the first images, as written in the file."""
     names: list[str] = []
     try:
         for item in stream_object(io.BytesIO(head)):
@@ -92,7 +92,7 @@ def _names_in(head: bytes) -> list[str]:
 
 
 def _json_files(glimpse: InputProbe) -> Iterator[str]:
-    """Yields the paths of JSON files where COCO's lie, relative to the folder."""
+    """Yields the paths of JSON files in the usual places of COCO, relative to the folder."""
     folders = ["", "annotations", *(name for name in glimpse.folders if split_token(name))]
     for folder in folders:
         if folder and folder not in glimpse.folders:
@@ -100,7 +100,7 @@ def _json_files(glimpse: InputProbe) -> Iterator[str]:
         inner = glimpse.inside(folder) if folder else glimpse
         names = {name for name in inner.files if name.lower().endswith(".json")}
         if len(inner.files) >= 2000 and storage.exists(storage.join(inner.path, _ROBOFLOW)):
-            names.add(_ROBOFLOW)  # a look shows the first names only
+            names.add(_ROBOFLOW)  # a probe lists only the first names
         yield from (f"{folder}/{name}" if folder else name for name in sorted(names))
 
 
@@ -114,18 +114,18 @@ def coco_files(glimpse: InputProbe) -> Iterator[str]:
 
 
 def is_panoptic(name: str) -> bool:
-    """Whether a file's name says that it lists panoptic segments, as COCO's own names do."""
+    """Returns whether a file is named like COCO's files of panoptic segments."""
     return "panoptic" in name
 
 
 def stores_panoptic(settings: ConvertSettings) -> bool:
-    """Whether records have features for panoptic masks."""
+    """Returns whether records have features for panoptic masks."""
     roles = settings.record_layout.by_role().keys()
     return FeatureRole.PANOPTIC_CATEGORY in roles or FeatureRole.PANOPTIC_INSTANCE in roles
 
 
 def _left_out(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
-    """Returns file -> why it is left out, of the files of a folder, as COCO's own names tell."""
+    """Returns file -> why it is left out, judged by COCO's own file names."""
     panoptic = [name for name in names if is_panoptic(name)]
     others = [name for name in names if not is_panoptic(name)]
     layout = settings.record_layout
@@ -141,7 +141,7 @@ def _left_out(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettin
                 left_out[name] = "there is no folder with its masks; name it with --mask_dir"
             elif len(others) > 1 and not set(partners) & {*others}:
                 left_out[name] = f"there is no {file_name(partners[0])}"
-    # The files of key points and of stuff list the same objects again and know less of them.
+    # Files of key points and of stuff repeat the same objects with fewer details.
     for kind, why in (
         ("person_keypoints", "key points are not stored"),
         ("stuff", "its objects are in the other files"),
@@ -152,9 +152,9 @@ def _left_out(glimpse: InputProbe, names: Sequence[str], settings: ConvertSettin
 
 
 def find_files(glimpse: InputProbe, settings: ConvertSettings) -> tuple[list[CocoFile], dict[str, str]]:
-    """Returns the JSON files of an input that the layout is about, with their images' folders.
+    """Finds the JSON files of an input that the layout needs, and the folders of their images.
 
-    The second result is file -> why it is left out.
+    The second result maps each file that is left out to the reason.
     """
     if glimpse.is_file:
         alone = CocoFile(glimpse.path, glimpse.name, _root_of(glimpse.path, settings, alone=True), "")
@@ -166,7 +166,7 @@ def find_files(glimpse: InputProbe, settings: ConvertSettings) -> tuple[list[Coc
 
 
 def _beside(glimpse: InputProbe, settings: ConvertSettings) -> dict[str, str]:
-    """Returns the panoptic file of the images of a single file, which the layout could store."""
+    """Returns the panoptic file that belongs to a single file, if the layout could store it."""
     if not stores_panoptic(settings) or "instances" not in glimpse.name:
         return {}
     name = glimpse.name.replace("instances", "panoptic")
@@ -176,7 +176,7 @@ def _beside(glimpse: InputProbe, settings: ConvertSettings) -> dict[str, str]:
 
 
 def has_key_points(path: str) -> bool:
-    """Whether the beginning or the end of a file shows key points, of objects or of categories."""
+    """Returns whether the beginning or the end of a file contains key points."""
     head = storage.read_head(path, _HEAD_BYTES)
     if _KEY_POINTS.search(head):
         return True
@@ -210,12 +210,12 @@ def _suffix(path: str) -> str:
 
 
 def root_candidates(path: str, settings: ConvertSettings, alone: bool) -> list[str]:
-    """Returns the folders in which a JSON file's images may lie, the likeliest first.
+    """Returns the folders that may contain a JSON file's images, most likely first.
 
     Args:
-      path: of the JSON file.
-      settings: with `image_root`, which counts as it stands for a single file.
-      alone: whether the input is this single file.
+      path: Path of the JSON file.
+      settings: Settings with `image_root`, which is used unchanged for a single file.
+      alone: Whether the input is this single file.
     """
     suffix, token = _suffix(path), split_token(path.rpartition("/")[2])
     inner = [name for name in (suffix, token) if name]
@@ -239,11 +239,11 @@ def _root_of(path: str, settings: ConvertSettings, alone: bool) -> str:
 
 
 def root_among(candidates: Sequence[str], names: Sequence[str]) -> str:
-    """Returns the first folder that holds one of the images; empty if none does.
+    """Returns the first folder that contains one of the images; empty if none does.
 
     Args:
-      candidates: folders, the likeliest first.
-      names: of a few images, as the JSON file has them. Of paths of another machine the last part counts.
+      candidates: Folders, most likely first.
+      names: Names of a few images in the JSON file. Of a path from another machine, the last part is used.
     """
     inner = [path for name in names for path in {name: 0, with_slashes(name): 0} if inner_path(path)]
     found = find_root(candidates, [inner_path(path) for path in inner])
@@ -251,7 +251,7 @@ def root_among(candidates: Sequence[str], names: Sequence[str]) -> str:
 
 
 def names_show(path: str) -> bool:
-    """Whether the beginning of a file names images."""
+    """Returns whether the beginning of a file names images."""
     return bool(_names_in(storage.read_head(path, _HEAD_BYTES)))
 
 
@@ -267,13 +267,13 @@ def mask_folder(path: str, settings: ConvertSettings) -> str:
 
 
 def key_prefix(root: str, file: CocoFile, folder: str, settings: ConvertSettings) -> str:
-    """Returns what the keys of a file's images begin with: their folder, if the input is one.
+    """Returns the prefix of the keys of a file's images: their folder, if the input is a folder.
 
     Args:
-      root: the folder of the images.
-      file: the JSON file.
-      folder: the input, if it is a folder, else empty.
-      settings: with `image_root`.
+      root: Folder of the images.
+      file: The JSON file.
+      folder: The input if it is a folder, else empty.
+      settings: Settings with `image_root`.
     """
     if not folder:
         return ""
@@ -285,7 +285,7 @@ def key_prefix(root: str, file: CocoFile, folder: str, settings: ConvertSettings
 
 
 def encode_files(files: Sequence[CocoFile]) -> str:
-    """Packs files for the `detail` of a part."""
+    """Encodes files for `InputSplit.detail`."""
     return json.dumps(files)
 
 

@@ -1,4 +1,4 @@
-"""Where the images and annotations of COCO's JSON files stand, so that memory need not hold them."""
+"""Indexes the positions of images and annotations in COCO's JSON files, to save memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Id = int | str
 
 
 def id_of(value: Any) -> Id | None:
-    """Returns an id as both sides of a reference may write it; None if it is none."""
+    """Returns a normalized id, so that both sides of a reference match; None if it is not an id."""
     if isinstance(value, str):
         return value or None
     found = number(value)
@@ -26,18 +26,18 @@ def id_of(value: Any) -> Id | None:
 
 @dataclass
 class CocoIndex:
-    """The places of all that one JSON file says.
+    """Positions of all entries of one JSON file.
 
     Attributes:
-      images: byte and length of every entry of an image, two numbers for each.
-      ids: image id -> number of its entry, from 0.
-      twice: numbers of the entries whose id another one has.
-      categories: category id -> class name.
-      stuff: ids of the categories that are no things (`isthing` of panoptic segments).
-      contradictory: a category id that stands for two names; None if there is none.
-      has_images: whether the file has an array of images.
-      strays: (place from 1, why) of annotations that cannot be read or lead to no image.
-      kinds: keys that annotations have, of those that tell their kind.
+      images: Position and length of each image's entry, two numbers for each.
+      ids: Image id -> number of its entry, from 0.
+      twice: Numbers of the entries whose id is not unique.
+      categories: Category id -> class name.
+      stuff: Ids of the categories that are not things (`isthing` of panoptic segments).
+      contradictory: A category id that has two names; None if there is none.
+      has_images: Whether the file has an array of images.
+      strays: (Number from 1, reason) of annotations that cannot be read or have no image.
+      kinds: Keys of the annotations that identify their kind.
     """
 
     images: array[int] = field(default_factory=lambda: array("q"))
@@ -49,7 +49,7 @@ class CocoIndex:
     has_images: bool = False
     strays: list[tuple[int, str]] = field(default_factory=list)
     kinds: set[str] = field(default_factory=set)
-    # Annotations form a chain for each image id, the last one first.
+    # The annotations of each image form a linked list, last one first.
     _begin: array[int] = field(default_factory=lambda: array("q"))
     _length: array[int] = field(default_factory=lambda: array("i"))
     _place: array[int] = field(default_factory=lambda: array("i"))
@@ -61,7 +61,7 @@ class CocoIndex:
         return id_of(value.get("id")) if isinstance(value, dict) else None
 
     def take_image(self, item: Item) -> None:
-        """Notes where an entry of an image stands."""
+        """Adds the position of an image's entry."""
         count = len(self.images) // 2
         self.images.extend((item.begin, item.length))
         found = self.image_id(item.value)
@@ -72,7 +72,7 @@ class CocoIndex:
             self.twice.update((first, count))
 
     def take_category(self, value: Any) -> None:
-        """Notes a category; one without an id or a name counts as unknown."""
+        """Adds a category; a category without an id or a name is ignored."""
         found = id_of(value.get("id")) if isinstance(value, dict) else None
         name = class_name(value.get("name")) if found is not None else ""
         if found is None or not name:
@@ -83,10 +83,10 @@ class CocoIndex:
             self.stuff.add(found)
 
     def take_annotation(self, item: Item, place: int) -> None:
-        """Notes where an annotation stands and which image it is of."""
+        """Adds the position of an annotation, and the id of its image."""
         value = item.value
         if not isinstance(value, dict):
-            self.strays.append((place, "it is no object"))
+            self.strays.append((place, "it is not an object"))
             return
         found = id_of(value.get("image_id"))
         if found is None:
@@ -115,21 +115,21 @@ class CocoIndex:
         return parse_item(os.pread(file.fileno(), length, begin))
 
     def orphans(self) -> Iterator[tuple[int, str]]:
-        """Yields (place from 1, why) of the annotations that lead to no image."""
+        """Yields (number from 1, reason) of the annotations without an image."""
         yield from self.strays
         for found, at in self._named.items():
             if found in self.ids:
                 continue
             while at != _NONE:
-                yield self._place[at], f"its image_id {found!r} is that of no image"
+                yield self._place[at], f"no image has its image_id {found!r}"
                 at = self._before[at]
 
 
 def index_coco(file: IO[bytes]) -> CocoIndex:
-    """Reads through a JSON file once.
+    """Indexes a JSON file in one pass.
 
     Raises:
-      JsonFault: if it is no JSON object or ends before its time.
+      JsonFault: if the file is not a JSON object or is incomplete.
     """
     index = CocoIndex()
     place = 0

@@ -1,4 +1,4 @@
-"""Reads the arrays of a JSON object that is too large for memory, item by item, with their places."""
+"""Reads the arrays of a large JSON object item by item, with the positions of the items."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import IO, Any, NamedTuple
 from shardwright.transforms.concurrency.underway import UNDERWAY
 
 _CHUNK_BYTES = 1 << 20
-#: No sensible item is larger; what is would be held in memory as a whole.
+#: Largest item, since each item is held in memory.
 _MOST_ITEM_BYTES = 256 << 20
-#: An error so close to the end of what was read may only mean that there is more to read.
+#: An error this close to the end of the text may only mean that more must be read.
 _NEAR_END = 32
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BOM = b"\xef\xbb\xbf"
@@ -23,11 +23,11 @@ _WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 
 
 class JsonFault(ValueError):
-    """The file is no such JSON.
+    """The file is not valid JSON.
 
     Attributes:
-      byte: where.
-      message: what is wrong there, without the place.
+      byte: Position of the fault.
+      message: What is wrong, without the position.
     """
 
     def __init__(self, byte: int, message: str) -> None:
@@ -37,13 +37,13 @@ class JsonFault(ValueError):
 
 
 class Item(NamedTuple):
-    """An item of an array, or a value that is no array.
+    """An item of an array, or a value that is not an array.
 
     Attributes:
-      name: under which the array or value stands in the object.
-      value: as Python has it; None for those of `skip`.
-      begin: its first byte.
-      length: its bytes.
+      name: Name of the array or value in the object.
+      value: Parsed value.
+      begin: Position of its first byte.
+      length: Number of bytes.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Item(NamedTuple):
 
 
 def parse_item(data: bytes) -> Any:
-    """Parses one JSON value. What is no UTF-8 in strings becomes surrogate escapes.
+    """Parses one JSON value. Invalid UTF-8 in strings becomes surrogate escapes.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it is not JSON.
       RecursionError: if it is nested too deeply.
     """
     return _loads(data.decode("utf-8", "surrogateescape"))
@@ -66,7 +66,7 @@ def _integer(text: str) -> float:
     return int(text) if len(text) < _LONG_NUMBER else math.inf
 
 
-#: Python refuses to parse integers of thousands of digits, a fault of that number and not of the file.
+#: Python refuses integers of thousands of digits. Such a number does not make the file invalid.
 _PATIENT = json.JSONDecoder(parse_int=_integer)
 _FAST = json.JSONDecoder()
 
@@ -85,9 +85,9 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
 
 
 class _Window:
-    """The stretch of a file that is being parsed.
+    """The part of a file that is being parsed.
 
-    A byte stands as one character, whatever it means, so that places in the text are places in the file.
+    Each byte is one character, so that positions in the text are positions in the file.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -102,7 +102,7 @@ class _Window:
         return JsonFault(self.begin + (self.at if at is None else at), message)
 
     def more(self) -> None:
-        """Reads on, at least as much again as is there."""
+        """Reads more text, at least as much as is left."""
         if self.at > _CHUNK_BYTES:
             self.text = self.text[self.at :]
             self.begin += self.at
@@ -115,7 +115,7 @@ class _Window:
         self.text += chunk.decode("latin-1")
 
     def skip_space(self) -> str:
-        """Goes on to the next character that is no space and returns it; empty at the file's end."""
+        """Skips whitespace and returns the next character; empty at the end of the file."""
         while True:
             self.at = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]
             if self.at < len(self.text):
@@ -125,25 +125,25 @@ class _Window:
                 return ""
 
     def expect(self, characters: str) -> str:
-        """Returns the next character, which has to be one of those, and goes beyond it."""
+        """Reads and returns the next character, which must be one of those given."""
         found = self.skip_space()
         if not found:
-            raise self.fault("it ends unfinished")
+            raise self.fault("it ends too early")
         if found not in characters:
-            raise self.fault(f"{found!r} stands where {' or '.join(characters)} belongs")
+            raise self.fault(f"{found!r} instead of {' or '.join(characters)}")
         self.at += 1
         return found
 
     def _final_fault(self, error: json.JSONDecodeError) -> JsonFault:
-        """Tells a file that is cut off from one that is wrong, when there is no more to read."""
+        """Returns whether the file is cut off or wrong, as a fault, after all was read."""
         rest = self.text[error.pos :].strip()
         cut_off = _UNFINISHED_STRING in error.msg or any(word.startswith(rest) for word in _WORDS)
         if cut_off:
-            return self.fault("it ends unfinished", len(self.text))
-        return self.fault("it is no JSON", error.pos)
+            return self.fault("it ends too early", len(self.text))
+        return self.fault("it is not JSON", error.pos)
 
     def value(self) -> tuple[Any, int, int]:
-        """Returns the next value, where it begins and its bytes."""
+        """Returns (next value, position, number of bytes)."""
         self.skip_space()
         while True:
             try:
@@ -152,7 +152,7 @@ class _Window:
                 if self.ended:
                     raise self._final_fault(error) from None
                 if error.pos <= len(self.text) - _NEAR_END and _UNFINISHED_STRING not in error.msg:
-                    raise self.fault("it is no JSON", error.pos) from None
+                    raise self.fault("it is not JSON", error.pos) from None
             except RecursionError:
                 raise self.fault("its values are nested too deeply") from None
             else:
@@ -169,11 +169,11 @@ class _Window:
 def stream_object(file: IO[bytes]) -> Iterator[Item]:
     """Yields the items of all arrays in a JSON object, and its other values, in order.
 
-    An array yields one more item at its end, without value and of length 0, so that an empty one
-    shows too.
+    After the last item, each array yields one more item without a value and of length 0, so that empty
+    arrays are visible too.
 
     Raises:
-      JsonFault: if the file is no JSON object, or ends before its time.
+      JsonFault: if the file is not a JSON object, or is incomplete.
     """
     window = _Window(file)
     window.expect("{")
@@ -182,7 +182,7 @@ def stream_object(file: IO[bytes]) -> Iterator[Item]:
     while True:
         name = window.value()[0]
         if not isinstance(name, str):
-            raise window.fault("an object has a name that is no string")
+            raise window.fault("an object has a name that is not a string")
         window.expect(":")
         if window.skip_space() == "[":
             yield from _stream_array(window, name)

@@ -1,4 +1,4 @@
-"""The values of COCO's annotations as plain data, whatever stands in the file."""
+"""Converts values of COCO's annotations to plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_BOX = (math.nan, math.nan, math.nan, math.nan)
 
 
 def object_of(value: Mapping[str, Any], categories: Mapping[Id, str]) -> ObjectAnnotation:
-    """Returns an object; a box that is none becomes one that the settings know how to deal with."""
+    """Returns an object; an invalid box becomes one that the settings handle as invalid."""
     outline = value.get("segmentation")
     return ObjectAnnotation(
         label=category_of(value, categories),
@@ -26,7 +26,7 @@ def object_of(value: Mapping[str, Any], categories: Mapping[Id, str]) -> ObjectA
 
 
 def category_of(value: Mapping[str, Any], categories: Mapping[Id, str]) -> str:
-    """Returns the name of a category; empty if there is none of that id."""
+    """Returns the name of a category; empty if no category has that id."""
     found = id_of(value.get("category_id"))
     return "" if found is None else categories.get(found, "")
 
