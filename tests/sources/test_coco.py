@@ -213,7 +213,7 @@ def test_image_root_and_where_images_are_looked_for(tmp_path: Path, photos: list
         listed(path)
     found = listed(path, image_root=tmp_path / "val2017")
     assert not found.reasons()
-    with pytest.raises(UsageError, match=r"--image_root .* is no folder"):
+    with pytest.raises(UsageError, match=r"--image_root .* is not a folder"):
         listed(path, image_root=tmp_path / "nowhere")
     # The names of images may stand at the end of a file.
     document = coco_of(photos)

@@ -149,7 +149,7 @@ def test_bad_metadata_is_a_fault_only_if_it_is_needed(tmp_path: Path, form: str)
     faults = {key.removeprefix(prefix): (ref.reason, ref.message) for key, ref in found.items()}
     assert faults == {
         "cat/1.jpg": ("", ""),
-        "cow/2.jpg": ("BAD_ANNOTATION", "its .json is no JSON"),
+        "cow/2.jpg": ("BAD_ANNOTATION", "its .json file is not JSON"),
         "emu/3.jpg": ("BAD_ANNOTATION", "its .json does not say it all: price is empty"),
     }
 

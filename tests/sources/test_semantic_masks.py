@@ -116,7 +116,7 @@ def test_png_comes_first(tmp_path: Path) -> None:
 
 def test_wrong_use_is_refused(tmp_path: Path) -> None:
     put_set(tmp_path / "images", tmp_path / "masks")
-    with pytest.raises(UsageError, match=r"--mask_dir .* is no folder"):
+    with pytest.raises(UsageError, match=r"--mask_dir .* is not a folder"):
         listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "gone")
     with pytest.raises(UsageError, match="needs --mask_dir"):
         listed(tmp_path / "images", "segmentation", source="semantic_masks")

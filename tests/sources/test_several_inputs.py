@@ -67,7 +67,10 @@ def test_two_classes_can_become_one_by_a_file(tmp_path: Path) -> None:
         ({"rename_labels": "nowhere.txt"}, "nowhere.txt: no such file"),
         ({"keep_labels": "nowhere.txt"}, "nowhere.txt: no such file"),
         ({"keep_labels": __file__[:-3] + "x"}, "no such file"),
-        ({"layout": "detection"}, "says nothing of the kind (objects); choose --layout classification"),
+        (
+            {"layout": "detection"},
+            "does not provide what the layout needs (objects); choose --layout classification",
+        ),
         ({"source": "file_names"}, "needs --label_regex"),
         ({"extra_columns": "image/width:int64"}, "has a feature of that name"),
     ],

@@ -122,7 +122,7 @@ def test_inputs_and_outputs_inside_each_other(
 
 @pytest.mark.parametrize(
     ("path", "what"),
-    [("none", "does not exist: no object lies there"), ("in/ant/1.png", "no source knows such a file")],
+    [("none", "does not exist: there is no such object"), ("in/ant/1.png", "no source knows such a file")],
 )
 def test_inputs_that_are_none(capfd: Capture, bucket: Bucket, tmp_path: Path, path: str, what: str) -> None:
     bucket.put("in/ant/1.png", picture(1))

@@ -1,4 +1,4 @@
-"""`--confine`: nothing is read that lies outside of an input's own folder or bucket, whatever names it."""
+"""Implements `--confine`: files outside an input's own folder or bucket are not read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shardwright.transforms.sources.source import Context, Input
 
 
 class Confinement:
-    """Keeps the images and masks of an input below the places that the command itself names.
+    """Confines the images and masks of an input to the places that the command names.
 
-    These are the input's folder (that of the file, if it is one), or its bucket, `--image_root` and
-    `--mask_dir`. Absolute paths, `..` and symbolic links that lead out of them count.
+    These places are the input's folder (of a file: the folder that contains it) or its bucket,
+    `--image_root` and `--mask_dir`. Absolute paths, `..` and symbolic links cannot lead out of them.
 
     Args:
-      item: the input.
-      context: the settings, and where spool files lie, which may be read.
+      item: The input.
+      context: The settings, and the folder of spool files, which may be read too.
     """
 
     def __init__(self, item: Input, context: Context) -> None:
@@ -32,7 +32,7 @@ class Confinement:
         self._folder = folder
 
     def check(self, ref: ImageRef) -> ImageRef:
-        """Returns a reference, quarantined if its image or its mask lies outside."""
+        """Returns the reference, quarantined if its image or mask is outside."""
         if not ref.is_candidate:
             return ref
         paths = [ref.uri]
@@ -45,14 +45,14 @@ class Confinement:
         what = "it" if outside == ref.uri else f"its mask {printable(outside)}"
         return ref.quarantined(
             QuarantineReason.UNREADABLE,
-            f"{what} lies outside of {printable(self._folder)}, and --confine reads nothing there",
+            f"{what} lies outside of {printable(self._folder)}; with --confine it is not read",
         )
 
     def holds(self, path: str) -> bool:
-        """Whether a file lies below one of the places, when all symbolic links are followed."""
+        """Returns whether a file is below one of the places, after resolving symbolic links."""
         try:
             found = _resolved(path)
-        except (OSError, ValueError):  # a NUL
+        except (OSError, ValueError):  # the path contains a NUL
             return False
         return any(found.startswith(root) for root in self._roots)
 
@@ -61,8 +61,8 @@ def _resolved(path: str, whole_bucket: bool = False) -> str:
     """Returns a path without links and `..`, with a slash at its end.
 
     Args:
-      path: local or remote; a remote one has no links, and `..` in it means nothing.
-      whole_bucket: whether to return the bucket of a remote path.
+      path: Local or remote path; a remote path has no links, and `..` has no meaning in it.
+      whole_bucket: Whether to return the bucket of a remote path.
     """
     if not storage.is_remote(path):
         return os.path.realpath(path).rstrip("/") + "/"

@@ -1,4 +1,4 @@
-"""CVAT's XML, "CVAT for images 1.1": one file with the shapes and tags of all images."""
+"""Reads the XML of "CVAT for images 1.1": one file with the shapes and tags of all images."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from shardwright.transforms.sources.split_names import split_name
 
 _ROOT, _IMAGE, _TRACK, _TAG = "annotations", "image", "track", "tag"
 _SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
-#: Depth of an image, and of what stands in it.
+#: Depth of image elements, and of the shapes and tags in them.
 _IMAGE_DEPTH, _SHAPE_DEPTH = 2, 3
 _MOST_DEPTH = 64
 _STEP = 1 << 20
@@ -57,7 +57,7 @@ _FLAGS = {"0": False, "1": True}
 
 
 class _Shape(NamedTuple):
-    """An element of an image: its name, its line in the file and its attributes."""
+    """A shape or tag of an image: its name, its line in the file and its attributes."""
 
     kind: str
     line: int
@@ -66,12 +66,12 @@ class _Shape(NamedTuple):
 
 @dataclass
 class CvatImage:
-    """What a file says of an image.
+    """An image in a file.
 
     Attributes:
-      line: the line of its element.
-      said: the attributes of its element.
-      shapes: what is drawn in it, and its tags.
+      line: Line of its element.
+      said: Attributes of its element.
+      shapes: Its shapes and tags.
     """
 
     line: int
@@ -80,7 +80,7 @@ class CvatImage:
 
 
 class CvatReader:
-    """Reads a file piece by piece, so that no more than a few images are in memory."""
+    """Reads a file piece by piece, so that only a few images are in memory."""
 
     def __init__(self) -> None:
         self._parser = expat.ParserCreate()
@@ -117,14 +117,14 @@ class CvatReader:
         """Returns the images that end in a piece of the file.
 
         Raises:
-          AnnotationFault: naming the line where the XML is broken.
+          AnnotationFault: if the XML is broken; the message names the line.
         """
         try:
             self._parser.Parse(data, is_last)
         except expat.ExpatError as error:
             what = expat.errors.messages[error.code]
             raise AnnotationFault(f"its XML is broken in line {error.lineno}: {what}") from None
-        except (ValueError, LookupError) as error:  # an encoding that does not exist
+        except (ValueError, LookupError) as error:  # such as an unknown encoding
             raise AnnotationFault(f"its XML cannot be read: {error}") from None
         found, self._found = self._found, []
         return found
@@ -135,10 +135,10 @@ def _refuse(*_: Any) -> None:
 
 
 def objects_of(image: CvatImage) -> Annotations:
-    """Returns what the shapes of an image say.
+    """Returns the objects of an image from its shapes.
 
     Raises:
-      AnnotationFault: naming the line of the shape that cannot be used.
+      AnnotationFault: if a shape cannot be used; the message names its line.
     """
     size = _size(image)
     objects = []
@@ -158,10 +158,10 @@ def objects_of(image: CvatImage) -> Annotations:
 def _drawn(
     shape: _Shape, size: tuple[int, int] | None
 ) -> tuple[tuple[float, float, float, float] | None, Segmentation | None]:
-    """Returns the box and the outline of a shape; neither for one that encloses nothing.
+    """Returns the box and the outline of a shape; both are None if it encloses nothing.
 
     Raises:
-      ValueError: saying what is wrong with it.
+      ValueError: if the shape is invalid.
     """
     said = shape.said
     if shape.kind == "box":
@@ -224,14 +224,14 @@ def _size(image: CvatImage) -> tuple[int, int] | None:
 
 
 class CvatFile(NamedTuple):
-    """A file of CVAT's.
+    """A file of CVAT.
 
     Attributes:
-      path: where it is.
-      key: its path relative to the input.
-      root: the folder where the names of images begin.
-      by_subset: whether an image lies in a folder that is named like its subset.
-      split: the split that its name or folder says; empty if it is the only one.
+      path: Path of the file.
+      key: Path relative to the input.
+      root: Folder that the names of its images are relative to.
+      by_subset: Whether images are in folders named like their subsets.
+      split: Split from its name or folder; empty if it is the only one.
     """
 
     path: str
@@ -258,7 +258,7 @@ def _first_images(head: bytes) -> list[CvatImage]:
 
 
 def is_cvat(head: bytes) -> bool:
-    """Whether a file begins like CVAT's XML."""
+    """Returns whether a file begins like CVAT's XML."""
     begin = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     return (
         begin.startswith(b"<") and b"<annotations" in head[:4096] and (b"<image" in head or b"<meta" in head)
@@ -266,7 +266,7 @@ def is_cvat(head: bytes) -> bool:
 
 
 def _files_in(glimpse: InputProbe) -> list[str]:
-    """Returns CVAT's files in a folder, or in its folders that are named like splits."""
+    """Returns CVAT's files in a folder, or in its subfolders that are named like splits."""
     if glimpse.is_file:
         return [""] if glimpse.name.lower().endswith(_SUFFIX) and is_cvat(glimpse.head) else []
     found = _xml_in(glimpse)
@@ -288,7 +288,7 @@ def _find_files(glimpse: InputProbe, settings: ConvertSettings) -> list[CvatFile
     names = _files_in(glimpse)
     if not names:
         raise UsageError(
-            f"--input {printable(glimpse.path)} holds no XML of CVAT's; export the task as 'CVAT for images "
+            f"--input {printable(glimpse.path)} holds no CVAT XML file; export the task as 'CVAT for images "
             "1.1' and name annotations.xml or its folder."
         )
     tokens = {name: split_token(name.rpartition("/")[2]) or split_token(name) for name in names}
@@ -312,8 +312,8 @@ def _file(path: str, key: str, split: str, settings: ConvertSettings) -> CvatFil
     tagged = any(shape.kind == _TAG for image in images for shape in image.shapes)
     if settings.record_layout.needs is Needs.LABEL and images and not tagged:
         raise UsageError(
-            f"--layout {settings.record_layout.name}: the first images of {shown} have no tags, which would "
-            "be their classes; choose --layout detection."
+            f"--layout {settings.record_layout.name}: the first images of {shown} have no tags to use as "
+            "classes; choose --layout detection."
         )
     for by_subset in (False, True):
         named = dict.fromkeys(_name_of(image, by_subset) for image in images)
@@ -324,8 +324,8 @@ def _file(path: str, key: str, split: str, settings: ConvertSettings) -> CvatFil
             return CvatFile(path, key, root, by_subset, split)
     if names and not settings.image_root:
         raise UsageError(
-            f"--input {shown}: {printable(names[0])} lies neither beside it nor in images; say with "
-            "--image_root where its images are."
+            f"--input {shown}: {printable(names[0])} is neither beside it nor in images/; name "
+            "the folder of its images with --image_root."
         )
     folder = path.rpartition("/")[0] or "."
     return CvatFile(path, key, settings.image_root.rstrip("/") or folder, False, split)
@@ -345,13 +345,13 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the files of an input."""
+    """Yields one input split for each file."""
     for file in _find_files(look_at(item.path), context.settings):
         yield InputSplit(item, file.path, detail=json.dumps(file))
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
-    """Yields a reference for every image that a file names."""
+    """Yields a reference for each image that a file names."""
     file = CvatFile(*json.loads(part.detail))
     settings = context.settings
     input_folder = "" if part.path == part.item.path else part.item.path
@@ -383,7 +383,7 @@ def _ref(image: CvatImage, file: CvatFile, prefix: str, row_key: str, settings: 
     name = _name_of(image, file.by_subset)
     message = f"line {image.line} of {printable(file.key)}"
     if not name:
-        why = f"the name {image.said.get('name', '')!r} in line {image.line} is not that of a file"
+        why = f"the name {image.said.get('name', '')!r} in line {image.line} is not the name of a file"
         return bad_entry(f"{row_key}{image.line}", file.path, why)
     ref = ImageRef(prefix + key_of(name), join(file.root, name), split=file.split, message=message)
     try:
@@ -401,11 +401,11 @@ def _split(subset: str) -> str:
         found = split_name(subset)
     except ValueError as error:
         raise AnnotationFault(str(error)) from None
-    return "" if found == "default" else found  # what CVAT calls the images of no subset
+    return "" if found == "default" else found  # CVAT's name for images without a subset
 
 
 def _label(image: CvatImage, settings: ConvertSettings) -> str:
-    """Returns the class of an image: its tag, or its tags where an image may have several classes."""
+    """Returns the class of an image: its tag, or all its tags if several classes are allowed."""
     tags = (class_name(shape.said.get("label", "")) for shape in image.shapes if shape.kind == _TAG)
     names = list(dict.fromkeys(filter(None, tags)))
     if len(names) > 1 and not settings.label_separator:

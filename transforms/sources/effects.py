@@ -1,4 +1,4 @@
-"""Tells which settings have no effect in a conversion; each of them is reported.
+"""Finds the settings that have no effect in a conversion, in order to report them.
 
 The declaration of a setting names the conditions under which it has an effect, and each source names the
 settings that it uses. This module checks both.
@@ -18,14 +18,14 @@ from shardwright.transforms.sources.source import all_sources, source_by_name
 
 @dataclass(frozen=True)
 class ConversionFacts:
-    """What is known of a conversion when a setting is judged.
+    """Facts about a conversion that decide which settings have an effect.
 
     Attributes:
-      settings: all settings, with their defaults.
-      sources: names of the sources that read the inputs; None if that is not known.
-      splits_from: what decides the splits; None before the inputs are listed.
-      metadata: whether metadata files lie beside the images of class folders.
-      on_background: number of images that show the background colour; None before they are converted.
+      settings: All settings, with their defaults.
+      sources: Names of the sources that read the inputs; None if unknown.
+      splits_from: What decides the splits; None before the inputs are listed.
+      metadata: Whether metadata files are beside the images of class folders.
+      on_background: Number of images that show the background colour; None before the conversion.
     """
 
     settings: ConvertSettings
@@ -39,8 +39,9 @@ class _Condition(NamedTuple):
     """A condition that a setting needs to have an effect.
 
     Attributes:
-      has_effect: takes the setting's name and what is known; whether the condition is met, or may be.
-      otherwise: completes "--NAME has no effect" where it is not met.
+      has_effect: Function of the setting's name and the facts; returns whether the condition is, or may
+        be, met.
+      otherwise: Function that returns the end of "--NAME has no effect ..." if it is not met.
     """
 
     has_effect: Callable[[str, ConversionFacts], bool]
@@ -48,7 +49,7 @@ class _Condition(NamedTuple):
 
 
 def _is_used(name: str, known: ConversionFacts) -> bool:
-    """Whether a source of the conversion uses a setting."""
+    """Returns whether a source of the conversion uses a setting."""
     if known.sources is None:
         return True
     sources = [source_by_name(source) for source in known.sources]
@@ -58,7 +59,7 @@ def _is_used(name: str, known: ConversionFacts) -> bool:
 
 
 def _not_used(name: str, known: ConversionFacts) -> str:
-    """Returns why a setting of some sources has no effect: which ones can use it."""
+    """Returns why a setting has no effect with these sources, and which sources use it."""
     sources = list(all_sources())
     users = [source.name for source in sources if name in source.settings | source.metadata_settings]
     text = f"on what is read as {_listed(sorted(known.sources or ()))}; only {_listed(users)} can use it"
@@ -115,7 +116,7 @@ _CONDITIONS: Mapping[Condition, _Condition] = {
 
 
 def _missing(name: str, known: ConversionFacts) -> _Condition | None:
-    """Returns the first condition that a setting needs and that is not met; None if all are met."""
+    """Returns the first condition of a setting that is not met; None if all are met."""
     for condition in ConvertSettings.__dataclass_fields__[name].metadata["needs"]:
         if not _CONDITIONS[condition].has_effect(name, known):
             return _CONDITIONS[condition]
@@ -123,15 +124,15 @@ def _missing(name: str, known: ConversionFacts) -> _Condition | None:
 
 
 def has_effect(name: str, known: ConversionFacts) -> bool:
-    """Whether a setting has an effect, or may have one as far as is known."""
+    """Returns whether a setting has, or may have, an effect."""
     return _missing(name, known) is None
 
 
 def given_names(values: Mapping[str, Any]) -> frozenset[str]:
-    """Returns the settings that were given; one that is empty or switched off asks for nothing.
+    """Returns the names of the settings that were given; empty and false values do not count.
 
     Args:
-      values: of a command line, a job file or a notebook, by name.
+      values: Values by name, from a command line, a job file or a notebook.
     """
     return frozenset(
         name
@@ -143,12 +144,12 @@ def given_names(values: Mapping[str, Any]) -> frozenset[str]:
 def without_effect(
     given: Iterable[str], known: ConversionFacts, before: ConversionFacts | None = None
 ) -> Iterator[str]:
-    """Yields a sentence for each given setting that has no effect, as far as that is known.
+    """Yields a sentence for each given setting that is known to have no effect.
 
     Args:
-      given: names of the settings that were given, in any order.
-      known: what is known by now.
-      before: what was known when such sentences were yielded last; None for the first time.
+      given: Names of the given settings, in any order.
+      known: Facts that are known now.
+      before: Facts at the previous call, whose sentences are not repeated; None for the first call.
     """
     for name in sorted(given):
         missing = _missing(name, known)

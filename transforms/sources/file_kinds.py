@@ -1,8 +1,8 @@
-"""What the name of a file that does not claim to be an image says of its content."""
+"""Judges by their names whether files without an image's extension could be images."""
 
 from __future__ import annotations
 
-#: Kinds of files that are never images by their name; those of other names are looked into.
+#: Extensions of files that are never images; the first bytes of all other files are checked.
 _OTHER_KINDS = frozenset(
     """txt json jsonl xml csv tsv md html htm yaml yml toml ini cfg log py ipynb js css sh bat c h cpp java
     pdf doc docx xls xlsx ppt pptx mp3 wav flac ogg mp4 avi mov mkv webm npy npz pkl pickle pt pth h5 hdf5
@@ -17,5 +17,5 @@ def extension_of(name: str) -> str:
 
 
 def could_be_image(name: str) -> bool:
-    """Whether a file may be an image as far as its name says, so that its bytes have to be looked at."""
+    """Returns whether a file with this name could be an image, so that its bytes must be checked."""
     return extension_of(name) not in _OTHER_KINDS

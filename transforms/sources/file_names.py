@@ -1,4 +1,4 @@
-"""File names that say the class: `--label_regex '(?P<label>[a-z]+)\\d+\\.jpg'` for apple01.jpg."""
+"""Reads classes from file names: `--label_regex '(?P<label>[a-z]+)\\d+\\.jpg'` for apple01.jpg."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _accepts(glimpse: InputProbe, settings: ConvertSettings) -> bool:
 
 def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if glimpse.is_file:
-        raise UsageError(f"--input {printable(glimpse.path)} is no folder; name the one with the images.")
+        raise UsageError(f"--input {printable(glimpse.path)} is not a folder; name the folder of the images.")
     if not settings.label_regex:
         raise UsageError(
             "--source file_names needs --label_regex, such as '(?P<label>[a-z]+)\\d+\\.jpg' for apple01.jpg."
@@ -31,7 +31,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
-    """Yields a reference for every file below a folder."""
+    """Yields a reference for each file below a folder."""
     pattern = re.compile(context.settings.label_regex)
     for ref in list_class_folders(part.item):
         yield take_apart(ref, pattern, part.item.prefix)

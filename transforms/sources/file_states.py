@@ -1,4 +1,4 @@
-"""The states of files that annotations name: what resume and rebuild need to notice that one has changed."""
+"""Gets the states of files that annotations name, with which resume and rebuild detect changes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from shardwright.transforms.sources.annotation_files import side_by_side
 from shardwright.transforms.sources.image_files import MISSING, below, is_file
 from shardwright.transforms.sources.name_hash import name_hash
 
-#: Objects that are listed in any case.
+#: Fewest objects that are listed before the listing is given up.
 _LEAST_LISTED = 10_000
-#: Objects listed for each that is asked for: a thousand in a listing take as long as one by itself.
+#: Objects to list for each wanted one: listing a thousand takes as long as one request.
 _LISTED_FOR_EACH = 10
 
 
 class _Listing:
-    """What a storage lists below a folder, as columns: some 60 bytes for each of millions of objects."""
+    """Objects below a remote folder, stored in columns: about 60 bytes for each object."""
 
     def __init__(self) -> None:
         self._hashes = array("Q")
         self._sizes = array("q")
         self._ends = array("q", [0])
-        self._marks = bytearray()  # version and checksum of each
+        self._marks = bytearray()  # version and checksum of each object
         self._sorted: np.ndarray = np.empty(0, np.uint64)
         self._order: np.ndarray = np.empty(0, np.int64)
 
@@ -56,17 +56,17 @@ class _Listing:
 
 
 class FileStates:
-    """Tells the states of files, most of which lie in a folder.
+    """Finds the states of files, most of which are in one folder.
 
-    A folder of object storage is listed as a whole, unless it holds far more than what is asked for.
+    A folder of object storage is listed completely, unless it holds far more objects than are wanted.
     """
 
     def __init__(self, folder: str, count: int) -> None:
         """Lists the folder if it is remote.
 
         Args:
-          folder: where the files lie.
-          count: about how many will be asked for.
+          folder: Folder of the files.
+          count: Approximate number of wanted files.
         """
         self._folder = folder.rstrip("/")
         self._listing: _Listing | None = None
@@ -82,29 +82,29 @@ class FileStates:
         self._listing = listing
 
     def has(self, path: str) -> bool | None:
-        """Whether there is a file; None where only a request for this one file would tell."""
+        """Returns whether a file exists; None if only a request for this file would tell."""
         if storage.is_remote(path):
             listed = self._listing is not None and below(path, self._folder) is not None
             return self.find(path) is not None if listed else None
         return is_file(path)
 
     def find(self, path: str) -> storage.StoredObject | None:
-        """Returns the state of a file; None if there is none, or it does not tell."""
+        """Returns the state of a file; None if it does not exist or cannot be read."""
         if self._listing is not None and below(path, self._folder) is not None:
             return self._listing.find(path)
         try:
             return storage.stat(path)
-        except (OSError, ValueError):  # what that means shows when it is read
+        except (OSError, ValueError):  # reading the file later reports the fault
             return None
 
 
 def with_states(refs: Iterable[ImageRef], states: FileStates, folder: str) -> Iterator[ImageRef]:
-    """Yields references in order, with the sizes and states of their files; of one that is missing, as such.
+    """Yields references in order, with the sizes and states of their files, or marked as missing.
 
     Args:
-      refs: any number of them; those that are no candidates stay as they are.
-      states: of the files in the folder.
-      folder: where most of them lie.
+      refs: References; those that are not candidates stay unchanged.
+      states: States of the files in the folder.
+      folder: Folder that contains most of the files.
     """
     return side_by_side(lambda ref: _with_state(ref, states) if ref.is_candidate else ref, refs, folder)
 
@@ -126,5 +126,5 @@ def _with_local_state(ref: ImageRef) -> ImageRef:
     except (OSError, ValueError):
         return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
     if not stat.S_ISREG(status.st_mode):
-        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "its image is no regular file")
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "its image is not a regular file")
     return ref._replace(size=status.st_size, version=storage.local_version(status))

@@ -1,4 +1,4 @@
-"""Finds metadata files beside the images of a folder, and adds what they say to references."""
+"""Finds metadata files beside the images of a folder, and adds their content to references."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from shardwright.transforms.sources.image_metadata import (
     read_metadata,
 )
 
-#: Images that are looked at to tell whether each has metadata. An image beyond them without metadata is
-#: treated as one in a WebDataset: it is bad if the settings need what its metadata would say.
+#: Images that are examined to decide whether each has metadata. A later image without metadata is treated
+#: as in a WebDataset: it is bad if the settings need its metadata.
 IMAGES_LOOKED_AT = 10_000
 _SHARDS_SAY_NONE = ", and its folder is named like a shard (--folders classes takes that for the class)"
-#: Folders whose names are remembered.
+#: Most folders whose listings are kept.
 _FOLDERS_KNOWN = 64
 
-#: Files read at once where each takes a request, and references that wait for them.
+#: Remote files that are read at once, and references in one batch.
 _REQUESTS_AT_ONCE, _READ_TOGETHER = 16, 256
 
 _Item = TypeVar("_Item")
@@ -45,7 +45,7 @@ def stem_of(path: str) -> str:
 
 
 def is_metadata_name(name: str) -> bool:
-    """Whether a file could be the metadata of an image, as far as its name says."""
+    """Returns whether a file has a name of an image's metadata."""
     return name.rpartition(".")[2] in METADATA
 
 
@@ -55,7 +55,7 @@ def _first_stem(path: str) -> str:
 
 
 def grouped(items: Iterable[_Item], path_of: Callable[[_Item], str]) -> Iterator[list[_Item]]:
-    """Yields the items of sorted paths in groups, so that no image is apart from its metadata.
+    """Yields the items of sorted paths in groups, so that each image is with its metadata.
 
     `a/1.jpg` and `a/1.json` both begin with `a/1.`, and so does whatever is sorted in between.
     """
@@ -64,10 +64,10 @@ def grouped(items: Iterable[_Item], path_of: Callable[[_Item], str]) -> Iterator
 
 
 def every_image_has_metadata(paths: Iterable[str]) -> bool:
-    """Whether there are images, and a metadata file beside each of the first ones.
+    """Returns whether there are images, and a metadata file is beside each of the first ones.
 
     Args:
-      paths: sorted paths; hidden ones do not count.
+      paths: Sorted paths; hidden ones are ignored.
     """
     images = 0
     for group in grouped(paths, str):
@@ -84,7 +84,7 @@ def every_image_has_metadata(paths: Iterable[str]) -> bool:
 
 
 def without_metadata(items: Iterable[_Item], path_of: Callable[[_Item], str]) -> Iterator[_Item]:
-    """Yields the items of sorted paths but for the metadata files of images."""
+    """Yields the items of sorted paths, except the metadata files of images."""
     for group in grouped(items, path_of):
         images = {stem_of(path) for path in map(path_of, group) if is_image_name(path)}
         for item in group:
@@ -94,13 +94,13 @@ def without_metadata(items: Iterable[_Item], path_of: Callable[[_Item], str]) ->
 
 
 class FolderMetadata:
-    """Tells the metadata files of images on a disk from other files."""
+    """Identifies the metadata files of images on a disk."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, frozenset[bytes]] = {}  # folder -> stems of its images
 
     def holds(self, path: bytes) -> bool:
-        """Whether a file is the metadata of an image in its folder."""
+        """Returns whether a file is the metadata of an image in its folder."""
         folder, name = os.path.split(path)
         if not is_metadata_name(os.fsdecode(name)):
             return False
@@ -115,10 +115,10 @@ class FolderMetadata:
 
 
 def local_images_have_metadata(images: Iterable[bytes]) -> bool:
-    """Whether there are images, and a metadata file beside each of the first ones.
+    """Returns whether there are images, and a metadata file is beside each of the first ones.
 
     Args:
-      images: paths of images on a disk.
+      images: Paths of images on a disk.
     """
     found = 0
     for path in islice(images, IMAGES_LOOKED_AT):
@@ -130,10 +130,10 @@ def local_images_have_metadata(images: Iterable[bytes]) -> bool:
 
 
 def check_columns(where: str, source: str, settings: ConvertSettings) -> None:
-    """Checks that the settings need no columns, where there is no metadata.
+    """Checks that the settings need no columns, for images without metadata.
 
     Raises:
-      UsageError: if they do.
+      UsageError: if they need columns.
     """
     needed = [item for item in settings.parsed_extra_columns if not (item.is_list or item.optional)]
     if needed:
@@ -145,25 +145,26 @@ def check_columns(where: str, source: str, settings: ConvertSettings) -> None:
 
 
 def read_beside(ref: ImageRef, name: str) -> bytes | None:
-    """Returns the content of the file beside an image that has another extension; None if there is none."""
+    """Returns the content of an image's metadata file with an extension; None if there is none."""
     path = f"{stem_of(ref.uri)}.{name}"
     try:
         return storage.read_head(path, MAX_METADATA_BYTES + 1)
     except FileNotFoundError:
         return None
     except PermissionError:
-        raise BadMetadata(f"its .{name} may not be read") from None
+        raise BadMetadata(f"its .{name} file cannot be read: permission denied") from None
     except OSError as error:
         raise storage.fault(error, "read", path) from error
 
 
 class MetadataReader:
-    """Adds to references what the files beside their images say.
+    """Adds the content of metadata files to the references of their images.
 
     Args:
-      settings: checked settings.
-      names_classes: whether the folders of the images say their classes.
-      read: returns the content of the file beside an image with an extension, None if there is none.
+      settings: Checked settings.
+      names_classes: Whether the folders of the images give their classes.
+      read: Function of a reference and an extension; returns the content of that file beside the image, or
+        None if there is none.
     """
 
     def __init__(
@@ -177,11 +178,11 @@ class MetadataReader:
         self._needed = {known: sorted(metadata_needed(settings, known)) for known in (False, True)}
 
     def add_all(self, refs: Iterable[ImageRef], remote: bool) -> Iterator[ImageRef | ClassId]:
-        """Yields all references with what is said of them, and the id of each class that is a number once.
+        """Yields all references with their metadata, and the id of each numeric class once.
 
         Args:
-          refs: of images and other files.
-          remote: whether several files are read at once, since each takes a request.
+          refs: References of images and other files.
+          remote: Whether files are remote, so that several are read at once.
         """
         seen: set[ClassId] = set()
         for ref, numbers in at_once(self.add, refs, remote):
@@ -190,9 +191,9 @@ class MetadataReader:
             yield ref
 
     def add(self, ref: ImageRef) -> tuple[ImageRef, tuple[ClassId, ...]]:
-        """Returns a reference with what is said of its image, and the ids of its classes.
+        """Returns a reference with its metadata, and the ids of its numeric classes.
 
-        The class that folders say stays, unless `--label_column` names a field.
+        A class from folders is kept, unless `--label_column` names a field.
         """
         has_class = bool(ref.label)
         if not ref.is_candidate or not self._needed[has_class]:
@@ -213,7 +214,7 @@ class MetadataReader:
 
 
 def at_once(function: Callable[[_Item], _Result], items: Iterable[_Item], remote: bool) -> Iterator[_Result]:
-    """Yields what a function returns for each item, in order; remote items are handled side by side."""
+    """Yields a function's result for each item, in order; remote items are processed in parallel."""
     if not remote:
         yield from map(function, items)
         return
@@ -225,8 +226,8 @@ def at_once(function: Callable[[_Item], _Result], items: Iterable[_Item], remote
 
 def _decoded(name: str, data: bytes) -> str:
     if len(data) > MAX_METADATA_BYTES:
-        raise BadMetadata(f"its .{name} is too large")
+        raise BadMetadata(f"its .{name} file is too large")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise BadMetadata(f"its .{name} is not UTF-8 text") from None
+        raise BadMetadata(f"its .{name} file is not UTF-8 text") from None

@@ -1,4 +1,4 @@
-"""What the folders of an input mean: classes, splits with classes inside, or nothing."""
+"""Decides what the folders of an input mean: classes, splits with classes inside, or nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import one_label, printable
 from shardwright.schemas.units import ALL_FOLDERS, LAST_FOLDER
 
-#: Words for splits, in the order in which splits are listed.
+#: Words for splits, in the order of listing.
 SPLIT_FOLDERS = (
     "train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "evaluation"
 )  # fmt: skip
@@ -20,15 +20,15 @@ _SPLIT_FOLDER = re.compile(rf"({'|'.join(SPLIT_FOLDERS)})([ _-]?set)?\Z", re.IGN
 _SHARD_NUMBER = re.compile(r"[0-9]{5,}\Z")
 _NAMES_SHOWN = 3
 
-#: What an input is taken for whose folders are classes, and nothing else is to be said of them.
+#: Description of an input whose folders are plain classes.
 CLASS_FOLDERS = "class folders"
-#: What is said of folders with metadata.
+#: Description of folders with metadata.
 WITH_METADATA = "a metadata file beside each image"
 AUTO, CLASSES, SPLITS, IGNORE = "auto", "classes", "splits", "ignore"
 
 
 def split_of_folder(name: str) -> str:
-    """Returns the split that a folder's name says, in lower case; empty if it says none.
+    """Returns the split that a folder's name gives, in lower case; empty if it gives none.
 
     >>> split_of_folder("Train"), split_of_folder("Test-Set"), split_of_folder("trains")
     ('train', 'test_set', '')
@@ -48,26 +48,26 @@ def split_folders(names: Iterable[str]) -> dict[str, str]:
 
 
 def could_be_splits(names: Iterable[str]) -> bool:
-    """Whether all folders, hidden ones left out, are named like splits."""
+    """Returns whether all folders that are not hidden are named like splits."""
     shown = [name for name in names if not name.startswith(".")]
     return bool(shown) and all(map(split_of_folder, shown))
 
 
 def is_shard_number(name: str) -> bool:
-    """Whether a folder's name is a number as writers of shards give it: five digits or more."""
+    """Returns whether a folder is named like a shard: a number of five digits or more."""
     return bool(_SHARD_NUMBER.match(name))
 
 
 @dataclass(frozen=True)
 class FolderTree:
-    """What the folders of an input mean.
+    """Meaning of an input's folders.
 
     Attributes:
-      splits: folder at the top -> split, in the order of splits; empty if no folder is a split.
-      names_classes: whether the first folder (inside the split) is the class.
-      only_splits: whether everything outside of the split folders is left out.
-      empty: folders at the top that hold no images, as far as they were looked into.
-      metadata: whether a metadata file lies beside each image.
+      splits: Folder at the top -> split, in the order of splits; empty if no folder is a split.
+      names_classes: Whether the first folder (inside the split) is the class.
+      only_splits: Whether everything outside the split folders is left out.
+      empty: Folders at the top in which no images were found.
+      metadata: Whether a metadata file is beside each image.
     """
 
     splits: Mapping[str, str] = field(default_factory=dict)
@@ -77,13 +77,13 @@ class FolderTree:
     metadata: bool = False
 
     def place(self, key: str, depth: int = 1) -> tuple[str, str]:
-        """Returns (split, class) that the folders of a key say; empty where they say none.
+        """Returns (split, class) from the folders of a key; each is empty if no folder gives it.
 
-        What lies outside of the split folders goes to the first split.
+        Files outside the split folders go to the first split.
 
         Args:
-          key: the path of a file below the input.
-          depth: how many folders make a class name, as far as there are so many; or `ALL_FOLDERS` or
+          key: Path of a file below the input.
+          depth: Number of folders that make a class name, or fewer if there are fewer; or `ALL_FOLDERS` or
             `LAST_FOLDER`.
         """
         if not self.names_classes:
@@ -96,22 +96,22 @@ class FolderTree:
         return self.splits[folders[0]], _label_of(folders[1:], depth)
 
     def leaves_out(self, key: str) -> bool:
-        """Whether a file lies outside of the split folders and only these are read."""
+        """Returns whether a file is left out because it is outside the split folders."""
         top, slash, _ = key.partition("/")
         return self.only_splits and not (slash and top in self.splits)
 
     @property
     def text(self) -> str:
-        """What the folders mean, in a few words."""
+        """Short description of what the folders mean."""
         if not self.names_classes:
-            text = "folders that say nothing of the images"
+            text = "folders without a meaning"
         elif self.splits:
             text = f"{CLASS_FOLDERS} in {_listed(self.splits)}"
         else:
             text = CLASS_FOLDERS
         more = [WITH_METADATA] if self.metadata else []
         if self.only_splits:
-            more.append("what lies outside of these is left out")
+            more.append("files outside of these are left out")
         elif self.empty:
             more.append(f"no images in {_listed(self.empty)}")
         return "; ".join([text, *more])
@@ -122,7 +122,7 @@ def _label_of(folders: Sequence[str], depth: int) -> str:
         folders = folders[-1:]
     elif depth != ALL_FOLDERS:
         folders = folders[:depth]
-    return one_label("/".join(filter(None, folders)))  # in a bucket names may be empty
+    return one_label("/".join(filter(None, folders)))  # names in a bucket can be empty
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -133,12 +133,12 @@ def _listed(names: Iterable[str]) -> str:
 
 
 class TopFolders:
-    """The folders at the top that hold images, as far as they decide what folders mean.
+    """Folders at the top that hold images, as much as is needed to decide what folders mean.
 
     Attributes:
-      splits: the folders named like splits -> whether images lie in folders inside.
-      number: the first folder that is named like a shard; empty without one.
-      other: the first folder with another name; empty without one.
+      splits: Folder named like a split -> whether its images are in subfolders.
+      number: First folder that is named like a shard; empty if there is none.
+      other: First folder with another name; empty if there is none.
     """
 
     def __init__(self) -> None:
@@ -146,11 +146,11 @@ class TopFolders:
         self.number = self.other = ""
 
     def add(self, name: str, nested: bool) -> None:
-        """Takes note of a folder that holds an image.
+        """Adds a folder that holds an image.
 
         Args:
-          name: the name of the folder.
-          nested: whether the image lies in a folder inside.
+          name: Name of the folder.
+          nested: Whether the image is in a subfolder.
         """
         if split_of_folder(name):
             self.splits[name] = self.splits.get(name, False) or nested
@@ -170,14 +170,14 @@ def decide(
     """Decides what the folders of an input mean.
 
     Args:
-      tops: the folders at the top that hold images.
-      folders: the setting `--folders`.
-      where: the input, for messages.
-      named: the names of all folders at the top, those without images too.
-      metadata: whether a metadata file lies beside each image.
+      tops: Folders at the top that hold images.
+      folders: The setting `--folders`.
+      where: Name of the input, for messages.
+      named: Names of all folders at the top, also of those without images.
+      metadata: Whether a metadata file is beside each image.
 
     Raises:
-      UsageError: if they could mean two things; the message says how to write each.
+      UsageError: if the folders are ambiguous; the message gives the option for each meaning.
     """
     splits = split_folders({*named, *tops.splits})
     if folders == CLASSES:
@@ -189,7 +189,7 @@ def decide(
         if not splits:
             raise UsageError(
                 f"--folders splits: {where} has no folder that is named like a split (train, validation, "
-                "test, ...); rename the folders, or take their names for the splits with --label_regex "
+                "test, ...); rename the folders, or use their names as splits with --label_regex "
                 "'(?P<split>[^/]+)/(?P<label>[^/]+)/.*'."
             )
         return FolderTree(splits, only_splits=True, metadata=metadata)
@@ -197,7 +197,7 @@ def decide(
     if tops.splits and other:
         called, like = ("are", "splits") if len(splits) > 1 else ("is", "a split")
         raise UsageError(
-            f"{where}: {_listed(splits)} {called} named like {like}, and {printable(other)}, which holds "
+            f"{where}: {_listed(splits)} {called} named like {like}, but {printable(other)}, which holds "
             f"images too, is not. Write --folders splits if {_listed(splits)} {called} {like}: the rest is "
             "left out then. Write --folders classes if each folder is a class."
         )
@@ -214,7 +214,7 @@ def decide(
             return FolderTree(names_classes=False, metadata=metadata)
         raise UsageError(
             f"{where}: the folders are named like shards ({printable(tops.number)}, ...). Write --folders "
-            "ignore --unlabelled keep if the names of the folders say nothing of the images. Write --folders "
+            "ignore --unlabelled keep if the names of the folders have no meaning. Write --folders "
             "classes if each folder is a class."
         )
     return FolderTree(metadata=metadata)

@@ -1,4 +1,4 @@
-"""Finds the image files that annotations name, and makes references of them."""
+"""Finds the image files that annotations name, and makes references to them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, k
 from shardwright.transforms import storage
 from shardwright.transforms.sources.class_folders import walk
 
-#: What names of files and folders call splits, and what other letters must not stand beside.
+#: Names of splits in names of files and folders; no other letter may be directly beside them.
 _SPLIT_TOKEN = re.compile(r"(?:\A|[^a-z])(train|training|val|valid|validation|dev|test|testing)(?![a-z])")
 MISSING = "its image is missing"
 
 
 def split_token(name: str) -> str:
-    """Returns the split that a file's or folder's name speaks of; empty if it speaks of none.
+    """Returns the split that a file's or folder's name contains; empty if it contains none.
 
     >>> split_token("instances_train2017.json")
     'train'
@@ -31,7 +31,7 @@ def split_token(name: str) -> str:
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is a string that UTF-8 can hold and that says something."""
+    """Returns whether a value is a string that is not blank and can be encoded in UTF-8."""
     return isinstance(value, str) and bool(value.strip()) and _is_utf8(value)
 
 
@@ -44,12 +44,12 @@ def _is_utf8(text: str) -> bool:
 
 
 def class_name(value: Any) -> str:
-    """Returns a class name from a file as objects carry it; empty if it cannot be one."""
+    """Returns a value from a file as a class name of objects; empty if it cannot be one."""
     return value.strip() if is_text(value) and LABEL_SEPARATOR not in value else ""
 
 
 def number(value: Any) -> float | None:
-    """Returns a finite number, None for anything else (a boolean or a string too)."""
+    """Returns a finite number; None for anything else, also for booleans and strings."""
     if type(value) not in (int, float):
         return None
     try:
@@ -59,7 +59,7 @@ def number(value: Any) -> float | None:
 
 
 def number_in(text: str) -> float | None:
-    """Returns the finite number that a text says, None for any other text."""
+    """Returns the finite number in a text; None for any other text."""
     try:
         return number(float(text))
     except ValueError:
@@ -67,7 +67,7 @@ def number_in(text: str) -> float | None:
 
 
 def inner_path(text: str) -> str:
-    """Returns a relative path without needless parts; empty if it leads out of its folder or is none."""
+    """Returns a normalized relative path; empty if it leads out of its folder or is not a relative path."""
     if not text or "\0" in text or "://" in text or text.startswith("/"):
         return ""
     parts = [part for part in text.split("/") if part not in ("", ".")]
@@ -75,7 +75,7 @@ def inner_path(text: str) -> str:
 
 
 def key_of(path: str) -> str:
-    """Returns the key of a relative path; surrogates that stand for no byte are replaced."""
+    """Returns the key of a relative path; surrogates that do not represent bytes are replaced."""
     try:
         return key_from_bytes(os.fsencode(path))
     except UnicodeEncodeError:
@@ -83,31 +83,31 @@ def key_of(path: str) -> str:
 
 
 def is_folder(path: str) -> bool:
-    """Whether there is a folder, with something in it where it is remote."""
+    """Returns whether a folder exists; a remote folder must contain an object."""
     if storage.is_remote(path):
         return next(storage.list_objects(path.rstrip("/") + "/"), None) is not None
     return os.path.isdir(path)
 
 
 def is_file(path: str) -> bool:
-    """Whether there is a file."""
+    """Returns whether a file exists."""
     if storage.is_remote(path):
         return storage.stat(path) is not None
     try:
         return os.path.isfile(path)
-    except ValueError:  # a NUL
+    except ValueError:  # the path contains a NUL
         return False
 
 
 def folder_of(path: str) -> str:
-    """Returns the folder that a file lies in."""
+    """Returns the folder of a file."""
     if storage.is_remote(path):
         return path.rpartition("/")[0]
     return os.path.dirname(path) or "."
 
 
 def parent_of(folder: str) -> str:
-    """Returns the folder that a folder lies in, itself if it is a bucket."""
+    """Returns the parent of a folder; a bucket is its own parent."""
     if storage.is_remote(folder):
         above = folder.rstrip("/").rpartition("/")[0]
         return folder if above.endswith("/") else above
@@ -116,14 +116,14 @@ def parent_of(folder: str) -> str:
 
 
 def join(folder: str, name: str) -> str:
-    """Joins a folder and what lies in it."""
+    """Joins a folder and a name in it."""
     return name if folder == "." else storage.join(folder, name)
 
 
 def below(path: str, folder: str) -> str | None:
-    """Returns a path relative to a folder; None if it does not lie in it.
+    """Returns a path relative to a folder; None if it is not in the folder.
 
-    A slash at its end stays, but for that of the folder itself.
+    A slash at its end is kept, except if the path is the folder itself.
     """
     slash = "/" if path.endswith("/") else ""
     path, folder = (_plain(item) for item in (path, folder))
@@ -140,7 +140,7 @@ def _plain(path: str) -> str:
 
 
 def files_below(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
-    """Yields (path relative to a folder, state) of all files in it, none if there is no folder."""
+    """Yields (path relative to a folder, state) of all files in it; none if the folder does not exist."""
     if storage.is_remote(folder):
         base = folder.rstrip("/") + "/"
         for item in storage.list_objects(base):
@@ -153,17 +153,17 @@ def files_below(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
 def _state_of(path: str, entry: os.DirEntry[bytes]) -> storage.StoredObject:
     try:
         status = entry.stat()
-    except OSError:  # a link to nowhere, or gone by now; that shows when it is read
+    except OSError:  # a broken link or a deleted file; reading it later reports the fault
         return storage.StoredObject(path, -1, "")
     return storage.StoredObject(path, status.st_size, storage.local_version(status))
 
 
 def find_root(candidates: Iterable[str], names: Sequence[str]) -> str:
-    """Returns the first folder that holds one of the images; empty if none does.
+    """Returns the first folder that contains one of the images; empty if none does.
 
     Args:
-      candidates: folders, the likeliest first.
-      names: of a few images, relative to the folder in question.
+      candidates: Folders, most likely first.
+      names: Paths of a few images, relative to the folder.
     """
     for folder in dict.fromkeys(candidates):
         if any(is_file(join(folder, name)) for name in names):
@@ -172,14 +172,14 @@ def find_root(candidates: Iterable[str], names: Sequence[str]) -> str:
 
 
 def check_folder(option: str, path: str) -> None:
-    """Checks that a folder that an option names is there.
+    """Checks that a folder that an option names exists.
 
     Raises:
-      UsageError: if it is not.
+      UsageError: if it does not.
     """
     storage.require_known(option, path)
     if not is_folder(path):
-        raise UsageError(f"{option} {printable(path)} is no folder, or it is empty; check the path.")
+        raise UsageError(f"{option} {printable(path)} is not a folder, or is empty; check the path.")
 
 
 def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:
@@ -189,5 +189,5 @@ def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:
 
 
 def bad_entry(key: str, uri: str, message: str, reason: str = QuarantineReason.BAD_ANNOTATION) -> ImageRef:
-    """Returns the reference of something in an annotation file that leads to no image."""
+    """Returns the reference for an entry of an annotation file without an image."""
     return ImageRef(key=key, uri=uri, split=NO_SPLIT).quarantined(reason, message)

@@ -1,4 +1,4 @@
-"""What files beside an image say of it: `1.cls`, `1.json` and `1.txt` for `1.jpg`, as in a WebDataset."""
+"""Reads metadata files beside images: `1.cls`, `1.json` and `1.txt` for `1.jpg`, as in a WebDataset."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole
 
-#: Extensions of files that say something of the image beside them: its class, anything, a caption.
+#: Extensions of metadata files: a class, any fields, a caption.
 METADATA = ("cls", "json", "txt")
-#: Bytes of such a file.
+#: Largest metadata file in bytes.
 MAX_METADATA_BYTES = 16 << 20
-#: A whole number as a program writes it: 007 is a name.
+#: A whole number without leading zeros; 007 is a name.
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _LABEL_FIELDS = ("label", "class", "cls", "class_name")
 _UNLABELLED = "neither .cls nor .json says its class"
 
 
 class BadMetadata(ValueError):
-    """What the files beside an image say cannot be understood."""
+    """The metadata of an image is invalid."""
 
 
 @dataclass
 class Metadata:
-    """What files beside an image say of it, as fields of a reference.
+    """Metadata of an image, as fields of a reference.
 
     Attributes:
-      label: the class name, several joined by `LABEL_SEPARATOR`; empty for none.
-      message: why there is no class.
-      annotations: the caption; None without one.
-      extra: the values of extra columns (`encode_extra`).
-      numbers: the ids of classes that are numbers.
+      label: Class name, or several joined by `LABEL_SEPARATOR`; empty if there is none.
+      message: Why there is no class.
+      annotations: Caption; None if there is none.
+      extra: Values of extra columns (`encode_extra`).
+      numbers: Ids of the numeric classes.
     """
 
     label: str = ""
@@ -49,11 +49,11 @@ class Metadata:
 
 
 def metadata_needed(settings: ConvertSettings, has_class: bool) -> frozenset[str]:
-    """Returns the extensions of the files that have to be read, of those in `METADATA`.
+    """Returns the extensions in `METADATA` of the files that must be read.
 
     Args:
-      settings: checked settings.
-      has_class: whether the class of the image is known from elsewhere.
+      settings: Checked settings.
+      has_class: Whether the class of the image is known from elsewhere.
     """
     needed = set()
     if settings.label_column or settings.parsed_extra_columns:
@@ -66,15 +66,15 @@ def metadata_needed(settings: ConvertSettings, has_class: bool) -> frozenset[str
 
 
 def read_metadata(texts: Mapping[str, str], settings: ConvertSettings, has_class: bool = False) -> Metadata:
-    """Returns what files beside an image say of it.
+    """Parses the metadata files of an image.
 
     Args:
-      texts: extension, of those in `METADATA`, -> content.
-      settings: checked settings.
-      has_class: whether the class of the image is known from elsewhere.
+      texts: Extension in `METADATA` -> content.
+      settings: Checked settings.
+      has_class: Whether the class of the image is known from elsewhere.
 
     Raises:
-      BadMetadata: if it cannot be understood.
+      BadMetadata: if the metadata is invalid.
     """
     values = _parse_json(texts["json"]) if "json" in texts else {}
     said = Metadata()
@@ -102,12 +102,12 @@ def _parse_json(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text, parse_float=finite_or_text)
     except (ValueError, RecursionError):
-        raise BadMetadata("its .json is no JSON") from None
+        raise BadMetadata("its .json file is not JSON") from None
     return values if isinstance(values, dict) else {"label": values} if isinstance(values, int | str) else {}
 
 
 def _label_value(texts: Mapping[str, str], values: dict[str, Any], settings: ConvertSettings) -> Any:
-    """Returns what a sample says its class is; None if it says nothing."""
+    """Returns the class that the metadata gives; None if it gives none."""
     if settings.label_column:
         return values.get(settings.label_column)
     if "cls" in texts:
@@ -116,7 +116,7 @@ def _label_value(texts: Mapping[str, str], values: dict[str, Any], settings: Con
 
 
 def _class_names(value: Any, separator: str) -> list[str | int]:
-    """Returns class names, numbers where they are numbers; none for negative ones."""
+    """Returns class names, as numbers if they are numeric; empty for negative numbers."""
     if isinstance(value, list):
         if not separator and len(value) > 1:
             raise BadMetadata("it has several classes; choose a --label_separator to store them all")
@@ -141,7 +141,7 @@ def _class_name(value: Any) -> str | int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadMetadata(f"its class is {str(value)[:80]!r}, neither a name nor a number")
     if not -(2**63) <= value < 2**63:
-        raise BadMetadata("its class is too large a number")
+        raise BadMetadata("its class number is too large")
     return value if value >= 0 else ""
 
 
@@ -149,5 +149,5 @@ def _storable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadMetadata("it holds text that is no Unicode") from None
+        raise BadMetadata("it holds text that is not valid Unicode") from None
     return text

@@ -1,4 +1,4 @@
-"""Finds where the paths of an annotation file begin, and what the keys of its images begin with."""
+"""Finds the folder of an annotation file's images, and the prefix of their keys."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from shardwright.transforms.sources.image_files import below, find_root, folder_
 
 
 def find_image_root(path: str, names: Sequence[str], named: str, token: str = "") -> str:
-    """Returns the folder that holds the images of an annotation file; empty if none does.
+    """Returns the folder that contains the images of an annotation file; empty if none does.
 
     Args:
-      path: the annotation file.
-      names: the relative paths of a few of its images.
-      named: the folder that `--image_root` names; empty without one.
-      token: the split that the file's name speaks of; folders of that name are tried too.
+      path: Path of the annotation file.
+      names: Relative paths of a few of its images.
+      named: Folder that `--image_root` names; empty if it is not given.
+      token: Split in the file's name; folders of that name are tried too.
     """
     if named:
         named = named.rstrip("/") or "/"
@@ -29,12 +29,12 @@ def find_image_root(path: str, names: Sequence[str], named: str, token: str = ""
 
 
 def key_prefix(root: str, input_folder: str, named: str) -> str:
-    """Returns what the keys of an annotation file's images begin with: their folder, if the input is one.
+    """Returns the prefix of the keys of an annotation file's images: their folder, if the input is a folder.
 
     Args:
-      root: the folder of the images.
-      input_folder: the input, if it is a folder; empty if it is the file.
-      named: the folder that `--image_root` names; empty without one.
+      root: Folder of the images.
+      input_folder: The input if it is a folder; empty if it is the file.
+      named: Folder that `--image_root` names; empty if it is not given.
     """
     if not input_folder:
         return ""

@@ -1,4 +1,4 @@
-"""A first look at an input: enough to tell what it is, and no more."""
+"""A first look at an input, just enough to recognise it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from shardwright.transforms import storage
 from shardwright.transforms.images.signatures import is_image_name
 
 HEAD_BYTES = 1 << 16
-#: Names of a folder that are looked at.
+#: Most names of a folder that are listed.
 _NAMES = 2000
-#: What a system says of a link that cannot be followed.
+#: Errors of links that cannot be followed.
 _LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)
-#: Folders that are looked into for images.
+#: Most folders that are searched for images.
 _FOLDERS_TRIED = 20
 
 
 @dataclass(frozen=True)
 class InputProbe:
-    """What an input shows at first sight; nothing is read before it is asked for.
+    """A first look at an input. Each part is read only when it is needed.
 
     Attributes:
-      path: where it is.
-      is_file: whether it is a single file.
-      inner: whether it lies below the input.
+      path: Path of the file or folder.
+      is_file: Whether it is a single file.
+      inner: Whether it is below the input.
     """
 
     path: str
@@ -40,20 +40,20 @@ class InputProbe:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Last part of the path."""
         return self.path.rstrip("/").rpartition("/")[2]
 
     @cached_property
     def head(self) -> bytes:
-        """The first 64 kB of a file, all of them if it is smaller; nothing of a folder."""
+        """First 64 kB of a file, or the whole file if it is smaller; empty for a folder."""
         return storage.read_head(self.path, HEAD_BYTES) if self.is_file else b""
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """The names of the files directly in a folder, at most 2,000 of them, sorted.
+        """Names of the files directly in a folder, sorted, at most 2,000.
 
-        Links that lead nowhere or in a circle are left out: they say nothing about the input. Listing the
-        input puts them into the books.
+        Broken and circular links are left out, because they say nothing about the input. Listing the
+        input later counts them.
         """
         if self.is_file:
             return ()
@@ -67,7 +67,7 @@ class InputProbe:
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
-        """The names of the folders directly in a folder, sorted."""
+        """Names of the folders directly in a folder, sorted."""
         if self.is_file:
             return ()
         if storage.is_remote(self.path):
@@ -78,7 +78,7 @@ class InputProbe:
 
     @contextlib.contextmanager
     def _entries(self) -> Iterator[Iterator[os.DirEntry[str]]]:
-        """Opens a local folder; a folder below the input that may not be read seems empty.
+        """Opens a local folder; an unreadable folder below the input counts as empty.
 
         Listing the input names such a folder and says what to do.
         """
@@ -94,9 +94,9 @@ class InputProbe:
 
     @cached_property
     def images_below(self) -> int:
-        """How many images, by their names, lie in the first folders below.
+        """Number of images in the first folders below, judged by their names.
 
-        Where they are more than the archives or the like at the top, these are stray ones.
+        If there are more of them than archives at the top, the archives are only stray files.
         """
         found, waiting = 0, deque(self._shown_folders())
         for _ in range(_FOLDERS_TRIED):
@@ -115,16 +115,16 @@ class InputProbe:
             yield InputProbe(f"{self.path.rstrip('/')}/{name}", is_file=False, inner=True)
 
     def inside(self, *names: str) -> InputProbe:
-        """Returns a look at something in a folder; it has to be there."""
+        """Returns the probe of an existing file or folder inside."""
         path = storage.join(self.path, *names)
         return InputProbe(path, names[-1] in self.files if len(names) == 1 else _is_file(path), inner=True)
 
 
 def look_at(path: str) -> InputProbe:
-    """Returns a look at a path that exists.
+    """Returns the probe of an existing path.
 
     Raises:
-      FileNotFoundError: if nothing is there.
+      FileNotFoundError: if the path does not exist.
     """
     if not storage.is_remote(path):
         os.stat(path)
@@ -132,7 +132,7 @@ def look_at(path: str) -> InputProbe:
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path ends with a pattern, such as `train-*`, and not the name of something that is there."""
+    """Returns whether a path ends with a pattern, such as `train-*`, and does not exist as written."""
     if not glob.has_magic(path.rpartition("/")[2]):
         return False
     if storage.is_remote(path):
@@ -141,7 +141,7 @@ def is_pattern(path: str) -> bool:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder or a link to one; a link that cannot be followed is not."""
+    """Returns whether an entry is a folder or a link to one; a broken link is not."""
     try:
         return entry.is_dir()
     except OSError:
@@ -149,7 +149,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _leads_to_file(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is no folder, and no link that leads nowhere."""
+    """Returns whether an entry is neither a folder nor a broken link."""
     if _is_folder(entry):
         return False
     if entry.is_symlink():

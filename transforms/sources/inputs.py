@@ -1,4 +1,4 @@
-"""Inputs as users name them: paths, with a prefix where there are several, and what each of them is."""
+"""Parses inputs (paths, with a prefix if there are several) and recognises the source of each."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from shardwright.transforms.sources.input_probe import InputProbe, is_pattern, l
 from shardwright.transforms.sources.source import Input, all_sources, source_by_name
 from shardwright.transforms.versions.pointer import located
 
-#: In `gs://BUCKET`.
+#: Number of slashes in `gs://BUCKET`.
 _SLASHES_OF_BUCKET = 2
-#: Values of --source by which a dataset is read as one.
+#: Values of --source that read a Shardwright dataset as a dataset.
 _READS_DATASETS = ("auto", "tfrecord")
 _NAMED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)\Z", re.DOTALL)
 
 
 def parse_input(text: str) -> Input:
-    """Parses `PATH` or `NAME=PATH`; a path that exists as it stands is never taken apart."""
+    """Parses `PATH` or `NAME=PATH`; a path that exists as written is never split."""
     match = _NAMED.match(text)
     if match and (storage.is_remote(text) or not os.path.lexists(text)):
         return Input(match[2], f"{match[1]}/")
@@ -34,10 +34,10 @@ def parse_input(text: str) -> Input:
 
 
 def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, ...]:
-    """Parses inputs, tells what each is, and checks that it can be read and lies apart from the output.
+    """Parses inputs, recognises them, and checks that they are readable and separate from the output.
 
     Raises:
-      UsageError: naming the input and what to do.
+      UsageError: if an input is wrong; the message names it and says what to do.
     """
     if output:
         for option, folder in (("--image_root", settings.image_root), ("--mask_dir", settings.mask_dir)):
@@ -71,30 +71,30 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
 
 
 def _is_pointed_to(glimpse: InputProbe) -> bool:
-    """Whether a folder is no dataset itself and says which of its versions is."""
+    """Returns whether a folder is not a dataset itself but points to one of its versions."""
     if glimpse.is_file or is_pattern(glimpse.path):
         return False
     return LATEST_JSON in glimpse.files and DATASET_JSON not in glimpse.files
 
 
 def recognise(item: Input, glimpse: InputProbe, settings: ConvertSettings) -> Input:
-    """Returns an input with the source that reads it.
+    """Returns the input with the source that reads it.
 
     Raises:
-      UsageError: if no source does, or the one that was named does not.
+      UsageError: if no source can read it, or the named source cannot.
     """
     if settings.source != "auto":
         source = source_by_name(settings.source)
     elif is_pattern(item.path):
-        source = source_by_name("tfrecord")  # the only one whose files are named so
+        source = source_by_name("tfrecord")  # the only source with such file names
     else:
         accepting = (source for source in all_sources() if source.accepts(glimpse, settings))
         found = next(accepting, None)
         if found is None:
             kind = "file" if glimpse.is_file else "folder"
             raise UsageError(
-                f"--input {printable(item.path)}: no source knows such a {kind}; say with --source what it "
-                "is, or name the folder that holds the images."
+                f"--input {printable(item.path)}: no source knows such a {kind}; name the "
+                "source with --source, or name the folder that holds the images."
             )
         source = found
     needs = settings.record_layout.needs
@@ -105,7 +105,7 @@ def recognise(item: Input, glimpse: InputProbe, settings: ConvertSettings) -> In
             other = "--source class_folders if each class has a folder"
         raise UsageError(
             f"--layout {settings.record_layout.name}: {printable(item.path)} is read as {source.name}, which "
-            f"says nothing of the kind ({needs.value}); choose --layout {fitting}, or {other}."
+            f"does not provide what the layout needs ({needs.value}); choose --layout {fitting}, or {other}."
         )
     if settings.folders_of_label != 1 and not source.names_classes_by_folder:
         raise UsageError(
@@ -137,7 +137,7 @@ def _look_at_local(path: str) -> InputProbe:
 
 
 def _check_apart(path: str, output: str) -> None:
-    """Checks that neither of two places lies in the other."""
+    """Checks that neither of two places is inside the other."""
     if _folder(output).startswith(_folder(path)):
         raise UsageError(
             f"--output {printable(output)} lies inside --input {printable(path)}; choose a place outside "
@@ -147,7 +147,7 @@ def _check_apart(path: str, output: str) -> None:
 
 
 def _check_outside(option: str, path: str, output: str) -> None:
-    """Checks that what is read is not what --overwrite would replace."""
+    """Checks that --overwrite would not replace files that are read."""
     if _folder(path).startswith(_folder(output)):
         raise UsageError(
             f"{option} {printable(path)} lies inside --output {printable(output)}; choose another --output."
@@ -155,16 +155,16 @@ def _check_outside(option: str, path: str, output: str) -> None:
 
 
 def _folder(path: str) -> str:
-    """Returns a path as all that lies in it begins."""
+    """Returns the prefix of all paths in a folder."""
     return (path if storage.is_remote(path) else os.path.realpath(path)).rstrip("/") + "/"
 
 
 def _look_at_remote(path: str) -> InputProbe:
-    """Looks whether there is an object, or a folder with something in it."""
+    """Returns the probe of an object, or of a folder with objects."""
     if next(storage.list_objects(path), None) is not None:
         return InputProbe(path, is_file=False)
     if path.rstrip("/").count("/") > _SLASHES_OF_BUCKET and storage.stat(path.rstrip("/")) is not None:
         return InputProbe(path.rstrip("/"), is_file=True)
     if is_pattern(path):
         return InputProbe(path, is_file=False)
-    raise UsageError(f"--input {printable(path)} does not exist: no object lies there; check the path.")
+    raise UsageError(f"--input {printable(path)} does not exist: there is no such object; check the path.")

@@ -1,4 +1,4 @@
-"""KITTI's object labels: a text file with 15 columns in `label_2` for each image in `image_2`."""
+"""Reads KITTI's object labels: a text file with 15 columns in `label_2` for each image in `image_2`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from shardwright.transforms.sources.source import Context, Input, InputSplit, So
 _IMAGES, _LABELS, _SETS = "image_2", "label_2", "ImageSets"
 #: Folders of the original collection; the labels of the second are not public.
 _TRAINING, _TESTING = "training", "testing"
-#: What CVAT calls the images of no subset.
+#: CVAT's name for images without a subset.
 _DEFAULT = "default"
 _LISTS = ("train", "val", "test")
-#: Columns of a line: without and with the score of a detection.
+#: Number of columns of a line, without and with the score of a detection.
 _COLUMNS = (15, 16)
-#: An area whose objects nobody has labelled, and what stands for a class that is not known.
+#: Class of areas whose objects are not labelled.
 _IGNORED = ("DontCare",)
 _OCCLUDED = {"0": False, "1": True, "2": True}
 _FOLDERS_TRIED = 20
 
 
 def parse_kitti(data: bytes) -> Annotations:
-    """Returns what a label file says of its image.
+    """Parses the label file of an image.
 
     Raises:
-      AnnotationFault: naming the line that cannot be used.
+      AnnotationFault: if a line cannot be used; the message names it.
     """
     objects = []
     for line, text in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
@@ -65,13 +65,13 @@ def _number(line: int, cells: list[str], place: int) -> float:
 
 
 def _find_pairings(glimpse: InputProbe) -> list[Pairing]:
-    """Returns the folders with images and labels of an input, and those with images alone beside them."""
+    """Returns an input's folders with images and labels, and the folders beside them with images only."""
     if glimpse.is_file:
         return []
     root = glimpse.path.rstrip("/") or "/"
     if {_IMAGES, _LABELS} <= {*glimpse.folders}:
         return [_pairing(root, "")]
-    # Others are not looked into: in a bucket that takes long where a folder holds many images.
+    # Other folders are not examined: a remote folder with many images would take long.
     names = [name for name in glimpse.folders if split_token(name) or name.lower() == _DEFAULT][
         :_FOLDERS_TRIED
     ]
@@ -94,7 +94,7 @@ def _pairing(folder: str, split: str) -> Pairing:
 
 
 def _read_lists(root: str) -> Mapping[str, str] | None:
-    """Returns split by the name of an image without its suffix, from `ImageSets`; None without lists."""
+    """Returns image name without suffix -> split from `ImageSets`; None if there are no lists."""
     texts = {name: read_annotation_file(join(join(root, _SETS), f"{name}.txt")) for name in _LISTS}
     splits: dict[str, str] = {}
     for name, text in texts.items():
@@ -113,7 +113,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     if not pairings:
         raise UsageError(
             f"--input {printable(glimpse.path)} is not a KITTI dataset: name the folder with {_IMAGES}/ and "
-            f"{_LABELS}/, or the one with {_TRAINING}/ that holds them."
+            f"{_LABELS}/, or the one with {_TRAINING}/ that contains them."
         )
     lists = ", splits from ImageSets" if _lists_of(glimpse) else ""
     return f"KITTI{lists} ({'; '.join(pairing.describe() for pairing in pairings)})"
@@ -124,7 +124,7 @@ def _lists_of(glimpse: InputProbe) -> Mapping[str, str] | None:
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the images of all folders, some thousand at a time."""
+    """Yields input splits of some thousand images each."""
     glimpse = look_at(item.path)
     lists = _lists_of(glimpse)
     pairings = _find_pairings(glimpse)
@@ -134,7 +134,7 @@ def split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
-    """Yields the references of a part, with what their labels say."""
+    """Yields the references of an input split with their annotations."""
     yield from list_pairs(part, parse_kitti, context.settings.missing_annotations)
 
 
