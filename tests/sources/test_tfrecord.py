@@ -136,7 +136,7 @@ class TestOwnDatasets:
     @pytest.mark.parametrize(
         ("text", "part"),
         [
-            ("{", "is no JSON"),
+            ("{", "is not JSON"),
             ('{"format_version": 1, "splits": {}}', "is damaged"),
             ('{"format_version": 99, "splits": {}}', "format_version 99"),
         ],

@@ -95,16 +95,16 @@ class TestDamage:
     def test_records_that_say_too_little_or_nonsense(self, tmp_path: Path) -> None:
         sound = {"image": JPEGS[0], "label": 0}
         cases: list[tuple[Any, str, str]] = [
-            (b"\x0a\xff", "CORRUPT", "no tf.train.Example"),
+            (b"\x0a\xff", "CORRUPT", "not a tf.train.Example"),
             ({"label": 1, "note": "x"}, "BAD_ROW", "features: label, note"),
             ({"image": b"", "label": 1}, "EMPTY_FILE", "is empty"),
             ({"image": [JPEGS[0], JPEGS[1]], "label": 1}, "BAD_ROW", "several values"),
             ({"image": b"plain text", "label": 1}, "BAD_ROW", "--pixel_shape"),
-            ({"image": JPEGS[0]}, "UNKNOWN_LABEL", "names no class"),
-            ({"image": JPEGS[0], "label": b"\xff"}, "BAD_ANNOTATION", "no UTF-8"),
-            ({"image": JPEGS[0], "label": 1.5}, "BAD_ANNOTATION", "no class id"),
-            ({"image": JPEGS[0], "label": float("nan")}, "BAD_ANNOTATION", "no class id"),
-            ({"image": JPEGS[0], "label": "x" * 5000}, "BAD_ANNOTATION", "no class name"),
+            ({"image": JPEGS[0]}, "UNKNOWN_LABEL", "has no class"),
+            ({"image": JPEGS[0], "label": b"\xff"}, "BAD_ANNOTATION", "not UTF-8"),
+            ({"image": JPEGS[0], "label": 1.5}, "BAD_ANNOTATION", "not a class id"),
+            ({"image": JPEGS[0], "label": float("nan")}, "BAD_ANNOTATION", "not a class id"),
+            ({"image": JPEGS[0], "label": "x" * 5000}, "BAD_ANNOTATION", "not a class name"),
             ({"image": JPEGS[0], "label": [1, 2]}, "BAD_ANNOTATION", "--label_separator"),
             ({"image": JPEGS[0][:300], "label": 1}, "TRUNCATED", ""),
             ({"image": b"x" * 30, "height": 5, "width": 5, "depth": 3, "label": 1}, "CORRUPT", "5 x 5 x 3"),
@@ -142,7 +142,7 @@ class TestRefusals:
 
     def test_records_of_something_else(self, tmp_path: Path) -> None:
         file = write(tmp_path / "a.tfrecord", [b"\xff\xff\xff", b"nothing"])
-        assert "no tf.train.Example" in refused_sentence(file, tmp_path)
+        assert "are not tf.train.Example" in refused_sentence(file, tmp_path)
 
     @pytest.mark.parametrize("layout", ["detection", "segmentation", "panoptic"])
     def test_layouts_that_the_records_do_not_fit(self, layout: str, tmp_path: Path) -> None:
@@ -162,9 +162,9 @@ class TestRefusals:
 
     def test_no_tfrecord_at_all(self, tmp_path: Path) -> None:
         (tmp_path / "a.tfrecord").write_bytes(b"not one" * 100)
-        assert "is no TFRecord file" in refused_sentence(tmp_path / "a.tfrecord", tmp_path)
+        assert "is not a TFRecord file" in refused_sentence(tmp_path / "a.tfrecord", tmp_path)
         (tmp_path / "in").mkdir()
-        assert "holds no TFRecord file" in refused_sentence(tmp_path / "in", tmp_path, source="tfrecord")
+        assert "has no TFRecord files" in refused_sentence(tmp_path / "in", tmp_path, source="tfrecord")
 
 
 @pytest.mark.parametrize("layout", ["classification", "detection", "segmentation", "panoptic"])

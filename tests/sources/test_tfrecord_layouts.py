@@ -294,7 +294,7 @@ def test_pixels_with_their_shape_and_name(tmp_path: Path) -> None:
 def test_labels_that_are_the_bytes_of_numbers_are_no_names(label: Any, tmp_path: Path) -> None:
     records = [{"train/image": JPEGS[i], "train/label": label.tobytes()} for i in range(3)]
     file = write(tmp_path / "a.tfrecord", records)
-    with pytest.raises(UsageError, match=r"'train/label' (holds the bytes of numbers|is no UTF-8 text)"):
+    with pytest.raises(UsageError, match=r"'train/label' (holds the bytes of numbers|is not UTF-8 text)"):
         convert(input=str(file), output=str(tmp_path / "out"))
 
 

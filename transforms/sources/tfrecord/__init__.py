@@ -1,16 +1,16 @@
-"""TFRecord files: a dataset of our own or anybody's, to be sharded, split, packed or laid out anew.
+"""TFRecord files: datasets of Shardwright or of other tools, converted to other shards, splits or layouts.
 
-Every record is read once, its checksums are compared, and its image becomes a reference to a stretch
-of the file: a worker reads just these bytes. Damaged records are quarantined with their byte offsets;
-the sound ones before and after are kept.
+Every record is read once and its checksums are compared. Its image becomes a reference to a byte range of
+the file, and a worker reads only these bytes. Damaged records are quarantined with their byte offsets; valid
+records before and after them are kept.
 
-Keys: records of a finished dataset keep theirs, which its ledgers say where the layout has none, so
-that splits and shards come out alike. Others have `FILE!NAME`, the name being what the record calls
-its image, or `FILE!NUMBER` where it says none or says it twice: names alone stand twice as soon as two
-folders had an `img_0001.jpg`, and one such pair would end the job.
+Keys: records of a finished dataset keep their keys, so that splits and shards are the same as before. If the
+layout has no keys, they are read from the ledgers. Other records get the key `FILE!NAME`, with the image name
+in the record, or `FILE!NUMBER` if the name is missing or a duplicate. Names alone would not be unique if two
+folders have an `img_0001.jpg`, and a duplicate key would end the job.
 
-Splits: those of the source, told by `dataset.json`, or by the names of files and folders. If
-`--splits` asks for others, all images are split anew.
+Splits: those of the source, from `dataset.json` or from the names of files and folders. If `--splits` sets
+others, all images are split again.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ from shardwright.transforms.sources.tfrecord.own import LedgerKeys, OwnRecords, 
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 from shardwright.transforms.sources.tfrecord.sample import check_sample, image_of, pixels_are_planar, sample
 
-#: Bytes of a name that becomes a key.
+#: Largest number of bytes in a name that becomes a key.
 _MAX_NAME = 1024
-#: Missing records of a file that are accounted for one by one.
+#: Largest number of missing records in a file that are reported one by one.
 _MAX_MISSING = 1_000_000
 _OUR_DEFAULT_SPLITS = ConvertSettings().splits
 
@@ -82,20 +82,20 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
     files = [file for file in found if not file.filtered]
     if not files and is_pattern(glimpse.path):
         raise UsageError(
-            f"--input {printable(glimpse.path)} does not exist, and as a pattern it fits no TFRecord "
+            f"--input {printable(glimpse.path)} does not exist, and as a pattern it matches no TFRecord "
             "file; check the path, or name the folder."
         )
     if not files:
-        raise UsageError(f"--input {printable(glimpse.path)} holds no TFRecord file; check the path.")
+        raise UsageError(f"--input {printable(glimpse.path)} has no TFRecord files; check the path.")
     paths = [record_files.path_of(glimpse.path, glimpse.is_file, file) for file in files]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
-            raise UsageError(f"--input {printable(path)} is a link to nowhere; mend or remove it.")
+            raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
     records = sample(paths)
     own = own_records(dataset_of(files[0]), settings.record_layout) if files[0].own else None
     names = check_sample(glimpse.path, records, settings, own)
     if not (records or own) and glimpse.head and not record_files.holds_records(glimpse.name, glimpse.head):
-        raise UsageError(f"--input {printable(glimpse.path)} is no TFRecord file; check the path.")
+        raise UsageError(f"--input {printable(glimpse.path)} is not a TFRecord file; check the path.")
     count = "a TFRecord file" if len(files) == 1 else f"{len(files):,} TFRecord files"
     if files[0].own:
         some = glimpse.is_file or is_pattern(glimpse.path)
@@ -105,7 +105,7 @@ def _describe(glimpse: InputProbe, settings: ConvertSettings) -> str:
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields every file of an input."""
+    """Yields one split for each file of an input."""
     settings = context.settings
     with storage.translated_errors("list", item.path):
         is_file = not is_pattern(item.path) and look_at(item.path).is_file
@@ -116,20 +116,20 @@ def split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 @dataclass
 class _Opened:
-    """A file whose records are listed.
+    """A file whose records are being listed.
 
     Attributes:
-      part: the file.
-      file: what is known of it.
-      settings: checked settings.
-      known: id -> class name of the file that lists them.
-      state: its size and version.
-      own: what its dataset says of its records, if it is one of ours.
-      own_keys: the keys of our own records, as their ledger says.
-      spooled: the spool file with its unpacked bytes; empty where it is read itself.
-      keys: those that are taken.
-      said: class name -> id, as records say.
-      records: the unpacked file.
+      part: Split with the file.
+      file: Description of the file.
+      settings: Checked settings.
+      known: Class names by id, from the file that lists them.
+      state: Size and version of the file.
+      own: Description of the records, if they belong to a dataset of Shardwright.
+      own_keys: Keys of the records from the ledger of such a dataset.
+      spooled: Spool file with the unpacked bytes; empty if the file is not compressed.
+      keys: Keys that are already used.
+      said: Class names and their ids, as found in records.
+      records: Unpacked file.
     """
 
     part: InputSplit
@@ -146,28 +146,28 @@ class _Opened:
 
     @cached_property
     def key(self) -> str:
-        """What the keys of records without one of their own begin with."""
+        """Prefix of the keys of records that have no key of their own."""
         return self.part.item.prefix + key_from_bytes(os.fsencode(self.file.relative))
 
     @cached_property
     def unpacked_state(self) -> tuple[int, str]:
-        """Size and version of the file that workers read."""
+        """Size and version of the unpacked file that workers read."""
         if not self.spooled:
             return self.state.size, self.state.version
         return storage.size_of(self.spooled), ""
 
     @cached_property
     def planar(self) -> bool:
-        """Whether the channels of bare pixels stand one after another, where records do not say it."""
+        """Whether raw pixels are stored channel by channel, if the records do not tell."""
         return self.records is not None and pixels_are_planar(self.records, self.settings)
 
     def place(self, begin: int, length: int, **how: Any) -> str:
-        """Returns a stretch of the file as a reference carries it."""
+        """Returns a byte range of the file, encoded for a reference."""
         size, version = self.unpacked_state
         return ByteRange(self.spooled, begin, length, file_size=size, file_version=version, **how).encode()
 
     def key_of(self, name: str, number: int) -> str:
-        """Returns a key for a record: of its name, or its number if that is none or taken."""
+        """Returns a key with a record's name, or with its number if the name is empty or used."""
         key = f"{self.key}!{name}" if name else ""
         if not key or key in self.keys:
             key = f"{self.key}!{number:06d}"
@@ -209,13 +209,13 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 
 
 def _spool(path: str, state: storage.StoredObject, compression: str, spool: Spool) -> tuple[str, str]:
-    """Unpacks a file once; returns the spool file, and what was wrong with the stream."""
+    """Unpacks a file once; returns the spool file and the fault of the compressed stream."""
     identity = f"{path}:{state.size}:{state.version}"
 
     def unpack(target: IO[bytes]) -> None:
         with storage.open_local(path) as source:
             fault = decompress_into(target, source, compression) or ""
-        # Before the unpacked file is there, so that whoever finds that one finds this, too.
+        # Written before the unpacked file, so that every reader of that file also finds the fault.
         spool.fill(f"{identity}:fault", path, lambda note: _write(note, fault.encode()))
 
     spooled = spool.fill(identity, path, unpack)
@@ -228,9 +228,9 @@ def _write(file: IO[bytes], data: bytes) -> None:
 
 
 def _class_ids(opened: _Opened) -> Iterator[ClassId]:
-    """Yields the ids that classes have in the file, with those that a file beside it lists in accord.
+    """Yields the class ids in the file, and those in the file beside it if the two do not conflict.
 
-    Those of a dataset of ours count from the first id of the layout that is to be written.
+    Ids of a dataset of Shardwright are shifted to the first id of the layout to write.
     """
     shift = opened.own.id_shift(opened.settings.record_layout) if opened.own else 0
     for item in _ids_in(opened):
@@ -251,9 +251,9 @@ def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[I
     """Yields the references of a file's records.
 
     Args:
-      opened: the file.
-      records: its unpacked bytes.
-      fault: what was wrong with the compressed stream; empty if nothing was.
+      opened: File to list.
+      records: Unpacked file.
+      fault: Fault of the compressed stream; empty if there is none.
     """
     opened.records = records
     number = -1
@@ -275,7 +275,7 @@ def _list_records(opened: _Opened, records: IO[bytes], fault: str) -> Iterator[I
 
 
 def _faulty(opened: _Opened, number: int, reason: QuarantineReason, message: str) -> ImageRef:
-    """Returns the reference of a record that cannot be read."""
+    """Returns a reference to a record that cannot be read."""
     ref = ImageRef(key=opened.key_of("", number), uri=opened.part.path, split=opened.file.split)
     return ref.quarantined(reason, message)
 
@@ -288,12 +288,12 @@ def _damaged(opened: _Opened, damage: DamagedRange, fault: str) -> ImageRef:
 
 
 def _reference(opened: _Opened, record: Record) -> ImageRef:
-    """Returns the reference of a sound record's image."""
+    """Returns a reference to the image of a record that is not damaged."""
     where = f"record {record.number}, byte {record.offset:,}"
     try:
         example = SourceRecord(record.data, opened.own.encoded) if opened.own else SourceRecord(record.data)
     except ValueError as error:
-        message = f"{where}: no tf.train.Example: {error}"
+        message = f"{where}: not a tf.train.Example: {error}"
         return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
     names = opened.own.feature_names if opened.own else names_by_role(tuple(example.features))
     ref = ImageRef(
@@ -365,7 +365,7 @@ def _text_of(example: SourceRecord, feature: str) -> str:
 
 
 def _source_id(example: SourceRecord, names: FeatureNames) -> str:
-    """Returns the id that a record gives its image, as it stands there; empty without one."""
+    """Returns the id of a record's image, as written in the record; empty if it has none."""
     feature = names.name(FeatureRole.SOURCE_ID)
     text = _text_of(example, feature)
     return text if feature == SOURCE_ID else number_text(text)
@@ -385,7 +385,7 @@ def _with_classes(
     """Returns a reference with the classes, annotations and split that the record says.
 
     Raises:
-      ValueError: if it contradicts itself, or lacks what the layout needs.
+      ValueError: If the record contradicts itself, or has no value that the layout needs.
     """
     settings = opened.settings
     layout = settings.record_layout
@@ -394,12 +394,12 @@ def _with_classes(
         classes = classes_of_image(example, names, opened.known, opened.own is not None, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             raise ValueError(
-                f"it has {counted(len(classes.names), 'class')}; give --label_separator to store "
-                f"several of an image"
+                f"it has {counted(len(classes.names), 'class')}; set --label_separator to store "
+                f"several for an image"
             )
         ref = ref._replace(label=LABEL_SEPARATOR.join(classes.names))
         if not classes.names:
-            ref = ref._replace(message=f"{ref.message}: it names no class")
+            ref = ref._replace(message=f"{ref.message}: it has no class")
     else:
         known, classes = annotations_of(
             example,

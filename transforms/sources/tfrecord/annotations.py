@@ -1,4 +1,4 @@
-"""What records say of objects, masks and captions, as annotations."""
+"""Reads the objects, masks and captions of records as annotations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shardwright.transforms.sources.tfrecord.labels import Classes, named, texts
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
-#: Objects of an image and bytes of its captions; more are nobody's.
+#: Largest number of objects of an image, and of bytes of its captions.
 _MAX_OBJECTS, _MAX_CAPTION_BYTES = 100_000, 1 << 20
-#: Above every id that fits into a record.
+#: Greater than every id that fits into a record.
 _MAX_ID = 2**63
 _OBJECT_ROLES = (
     FeatureRole.OBJECT_LABEL,
@@ -35,7 +35,7 @@ _FLAGS = {
     "depiction": FeatureRole.OBJECT_DEPICTION,
 }
 
-#: Returns the encoded `Place` of one of the values of a feature.
+#: Function that returns the encoded `ByteRange` of a value, given the feature and the span.
 PlaceOf = Callable[[str, Span], str]
 
 
@@ -47,18 +47,18 @@ def annotations_of(
     place_of: PlaceOf,
     must: bool = True,
 ) -> tuple[Annotations, Classes]:
-    """Returns what a record says besides its class, as far as a layout has it, and its objects' classes.
+    """Returns the annotations of a record that a layout stores, and the classes of its objects.
 
     Args:
-      record: the record.
-      names: the roles of its features.
-      layout: of the records to be written.
-      known: id -> name of a file beside the records.
-      place_of: says where a mask is.
-      must: whether there has to be the mask that the layout is about.
+      record: Record to read.
+      names: Roles of its features.
+      layout: Layout of the records to write.
+      known: Class names by id, from a file beside the records.
+      place_of: Function that returns the encoded byte range of a mask.
+      must: Whether the record must have the masks that the layout needs.
 
     Raises:
-      ValueError: if it contradicts itself, or says nothing of what is needed.
+      ValueError: If the record contradicts itself, or has no value that is needed.
     """
     wanted = layout.by_role()
     found = Annotations(size=_size(record, names))
@@ -83,10 +83,10 @@ def annotations_of(
 
 
 def _mask(record: SourceRecord, name: str, what: str, place_of: PlaceOf) -> str:
-    """Returns where a mask is; empty if there is none and it is not needed, as `what` says.
+    """Returns the encoded byte range of a mask; empty if it is missing.
 
     Raises:
-      ValueError: if it is needed.
+      ValueError: If the mask is missing and `what`, the description of a needed mask, is not empty.
     """
     spans = record.bytes_of(name) if name else None
     if spans and len(spans) == 1 and spans[0].begin < spans[0].end:
@@ -97,7 +97,7 @@ def _mask(record: SourceRecord, name: str, what: str, place_of: PlaceOf) -> str:
 
 
 def _size(record: SourceRecord, names: FeatureNames) -> tuple[int, int] | None:
-    """Returns width and height that the record says; None if it does not."""
+    """Returns the width and height in a record; None if it has none."""
     sides = [_numbers(record, name) for name in map(names.name, (FeatureRole.WIDTH, FeatureRole.HEIGHT))]
     if all(len(side) == 1 and isinstance(side[0], int) and side[0] > 0 for side in sides):
         return sides[0][0], sides[1][0]
@@ -113,16 +113,16 @@ def _captions(record: SourceRecord, names: FeatureNames) -> tuple[str, ...]:
 
 
 def _numbers(record: SourceRecord, name: str) -> Sequence[Any]:
-    """Returns the numbers of a feature; none if there is no such feature.
+    """Returns the numbers of a feature; none if the feature is missing.
 
     Raises:
-      ValueError: if it holds bytes.
+      ValueError: If the feature has bytes.
     """
     if not name:
         return ()
     feature = record.feature(name)
     if feature.type is FeatureType.BYTES:
-        raise ValueError(f"its feature {name!r} is no list of numbers")
+        raise ValueError(f"its feature {name!r} is not a list of numbers")
     return feature.values
 
 
@@ -133,7 +133,7 @@ def _objects(
     label, text, crowd, area, view, mask = map(names.name, _OBJECT_ROLES)
     numbers = [int(number) for number in _numbers(record, label) if abs(number) < _MAX_ID]
     if numbers != list(_numbers(record, label)):
-        raise ValueError(f"its feature {label!r} holds values that are no class ids")
+        raise ValueError(f"its feature {label!r} has values that are not class ids")
     classes = named(numbers, texts_of(record, text), known)
     count = len(boxes) or len(classes.names)
     if count > _MAX_OBJECTS:
@@ -168,7 +168,7 @@ def _objects(
 
 
 def _boxes(record: SourceRecord, names: tuple[str, ...]) -> list[tuple[float, float, float, float]]:
-    """Returns xmin, ymin, xmax, ymax of every box, as shares of the picture."""
+    """Returns xmin, ymin, xmax, ymax of every box, relative to the image size."""
     lists = [_numbers(record, name) for name in names]
     if len(lists) == 4:
         if len(set(map(len, lists))) > 1:
@@ -177,6 +177,6 @@ def _boxes(record: SourceRecord, names: tuple[str, ...]) -> list[tuple[float, fl
         return list(zip(*lists, strict=True))
     values = lists[0] if lists else ()
     if len(values) % 4:
-        raise ValueError(f"the {len(values)} numbers of its feature {names[0]!r} are no boxes")
+        raise ValueError(f"the {len(values)} numbers of its feature {names[0]!r} are not boxes")
     corners = zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True)
     return [(xmin, ymin, xmax, ymax) for ymin, xmin, ymax, xmax in corners]

@@ -1,4 +1,4 @@
-"""Features of records that are stored as extra columns."""
+"""Reads features of records that are stored as extra columns."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
-#: Bytes of the values of extra columns of one image.
+#: Largest number of bytes in the extra columns of one image.
 _MAX_BYTES = 1 << 20
 
 
 def extra_of(record: SourceRecord, columns: Mapping[str, str], settings: ConvertSettings) -> str:
-    """Returns a record's values of the extra columns, as a reference carries them; empty without any.
+    """Returns a record's values of the extra columns, encoded for a reference; empty if there are none.
 
     Args:
-      record: the record.
-      columns: the feature that holds a column, where its name is another one.
-      settings: checked settings.
+      record: Record to read.
+      columns: Mapping of column to feature, for columns whose feature has another name.
+      settings: Checked settings.
 
     Raises:
-      ValueError: if it has none where one is needed, or not of the column's type.
+      ValueError: If a needed value is missing or has the wrong type.
     """
     wanted = settings.parsed_extra_columns
     if not wanted:
@@ -48,11 +48,11 @@ def extra_of(record: SourceRecord, columns: Mapping[str, str], settings: Convert
 
 
 def _values(record: SourceRecord, name: str, column: ExtraColumn) -> list[Any]:
-    """Returns the values of a feature; those of a tensor where numbers are wanted and bytes stored."""
+    """Returns the values of a feature, or of its serialized tensor if the column has numbers."""
     feature = record.feature(name)
     values = list(feature.values)
     if len(values) == 1 and feature.type is FeatureType.BYTES and column.type is not FeatureType.BYTES:
-        with contextlib.suppress(ValueError):  # it may be a number as text
+        with contextlib.suppress(ValueError):  # the value may be a number as text
             return list(parse_tensor(values[0]).values)
     return values
 
@@ -60,16 +60,16 @@ def _values(record: SourceRecord, name: str, column: ExtraColumn) -> list[Any]:
 def check_columns(
     shown: str, names: Collection[str], columns: Mapping[str, str], settings: ConvertSettings
 ) -> None:
-    """Checks that records can have the columns that are asked for.
+    """Checks that records have the extra columns in the settings.
 
     Args:
-      shown: the input, for people.
-      names: of the features that some records have.
-      columns: the feature that holds a column, where its name is another one.
-      settings: checked settings.
+      shown: Name of the input for messages.
+      names: Names of the features of some records.
+      columns: Mapping of column to feature, for columns whose feature has another name.
+      settings: Checked settings.
 
     Raises:
-      UsageError: naming the first column that they lack.
+      UsageError: If a column is missing; the message names the first one.
     """
     layout = settings.record_layout
     any_number = {

@@ -1,4 +1,4 @@
-"""Which files of an input hold TFRecords, of which split they are, and what lies beside them."""
+"""Finds the TFRecord files of an input, their splits and the files beside them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardwright.transforms.records.framing import HEADER_BYTES, compression_of,
 from shardwright.transforms.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.transforms.sources.input_probe import InputProbe, is_pattern
 
-#: TFDS's description of a dataset, beside its files.
+#: Name of TFDS's description of a dataset.
 DATASET_INFO = "dataset_info.json"
 _SIDE_FILES = re.compile(
     r"(?:dataset_info|features|dataset|validation|run)\.json|quarantine\.jsonl|report\.html|metadata\.json|"
@@ -37,7 +37,7 @@ _SPLIT_WORD = re.compile(
 )
 _TFDS_SPLIT = re.compile(r".*-([a-z0-9_]{1,64})\.tfrecord-\d+-of-\d+\Z")
 _ZLIB_SIZES = b"\x78\x68\x58\x48\x38\x28\x18\x08"
-#: Folders that a glance goes into.
+#: Number of folders to search for detection.
 _FOLDERS_LOOKED_INTO = 16
 
 
@@ -46,12 +46,12 @@ class RecordFile:
     """A file of an input.
 
     Attributes:
-      relative: its path below the input; its name if it is the input.
-      split: that it belongs to; empty where nothing says it.
-      own: whether a `dataset.json` names it.
-      records: how many it should have; -1 when unknown.
-      classes: the file that lists its class names; empty without one.
-      filtered: why it is not read, if so.
+      relative: Path relative to the input; its name if it is the input.
+      split: Split of its records; empty if unknown.
+      own: Whether a `dataset.json` names it.
+      records: Expected number of records; -1 if unknown.
+      classes: Path of the file that lists its class names; empty if there is none.
+      filtered: Reason why the file is not read; empty if it is read.
     """
 
     relative: str
@@ -62,22 +62,22 @@ class RecordFile:
     filtered: str = ""
 
     def encode(self) -> str:
-        """Returns it as a `Part` carries it."""
+        """Returns the file as text for the detail of an `InputSplit`."""
         return json.dumps(list(vars(self).values()))
 
     @staticmethod
     def decode(text: str) -> RecordFile:
-        """Reads what `encode` wrote."""
+        """Returns the file that `encode` wrote."""
         return RecordFile(*json.loads(text))
 
 
 def is_frame(head: bytes) -> bool:
-    """Whether bytes begin with the header of a TFRecord."""
+    """Returns whether bytes begin with the header of a TFRecord."""
     return len(head) >= HEADER_BYTES and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little")
 
 
 def compression_in(name: str, head: bytes) -> str:
-    """Tells a file's compression from its first bytes, or from its name if these say nothing."""
+    """Returns a file's compression, detected from its first bytes, or else from its name."""
     if is_frame(head):
         return "none"
     if head[:1] and head[0] in _ZLIB_SIZES and is_frame(unpack(head, "zlib")):
@@ -86,7 +86,7 @@ def compression_in(name: str, head: bytes) -> str:
 
 
 def unpack(head: bytes, compression: str, limit: int = HEADER_BYTES) -> bytes:
-    """Unpacks the beginning of a file, as far as it can be."""
+    """Returns the unpacked beginning of a file; empty if it cannot be unpacked."""
     try:
         unpacker = zlib.decompressobj({"gzip": 31, "zlib": 15}[compression])
         return unpacker.decompress(head, limit)
@@ -95,13 +95,13 @@ def unpack(head: bytes, compression: str, limit: int = HEADER_BYTES) -> bytes:
 
 
 def holds_records(name: str, head: bytes) -> bool:
-    """Whether a file's first bytes are those of TFRecords, compressed or not."""
+    """Returns whether a file begins like a TFRecord file, compressed or not."""
     compression = compression_in(name, head)
     return is_frame(head if compression == "none" else unpack(head, compression))
 
 
 def accepts(glimpse: InputProbe) -> bool:
-    """Whether an input is a dataset directory, or mainly of TFRecord files."""
+    """Returns whether an input is a dataset directory, or has mainly TFRecord files."""
     if glimpse.is_file:
         return bool(_CERTAIN.search(glimpse.name)) or holds_records(glimpse.name, glimpse.head)
     if DATASET_JSON in glimpse.files:
@@ -128,32 +128,32 @@ def accepts(glimpse: InputProbe) -> bool:
 
 
 def path_of(path: str, is_file: bool, file: RecordFile) -> str:
-    """Returns the path of one of the files of an input."""
+    """Returns the path of a file of an input."""
     if is_file:
         return path
     return storage.join(_folder_of(path) if is_pattern(path) else path, file.relative)
 
 
 def _folder_of(path: str) -> str:
-    """Returns the folder that something lies in."""
+    """Returns the parent folder of a path."""
     folder, slash, _ = path.rpartition("/")
     return folder or slash or "."
 
 
 def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Iterator[RecordFile]:
-    """Yields what an input has: its TFRecord files, and what is left out of it.
+    """Yields the TFRecord files of an input, and its files that are not read.
 
-    A finished dataset has the files that its `dataset.json` names and no others. Elsewhere splits
-    are told from names of files (`train-00000-of-00008`, `mnist-train.tfrecord-...`) and folders.
+    A finished dataset has exactly the files that its `dataset.json` names. For other inputs, splits are
+    detected from the names of files (`train-00000-of-00008`, `mnist-train.tfrecord-...`) and folders.
 
     Args:
-      path: the input, whose last part may be a pattern.
-      is_file: whether it is a single file.
-      needs: what the layout is about, for the class names.
-      keep_splits: whether the splits of the source count.
+      path: Path of the input; its last part may be a pattern.
+      is_file: Whether the input is a single file.
+      needs: Kind of annotations that the layout needs, to choose the file of class names.
+      keep_splits: Whether to keep the splits of the source.
 
     Raises:
-      UsageError: if a dataset is damaged, or was not finished.
+      UsageError: If a dataset is damaged or unfinished.
     """
     path = path.rstrip("/") or "/"
     some = is_file or is_pattern(path)
@@ -178,7 +178,7 @@ def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Itera
         if not some and any(name.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for name in beside):
             raise UsageError(
                 f"--input {printable(path)} has no dataset.json: the run that wrote it did not finish; "
-                "finish it with convert --resume, or name its sound files one by one."
+                "finish it with convert --resume, or name its complete files one by one."
             )
     listed = set(beside)
     for relative in sorted(beside):
@@ -194,7 +194,7 @@ def files_of(path: str, is_file: bool, needs: Needs, keep_splits: bool) -> Itera
 
 
 def _names_in(folder: str) -> list[str]:
-    """Returns the names of the files directly in a folder, however many there are; none if it is missing."""
+    """Returns the names of all files directly in a folder; none if the folder is missing."""
     if storage.is_remote(folder):
         return [name for name in storage.list_files(folder) if "/" not in name]
     if not os.path.isdir(folder):
@@ -209,7 +209,7 @@ def _beside(relative: str, name: str) -> str:
 
 
 def _left_out(path: str, relative: str) -> str | None:
-    """Returns why a file is not read: a filter reason, empty if it is, None if nobody counts it."""
+    """Returns the reason why a file is not read; empty if it is read, None if it is ignored."""
     name = relative.rpartition("/")[2]
     if any(part.startswith(".") for part in relative.split("/")):
         return FilterReason.DOTFILE
@@ -226,7 +226,7 @@ def _left_out(path: str, relative: str) -> str | None:
 
 
 def split_of(relative: str, tfds: bool = False) -> str:
-    """Returns the split that a file's name or its folders say; empty if they say none.
+    """Returns the split in a file's name or folders; empty if they have none.
 
     >>> split_of("mnist-train.tfrecord-00000-of-00004"), split_of("val/a.tfrecord")
     ('train', 'val')
@@ -244,7 +244,7 @@ def split_of(relative: str, tfds: bool = False) -> str:
 
 
 def _class_file(folder: str, relative: str, listed: Iterable[str], needs: Needs) -> str:
-    """Returns the file that lists class names, beside a file or at the top; empty without one."""
+    """Returns the file of class names beside a file or at the top of the input; empty if there is none."""
     names = (
         (*OBJECT_CLASS_FILES, *IMAGE_CLASS_FILES)
         if needs is Needs.OBJECTS
@@ -261,8 +261,8 @@ def _read_own(path: str, must: bool) -> Dataset | None:
     """Returns the dataset of a `dataset.json`; None if there is none.
 
     Args:
-      path: of the document.
-      must: whether a damaged one is an error.
+      path: Path of the document.
+      must: Whether a damaged document is an error.
     """
     with storage.translated_errors("read", path):
         if not storage.exists(path):
@@ -271,7 +271,7 @@ def _read_own(path: str, must: bool) -> Dataset | None:
             document = json.loads(storage.read_bytes(path))
         except (ValueError, RecursionError):
             if must:
-                raise UsageError(f"{path} is no JSON; restore it or convert again.") from None
+                raise UsageError(f"{path} is not JSON; restore it or convert again.") from None
             return None
     if not isinstance(document, Mapping) or "format_version" not in document:
         return None
@@ -294,25 +294,25 @@ def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -
             if not storage.exists(storage.join(folder, shard.file)):
                 raise UsageError(
                     f"--input {printable(folder)} lacks {shard.file}, which its dataset.json names; "
-                    "restore it, or name the files that are there one by one."
+                    "restore it, or name the other files one by one."
                 )
             yield RecordFile(shard.file, split if keep_splits else "", True, shard.records, document)
 
 
 def dataset_of(file: RecordFile) -> Dataset:
-    """Returns the dataset of ours that a file belongs to.
+    """Returns the Shardwright dataset that a file belongs to.
 
     Raises:
-      UsageError: if its `dataset.json` is gone or damaged.
+      UsageError: If its `dataset.json` is missing or damaged.
     """
     dataset = _read_own(file.classes, must=True)
     if dataset is None:
-        raise UsageError(f"{printable(file.classes)} is gone or damaged; restore it or convert again.")
+        raise UsageError(f"{printable(file.classes)} is missing or damaged; restore it or convert again.")
     return dataset
 
 
 def class_names_in(path: str) -> Mapping[int, str]:
-    """Returns id -> class name of a `dataset.json`, or another file that lists them; empty without one."""
+    """Returns the class names by id in a `dataset.json` or a file of class names; empty if there is none."""
     if not path:
         return {}
     if path.rpartition("/")[2] == DATASET_JSON:

@@ -1,4 +1,4 @@
-"""Finds the image in a record: an image file's bytes, or bare pixels in one of the ways people write them."""
+"""Finds the image in a record: an image file, or raw pixels in one of the common forms."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.own import OwnRecords
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
-#: Features of unknown names that are looked into.
+#: Largest number of features with unknown names to read.
 _MOST_OTHERS = 64
-#: Channels that bare pixels may have.
+#: Allowed numbers of channels of raw pixels.
 _CHANNELS = (1, 3, 4)
 _MAX_SIDE = 1 << 20
 _BASE64 = re.compile(rb"[A-Za-z0-9_+/-]{1,}={0,2}\Z")
-#: Numbers of TensorFlow's types (tensorflow/core/framework/types.proto) as NumPy names them.
+#: TensorFlow's type numbers (tensorflow/core/framework/types.proto) and NumPy's names of the types.
 _TENSOR_TYPES = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 9: "<i8", 10: "|b1", 17: "<u2",
     19: "<f2", 22: "<u4", 23: "<u8",
@@ -37,15 +37,15 @@ _TENSOR_OF_STRINGS = 7
 
 
 class FoundImage(NamedTuple):
-    """Where a record's image is, and how it is stored.
+    """Position and encoding of the image in a record.
 
     Attributes:
-      span: its bytes in the record.
-      method: of `ByteRange`: stored, base64, or one of those of bare pixels.
-      shape: height, width and channels of bare pixels.
-      planar: whether they stand channel by channel; None where the record does not say it.
-      dtype: NumPy's name of their type.
-      size: bytes of an image file that is stored as base64; -1 of others.
+      span: Byte range of the image in the record.
+      method: Method of `ByteRange`: stored, base64, or a method for raw pixels.
+      shape: Height, width and channels of raw pixels.
+      planar: Whether raw pixels are stored channel by channel; None if the record does not tell.
+      dtype: NumPy name of the pixel type.
+      size: Number of bytes in an image file that is stored as base64; else -1.
     """
 
     span: Span
@@ -57,10 +57,10 @@ class FoundImage(NamedTuple):
 
 
 class NoImage(ValueError):
-    """A record without an image that can be read.
+    """Raised if a record has no readable image.
 
     Attributes:
-      reason: the quarantine reason.
+      reason: Quarantine reason.
     """
 
     def __init__(self, message: str, reason: QuarantineReason) -> None:
@@ -69,18 +69,18 @@ class NoImage(ValueError):
 
 
 def find_image(record: ExampleSpans, names: FeatureNames, pixel_shape: tuple[int, ...] | None) -> FoundImage:
-    """Returns where a record's image is.
+    """Returns the position of the image in a record.
 
-    An image file is preferred to bare pixels, and a feature of a known name to others.
+    Image files take precedence over raw pixels, and features with known names over others.
 
     Args:
-      record: the record.
-      names: the roles of its features.
-      pixel_shape: of bare pixels where the record does not say it.
+      record: Record to search.
+      names: Roles of its features.
+      pixel_shape: Shape of raw pixels if the record has none.
 
     Raises:
-      NoImage: if there is none.
-      ValueError: if the record is malformed.
+      NoImage: If the record has no image.
+      ValueError: If the record is malformed.
     """
     values: list[tuple[str, Span]] = []
     for name in names.images:
@@ -108,21 +108,21 @@ def find_image(record: ExampleSpans, names: FeatureNames, pixel_shape: tuple[int
         return found
     kind = kind_of(record.data[span.begin : min(span.end, span.begin + HEAD_BYTES)])
     if kind and not _is_rather_pixels(record, names, span, pixel_shape):
-        return FoundImage(span)  # of a kind that is not supported: its decoder says so
+        return FoundImage(span)  # the decoder reports that the kind is not supported
     return _pixels(record, names, name, span, pixel_shape)
 
 
 def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...] | None) -> FoundImage:
-    """Returns where the image of a record of ours is, of which nothing has to be guessed.
+    """Returns the position of the image in a record of Shardwright, as its dataset describes it.
 
     Args:
-      record: the record.
-      own: what its dataset says of it.
-      pixel_shape: of bare pixels where neither the record nor the dataset says it.
+      record: Record to search.
+      own: Description of the records from their dataset.
+      pixel_shape: Shape of raw pixels if neither the record nor the dataset has one.
 
     Raises:
-      NoImage: if there is none.
-      ValueError: if the record is malformed.
+      NoImage: If the record has no image.
+      ValueError: If the record is malformed.
     """
     (name,) = own.feature_names.images
     spans = record.bytes_of(name)
@@ -139,7 +139,7 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
     if name in record.encoded and method == STORED:
         tensor = _serialized_tensor(record.data, span)
         if tensor is None:
-            raise NoImage(f"its feature {name!r} is no tensor of pixels", QuarantineReason.CORRUPT)
+            raise NoImage(f"its feature {name!r} is not a tensor of pixels", QuarantineReason.CORRUPT)
         return tensor
     size = record.size_of(name, span)
     said = _own_shape(record, own.feature_names)[:3]
@@ -159,11 +159,11 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
 
 
 def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:
-    """Returns the values of bare pixels, all in one row.
+    """Returns the values of raw pixels as a flat array.
 
     Raises:
-      ImageFault: if they are damaged.
-      ValueError: if they are not as many as their shape says.
+      ImageFault: If the pixels are damaged.
+      ValueError: If their number does not match their shape.
     """
     data = record.data[image.span.begin : image.span.end]
     place = ByteRange("", 0, len(data), image.method, dtype=image.dtype)
@@ -171,7 +171,7 @@ def pixel_values(record: ExampleSpans, image: FoundImage) -> np.ndarray:
 
 
 def _base64_file(data: bytes, span: Span) -> FoundImage | None:
-    """Returns an image file that is written as base64; None if it is none."""
+    """Returns an image file that is stored as base64; None if the bytes are something else."""
     head = data[span.begin : min(span.end, span.begin + HEAD_BYTES // 3 * 4)]
     size = span.end - span.begin
     if size % 4 or not _BASE64.match(head):
@@ -190,9 +190,10 @@ def _is_file(data: bytes, span: Span) -> bool:
 def _is_rather_pixels(
     record: ExampleSpans, names: FeatureNames, span: Span, pixel_shape: tuple[int, ...] | None
 ) -> bool:
-    """Whether bytes that begin like an image file are as many as the pixels of the shape that is said.
+    """Returns whether bytes that begin like an image file are raw pixels, judged by their number.
 
-    Dark pictures begin with any few bytes; eight as PNG's, or an end as JPEG's, are no accident.
+    Dark pixels may begin with the few bytes of a signature by chance. The eight bytes of PNG, or the end
+    marker of JPEG, are not a coincidence.
     """
     data = record.data
     if data.startswith(b"\x89PNG\r\n\x1a\n", span.begin) or data.endswith(b"\xff\xd9", span.begin, span.end):
@@ -208,14 +209,14 @@ def _no_image(record: ExampleSpans, names: FeatureNames) -> NoImage:
     features = ", ".join(sorted(record.features)[:12]) or "none"
     if names.images and record.bytes_of(names.images[0]):
         return NoImage(
-            f"its feature {names.images[0]!r} holds several values instead of one image",
+            f"its feature {names.images[0]!r} has several values instead of one image",
             QuarantineReason.BAD_ROW,
         )
     return NoImage(f"it holds no image, which convert needs (features: {features})", QuarantineReason.BAD_ROW)
 
 
 def _side(record: ExampleSpans, name: str) -> int:
-    """Returns the one number of a feature; 0 if it has none, or one that is no side of a picture."""
+    """Returns the only number of a feature; 0 if it has none, or one that cannot be an image side."""
     if not name:
         return 0
     values = record.feature(name).values
@@ -224,7 +225,7 @@ def _side(record: ExampleSpans, name: str) -> int:
 
 
 def _own_shape(record: ExampleSpans, names: FeatureNames) -> tuple[int, int, int, bool | None]:
-    """Returns height, width, channels and whether pixels are planar; 0 and None for what is not said."""
+    """Returns height, width, channels and whether pixels are planar; 0 and None for unknown values."""
     if shape := names.name(FeatureRole.SHAPE):
         feature = record.feature(shape)
         sides = [v for v in feature.values if isinstance(v, int)]
@@ -252,16 +253,16 @@ def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
 def _shape(
     record: ExampleSpans, names: FeatureNames, count: int, pixel_shape: tuple[int, ...] | None
 ) -> tuple[tuple[int, int, int], bool | None]:
-    """Returns the shape of bare pixels and whether they are planar, None where the record does not say it.
+    """Returns the shape of raw pixels and whether they are planar; None if the record does not tell.
 
     Args:
-      record: the record.
-      names: the roles of its features.
-      count: bytes (or numbers) that there are; height and width alone tell the channels by it.
-      pixel_shape: what counts where the record says nothing.
+      record: Record with the pixels.
+      names: Roles of its features.
+      count: Number of values, from which the number of channels follows if only height and width are known.
+      pixel_shape: Shape to use if the record has none.
 
     Raises:
-      NoImage: if nothing says it.
+      NoImage: If the shape is unknown.
     """
     height, width, channels, planar = _own_shape(record, names)
     if height and width and not channels:
@@ -269,7 +270,7 @@ def _shape(
     if not (height and width and channels):
         if pixel_shape is None:
             raise NoImage(
-                f"its {count:,} values are bare pixels, and nothing says their shape; give it with "
+                f"its {count:,} values are raw pixels of unknown shape; set "
                 "--pixel_shape, such as 28x28 or 32x32x3",
                 QuarantineReason.BAD_ROW,
             )
@@ -283,10 +284,10 @@ def _shape(
 def _pixels(
     record: ExampleSpans, names: FeatureNames, name: str, span: Span, pixel_shape: tuple[int, ...] | None
 ) -> FoundImage:
-    """Returns bytes as bare pixels.
+    """Returns bytes as raw pixels.
 
     Raises:
-      NoImage: if they are none.
+      NoImage: If the bytes are not pixels.
     """
     size = span.end - span.begin
     shape, planar = _shape(record, names, size, pixel_shape)
@@ -310,9 +311,10 @@ def _pixels(
 
 
 def _wide_type(data: bytes, span: Span, width: int) -> str:
-    """Returns the type of pixels of several bytes each; empty if it could be any.
+    """Returns the type of pixels with several bytes each; empty if it cannot be determined.
 
-    Whole numbers from 0 to 255 are no floating-point numbers that anybody writes, nor the reverse.
+    Integers from 0 to 255 would be extremely small as floating-point numbers, and floating-point numbers
+    from 0 to 1 would be huge as integers.
     """
     if width == 2:
         return "<u2"
@@ -330,10 +332,10 @@ def _wide_type(data: bytes, span: Span, width: int) -> str:
 def _numbers(
     record: ExampleSpans, names: FeatureNames, name: str, pixel_shape: tuple[int, ...] | None
 ) -> FoundImage:
-    """Returns a list of numbers as bare pixels.
+    """Returns a list of numbers as raw pixels.
 
     Raises:
-      NoImage: if they are none.
+      NoImage: If the numbers are not pixels.
     """
     span = record.packed(name)
     if span is None:
@@ -355,7 +357,7 @@ def _numbers(
 
 
 def _serialized_tensor(data: bytes, span: Span) -> FoundImage | None:
-    """Returns the image in what `tf.io.serialize_tensor` wrote (a TensorProto); None if there is none."""
+    """Returns the image in a TensorProto, as `tf.io.serialize_tensor` writes it; None if there is none."""
     if data[span.begin] != 0x08:  # its first field, the type
         return None
     kind, sides, content, strings = 0, list[int](), None, list[Span]()

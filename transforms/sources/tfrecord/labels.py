@@ -1,4 +1,4 @@
-"""The classes that records name: by text, by number, or one hot; and the ids that these have there."""
+"""Reads the classes in records, stored as text, number or one-hot values, and their ids."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from shardwright.transforms.images.signatures import claims_to_be_image
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
-#: Bytes of a class name; more are none.
+#: Largest number of bytes in a class name.
 _MAX_NAME = 1000
 
 
 class Classes(NamedTuple):
-    """The classes of an image, or of objects.
+    """Classes of an image or of objects.
 
     Attributes:
-      names: one for each, empty where a record names none.
-      ids: the ids that its names have there.
+      names: Class names; empty for an object without a class.
+      ids: Ids of the names in the record.
     """
 
     names: tuple[str, ...]
@@ -31,15 +31,15 @@ class Classes(NamedTuple):
 
 
 def named(numbers: Sequence[int], texts: Sequence[str], known: Mapping[int, str]) -> Classes:
-    """Returns the classes that numbers and texts name; -1 and an empty text name none.
+    """Returns the classes for numbers and texts; -1 and an empty text mean no class.
 
     Args:
-      numbers: ids; may be missing.
-      texts: names; may be missing.
-      known: id -> name of a file beside the records.
+      numbers: Class ids; may be empty.
+      texts: Class names; may be empty.
+      known: Class names by id, from a file beside the records.
 
     Raises:
-      ValueError: if they are of different length.
+      ValueError: If numbers and texts differ in length.
     """
     if numbers and texts and len(numbers) != len(texts):
         several = f"{counted(len(numbers), 'class id')} and {counted(len(texts), 'class name')}"
@@ -58,19 +58,21 @@ def named(numbers: Sequence[int], texts: Sequence[str], known: Mapping[int, str]
 
 
 def texts_of(record: SourceRecord, name: str) -> list[str]:
-    """Returns the texts of a feature; none if it holds no bytes.
+    """Returns the texts of a feature; none if it has no bytes.
 
     Raises:
-      ValueError: if one cannot be a class name.
+      ValueError: If a text cannot be a class name.
     """
     texts = []
     for span in (record.bytes_of(name) if name else None) or ():
         if span.end - span.begin > _MAX_NAME:
-            raise ValueError(f"its feature {name!r} has {span.end - span.begin} bytes, no class name")
+            raise ValueError(
+                f"its feature {name!r} has {span.end - span.begin} bytes, which is not a class name"
+            )
         try:
             text = str(record.value_of(name, span), "utf-8")
         except UnicodeDecodeError:
-            raise ValueError(f"its feature {name!r} is no UTF-8 text") from None
+            raise ValueError(f"its feature {name!r} is not UTF-8 text") from None
         if LABEL_SEPARATOR in text:
             raise ValueError(f"its feature {name!r} holds the control character U+001F")
         texts.append(text)
@@ -87,14 +89,14 @@ def classes_of_image(
     """Returns the classes of a record's image.
 
     Args:
-      record: the record.
-      names: the roles of its features.
-      known: id -> name of a file beside the records.
-      exact: whether names are class names as they stand, which nobody has to guess.
-      synsets: whether synset ids are the names, where there are any, and names texts that go with them.
+      record: Record to read.
+      names: Roles of its features.
+      known: Class names by id, from a file beside the records.
+      exact: Whether names are used as written, without guessing.
+      synsets: Whether synset ids, if there are any, are the class names, and names their descriptions.
 
     Raises:
-      ValueError: if it cannot be told.
+      ValueError: If the classes cannot be determined.
     """
     numbers: list[int] = []
     label, text, synset = map(names.name, (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
@@ -104,7 +106,7 @@ def classes_of_image(
         found_synsets = texts_of(record, synset)
         if any(found_synsets):
             called, texts = texts, found_synsets
-    elif text == "name" and not exact and any(map(claims_to_be_image, texts)):  # of a file
+    elif text == "name" and not exact and any(map(claims_to_be_image, texts)):  # the name of a file
         texts = []
     if label:
         feature = record.feature(label)
@@ -123,20 +125,20 @@ def classes_of_image(
 
 
 def _plain(name: str, texts: list[str]) -> list[str]:
-    """Returns texts that are no numbers in disguise.
+    """Returns the texts after a check that they are not numbers stored as bytes.
 
     Raises:
-      ValueError: if one is.
+      ValueError: If a text is a number stored as bytes.
     """
     if any(letter < " " for text in texts for letter in text.strip()):
         raise ValueError(
-            f"its feature {name!r} holds the bytes of numbers, no class name; write it as an int64_list"
+            f"its feature {name!r} holds the bytes of numbers, not a class name; write it as an int64_list"
         )
     return texts
 
 
 def _numbers(name: str, feature: Feature) -> list[int]:
-    """Returns class ids; of one-hot values the place of the one."""
+    """Returns class ids; for one-hot values, the position of the 1."""
     values = feature.values
     fewest = 3 if feature.type is FeatureType.INT64 else 2  # two whole numbers may be two classes
     if len(values) >= fewest and values.count(1) == 1 and values.count(0) == len(values) - 1:
@@ -144,6 +146,6 @@ def _numbers(name: str, feature: Feature) -> list[int]:
     numbers = []
     for value in values:
         if value != value or value != int(value if abs(value) < 2**63 else 0):
-            raise ValueError(f"its feature {name!r} is {value}, no class id")
+            raise ValueError(f"its feature {name!r} is {value}, which is not a class id")
         numbers.append(int(value))
     return numbers

@@ -1,4 +1,4 @@
-"""Which feature of a record has which role: by its name, or as a dataset of ours states it."""
+"""Finds the roles of a record's features, by their names or from a dataset of Shardwright."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import lru_cache
 from shardwright.schemas.feature_roles import OBJECT_ROLES
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Needs
 
-#: TFDS keeps ymin, xmin, ymax, xmax of all objects in one list.
+#: TFDS stores ymin, xmin, ymax, xmax of all objects in one list.
 _TFDS_BOX = "objects/bbox"
 SOURCE_ID = "image/source_id"
 _BOX = "image/object/bbox/"
 _OBJECT = "image/object/"
 
-#: Role -> the names that features with it have in widely used layouts, the likeliest first.
+#: Names of features by role in widely used layouts, the most common first.
 _NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
     FeatureRole.ENCODED: (
         "image/encoded", "image_raw", "image/image_raw", "image_bytes", "image/raw", "image",
@@ -61,12 +61,12 @@ _NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
     FeatureRole.OBJECT_VIEW: (_OBJECT + "view",),
     FeatureRole.OBJECT_MASK: (_OBJECT + "mask", "image/segmentation/object"),
 }  # fmt: skip
-#: Features that name the image, whatever their role is, the likeliest first.
+#: Features that may name the image, besides their role, the likeliest first.
 _FILE_NAMES = (
     "image/filename", SOURCE_ID, "filename", "file_name", "image_name", "image/name", "__key__",
     "key", "image_id", "image/id", "image/path", "path", "filepath", "image_uri", "id",
 )  # fmt: skip
-#: Prefixes that some writers put before every name.
+#: Prefixes that some tools add to every name.
 _PREFIXES = ("train/", "val/", "validation/", "test/")
 _MASKS = (
     FeatureRole.SEMANTIC_MASK,
@@ -80,12 +80,12 @@ _OBJECTS = frozenset((*OBJECT_ROLES, FeatureRole.BOXES))
 
 @dataclass(frozen=True)
 class FeatureNames:
-    """Which features of a record have which role.
+    """Names of a record's features by role.
 
     Attributes:
-      by_role: role -> the features that may have it, the likeliest first.
-      file_names: features that say what the image is called, the likeliest first.
-      others: features of unknown names, one of which may hold the image.
+      by_role: Mapping of role to the features that may have it, the likeliest first.
+      file_names: Features that may name the image, the likeliest first.
+      others: Features with unknown names; one of them may contain the image.
     """
 
     by_role: Mapping[FeatureRole, tuple[str, ...]]
@@ -98,7 +98,7 @@ class FeatureNames:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """Features that may hold the image, the likeliest first."""
+        """Features that may contain the image, the likeliest first."""
         return self.by_role.get(FeatureRole.ENCODED, ())
 
     @property
@@ -113,7 +113,7 @@ class FeatureNames:
         return not _OBJECTS.isdisjoint(self.by_role)
 
     def has(self, needs: Needs) -> bool:
-        """Whether records with these features can say what a layout is about."""
+        """Returns whether records with these features can have the annotations that a layout needs."""
         have = self.by_role.keys()
         match needs:
             case Needs.LABEL:
@@ -128,7 +128,7 @@ class FeatureNames:
 
 @lru_cache(maxsize=64)
 def names_by_role(names: tuple[str, ...]) -> FeatureNames:
-    """Returns which roles features seem to have by their names."""
+    """Returns the roles of features, detected from their names."""
     plain: dict[str, str] = {}
     for name in names:
         prefix = next((p for p in _PREFIXES if name.lower().startswith(p)), "")
@@ -144,7 +144,7 @@ def names_by_role(names: tuple[str, ...]) -> FeatureNames:
 
 
 def names_of_specs(specs: Iterable[FeatureSpec]) -> FeatureNames:
-    """Returns the roles that a dataset of ours states, whatever the names of its features are."""
+    """Returns the roles of features as a dataset of Shardwright defines them."""
     by_role: dict[FeatureRole, tuple[str, ...]] = {}
     for spec in specs:
         if spec.fill is not None:
@@ -155,7 +155,7 @@ def names_of_specs(specs: Iterable[FeatureSpec]) -> FeatureNames:
 
 
 def layout_name(names: Iterable[str]) -> str:
-    """Returns what people call records with such features."""
+    """Returns the common name of a layout with these features."""
     have = set(names)
     found = names_by_role(tuple(sorted(have)))
     if found.has(Needs.PANOPTIC):

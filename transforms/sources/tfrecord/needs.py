@@ -1,4 +1,4 @@
-"""Whether records hold what a layout needs, and what they lack if they do not."""
+"""Checks that records have the annotations that a layout needs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
 from shardwright.transforms.sources.tfrecord.layouts import FeatureNames
 
-#: What records lack, and by which features of layouts in wide use they would say it.
+#: Descriptions of missing annotations, with the features that contain them in common layouts.
 _CLASS = "class of the image (image/class/label, image/class/text, label or the like)"
 _BOXES = "boxes (image/object/bbox/xmin, ymin, xmax and ymax, or objects/bbox)"
 _OBJECT_CLASSES = "classes of the objects (image/object/class/label or text, or objects/label)"
 _SEMANTIC = "mask with the class of every pixel (image/segmentation/class/encoded)"
 _PANOPTIC = "panoptic masks (image/panoptic/category_mask and image/panoptic/instance_mask)"
-#: What only some sources say of each object, and nothing stands for where none does.
+#: Values of objects that only some sources have, and that have no default.
 _RARE_ROLES = (
     FeatureRole.OBJECT_DIFFICULT,
     FeatureRole.OBJECT_TRUNCATED,
@@ -28,7 +28,7 @@ _RARE_ROLES = (
 
 
 def lacking(names: FeatureNames, layout: Layout) -> list[str]:
-    """Returns what a layout needs and records do not hold, in words."""
+    """Returns descriptions of the annotations that a layout needs and records do not have."""
     if layout.needs is Needs.LABEL:
         return [] if names.has(Needs.LABEL) else [_CLASS]
     found = []
@@ -53,16 +53,16 @@ def lacking(names: FeatureNames, layout: Layout) -> list[str]:
 def check_needs(
     shown: str, features: Sequence[str], names: Sequence[FeatureNames], settings: ConvertSettings
 ) -> None:
-    """Checks that some records hold what the layout needs.
+    """Checks that at least one record has the annotations that the layout needs.
 
     Args:
-      shown: the input, for people.
-      features: names of the records' features.
-      names: the roles of the features of each record.
-      settings: checked settings.
+      shown: Name of the input for messages.
+      features: Names of the records' features.
+      names: Roles of the features of each record.
+      settings: Checked settings.
 
     Raises:
-      UsageError: naming what they lack, and the layouts for which they are enough.
+      UsageError: If annotations are missing; the message names them and the layouts that work.
     """
     layout = settings.record_layout
     if not names or (layout.needs is Needs.LABEL and settings.unlabelled == "keep"):

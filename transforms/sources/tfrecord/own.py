@@ -1,4 +1,4 @@
-"""What a finished dataset of ours says of its records: nothing about them has to be guessed."""
+"""Reads the description of records from a finished dataset of Shardwright."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.
 
 @dataclass(frozen=True)
 class OwnRecords:
-    """What a `dataset.json` says of every record.
+    """Description of the records in a dataset, from its `dataset.json`.
 
     Attributes:
-      features: the features and their roles.
-      names: class id -> class name.
-      first_label: the id of the first class.
-      raw: whether the images are bare pixels.
-      picture: height, width and channels of all of them; None for what varies or records say.
-      columns: of the source, by name: the feature that holds it.
+      features: Features and their roles.
+      names: Class names by id.
+      first_label: Id of the first class.
+      raw: Whether the images are raw pixels.
+      picture: Height, width and channels of all images; None for values that vary or are in the records.
+      columns: Mapping of column of the source to the feature that contains it.
     """
 
     features: tuple[FeatureSpec, ...]
@@ -41,23 +41,24 @@ class OwnRecords:
 
     @cached_property
     def feature_names(self) -> FeatureNames:
-        """The roles of the features."""
+        """Names of the features by role."""
         return names_of_specs(self.features)
 
     @cached_property
     def encoded(self) -> Mapping[str, FeatureSpec]:
-        """The features that are not plain, by name."""
+        """Features with an encoding other than plain, by name."""
         return {spec.name: spec for spec in self.features if spec.encoding is not Encoding.PLAIN}
 
     @cached_property
     def has_keys(self) -> bool:
-        """Whether records say their image's key."""
+        """Whether records contain the keys of their images."""
         return any(spec.fill is FeatureRole.KEY for spec in self.features)
 
     def names_in(self, names: set[str]) -> FeatureNames:
-        """Returns the roles of the features that some records have.
+        """Returns the roles of the features that given records can have.
 
-        Images without objects may lack all that belongs to objects; masks are looked for.
+        Optional features, such as masks, count only if they are in `names`. Features of objects always
+        count, because images without objects may lack them.
         """
 
         def there(spec: FeatureSpec) -> bool:
@@ -67,26 +68,26 @@ class OwnRecords:
         return names_of_specs(filter(there, self.features))
 
     def id_shift(self, layout: Layout) -> int:
-        """Returns what is added to class ids so that the first class stays the first.
+        """Returns the number to add to class ids, so that the first class gets the layout's first id.
 
-        The pixels of masks are ids, and stay as they are: then all do.
+        It is 0 for layouts with masks, because the pixels of masks are ids and are not changed.
         """
         stay = any(spec.fill in _MASKS for spec in layout.features)
         return 0 if stay else layout.first_label - self.first_label
 
 
 def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:
-    """Returns what a dataset says of its records; None if it does not say which feature is the image.
+    """Returns the description of a dataset's records; None if it does not name the feature of the image.
 
     Args:
-      dataset: of ours.
-      layout: of the records to be written.
+      dataset: Dataset of Shardwright.
+      layout: Layout of the records to write.
     """
     if not any(spec.fill is FeatureRole.ENCODED for spec in dataset.features):
         return None
     features, names = dataset.features, dataset.labels
     if dataset.plan.texts and FeatureRole.SYNSET not in layout.by_role():
-        # Texts are better names than synset ids, unless two classes share one, as "crane" does in ImageNet.
+        # Texts are better names than synset ids, unless two classes share one, as "crane" in ImageNet.
         texts = tuple(text or name for name, text in zip(names, dataset.plan.texts, strict=True))
         if len(set(texts)) == len(texts):
             names = texts
@@ -107,12 +108,12 @@ def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:
 
 
 class LedgerKeys(NamedTuple):
-    """The keys of a shard's images, as its ledger says.
+    """Keys of a shard's images, from its ledger.
 
     Attributes:
-      by_offset: where a record begins -> its key.
-      by_name: the file name in a record -> its key, where only one record has that name. Behind damage the
-        records no longer stand where the ledger says.
+      by_offset: Mapping of byte offset of a record to key.
+      by_name: Mapping of file name in a record to key, for names that only one record has. It is needed
+        after damage, where the byte offsets of records may differ from the ledger.
     """
 
     by_offset: Mapping[int, str] = MappingProxyType({})
@@ -120,10 +121,7 @@ class LedgerKeys(NamedTuple):
 
 
 def keys_of_shard(path: str, dataset: Dataset) -> LedgerKeys:
-    """Returns the keys of a shard's images.
-
-    Empty where the shard has no ledger, or one that is not its own.
-    """
+    """Returns the keys of a shard's images; empty if its ledger is missing or belongs to another file."""
     folder, _, file = path.rpartition("/")
     shard = _shard_named(dataset, file)
     if shard is None:

@@ -1,4 +1,4 @@
-"""A record whose features may be encoded: base64 text and serialized tensors read as what they hold."""
+"""Reads records with encoded features: values are decoded from base64 text and serialized tensors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NOTHING: Mapping[str, FeatureSpec] = {}
 
 
 class SourceRecord(ExampleSpans):
-    """A record's features by name, without their encodings.
+    """Decoded features of a record by name.
 
     Attributes:
-      encoded: the features that are not plain, by name.
+      encoded: Features with an encoding other than plain, by name.
 
     Raises:
-      NotAnExample: if it is a SequenceExample.
-      ValueError: if it is malformed.
+      NotAnExample: If the record is a SequenceExample.
+      ValueError: If the record is malformed.
     """
 
     __slots__ = ("encoded",)
@@ -35,7 +35,7 @@ class SourceRecord(ExampleSpans):
         """Returns a feature with its values.
 
         Raises:
-          ValueError: if it is malformed, not of its encoding, or has too many values.
+          ValueError: If the feature is malformed, does not match its encoding, or has too many values.
         """
         spec = self.encoded.get(name)
         if spec is None:
@@ -47,28 +47,28 @@ class SourceRecord(ExampleSpans):
         return plain_feature(spec, stored)
 
     def bytes_of(self, name: str) -> list[Span] | None:
-        """Returns where the values of a list of bytes are, those in a serialized tensor too.
+        """Returns the positions of the values in a list of bytes, also within a serialized tensor.
 
-        What is base64 is so there: `method_of` says it.
+        Values may be base64 text, which `method_of` tells.
 
         Raises:
-          ValueError: if it is malformed.
+          ValueError: If the feature is malformed.
         """
         spans = super().bytes_of(name)
         spec = self.encoded.get(name)
         if not spans or spec is None or spec.encoding is not Encoding.TENSOR or spec.dtype != "object":
             return spans
-        self.feature(name)  # raises if it is no such tensor
+        self.feature(name)  # raises if the tensor is malformed
         texts = fields_in(self.data, *spans[0])
         return [Span(begin, end) for field, wire, begin, end in texts if (field, wire) == (8, 2)]
 
     def method_of(self, name: str) -> str:
-        """Returns how the bytes of `bytes_of` are stored, as a `Place` says it."""
+        """Returns the `ByteRange` method with which the bytes of `bytes_of` are stored."""
         spec = self.encoded.get(name)
         return BASE64 if spec is not None and spec.encoding is Encoding.BASE64 else STORED
 
     def size_of(self, name: str, span: Span) -> int:
-        """Returns the number of bytes that one of `bytes_of` holds."""
+        """Returns the number of decoded bytes in a span of `bytes_of`."""
         size = span.end - span.begin
         if self.method_of(name) == STORED:
             return size
@@ -76,10 +76,10 @@ class SourceRecord(ExampleSpans):
         return size // 4 * 3 - padding
 
     def value_of(self, name: str, span: Span) -> bytes:
-        """Returns one of `bytes_of`.
+        """Returns the decoded value of a span of `bytes_of`.
 
         Raises:
-          ValueError: if it is not of its encoding.
+          ValueError: If the value does not match its encoding.
         """
         data = self.data[span.begin : span.end]
         return data if self.method_of(name) == STORED else base64.b64decode(data, b"-_", validate=True)

@@ -1,4 +1,4 @@
-"""A look at the first records of an input: what they hold, and whether that is what is asked for."""
+"""Checks the first records of an input against the settings."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from shardwright.transforms.sources.tfrecord.needs import check_needs
 from shardwright.transforms.sources.tfrecord.own import OwnRecords
 from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
-#: Files looked into, records of each, and bytes of one that is remote or compressed.
+#: Number of files to read, of records in each, and of bytes in one that is remote or compressed.
 _FILES, _RECORDS, _HEAD_BYTES = 4, 16, 1 << 22
 _UNPACKED_BYTES = 1 << 24
 
 
 def pixel_shape_of(settings: ConvertSettings) -> tuple[int, int, int] | None:
-    """Returns the shape that `--pixel_shape` says; None if it says none."""
+    """Returns the shape in `--pixel_shape`; None if it is not set."""
     return parse_pixel_shape(settings.pixel_shape) if settings.pixel_shape else None
 
 
 def sample(paths: Sequence[str]) -> list[bytes]:
-    """Returns the first sound records of some of the files."""
+    """Returns the first undamaged records of some of the files."""
     chosen = paths[:: max(1, -(-len(paths) // _FILES))]
     found: list[bytes] = []
     for path in (*chosen, *(path for path in paths[:_FILES] if path not in chosen)):
@@ -57,7 +57,7 @@ def sample(paths: Sequence[str]) -> list[bytes]:
 
 @contextlib.contextmanager
 def _beginning(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file, or what the first bytes of one that is remote or compressed unpack to."""
+    """Opens a local file, or the unpacked first bytes of a remote or compressed file."""
     head = storage.read_head(path, 4096)
     compression = compression_in(path, head)
     if compression == "none" and not storage.is_remote(path):
@@ -78,13 +78,13 @@ def check_sample(
     """Returns the names of the features in records.
 
     Args:
-      path: the input.
-      records: its first ones.
-      settings: checked settings.
-      own: what their dataset says of them, if they are of one of ours.
+      path: Path of the input.
+      records: First records of the input.
+      settings: Checked settings.
+      own: Description of the records, if they belong to a dataset of Shardwright.
 
     Raises:
-      UsageError: if none of them can be an image's record of the layout that is asked for.
+      UsageError: If no record has an image and the annotations that the layout needs.
     """
     shown = f"--input {printable(path)}"
     examples: list[SourceRecord] = []
@@ -99,7 +99,7 @@ def check_sample(
         except ValueError as error:
             fault = error
     if fault and not examples:
-        raise UsageError(f"{shown}: its records are no tf.train.Example ({fault}); convert reads these only.")
+        raise UsageError(f"{shown}: its records are not tf.train.Example ({fault}); convert reads no others.")
     names = set().union(*(example.features for example in examples)) if examples else set()
     _check_images(shown, examples, settings, own)
     if own:
@@ -112,11 +112,11 @@ def check_sample(
 
 
 def image_of(record: SourceRecord, own: OwnRecords | None, settings: ConvertSettings) -> FoundImage:
-    """Returns where a record's image is.
+    """Returns the position of the image in a record.
 
     Raises:
-      NoImage: if there is none.
-      ValueError: if the record is malformed.
+      NoImage: If the record has no image.
+      ValueError: If the record is malformed.
     """
     if own:
         return own_image(record, own, pixel_shape_of(settings))
@@ -146,12 +146,12 @@ def _check_images(
 
 
 def pixels_are_planar(records: IO[bytes], settings: ConvertSettings) -> bool:
-    """Tells of a file whose records do not say it whether the channels of pixels stand one after another."""
+    """Returns whether a file's raw pixels are stored channel by channel, judged by the first records."""
 
     def pictures() -> Iterator[tuple[np.ndarray, tuple[int, ...]]]:
         for item in islice(read_records(records), _RECORDS):
             if isinstance(item, Record):
-                # What is wrong with it is told when it is listed, or converted.
+                # Faults are reported when the record is listed or converted.
                 with contextlib.suppress(ValueError, ImageFault):
                     example = SourceRecord(item.data)
                     image = image_of(example, None, settings)
