@@ -1,4 +1,4 @@
-"""Annotations: what is known of an image besides its class, as an `ImageRef` carries it."""
+"""Annotations of an image besides its class, such as boxes and masks, as an `ImageRef` carries them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class ObjectAnnotation:
       label: class name; empty where its category is not known.
       box: xmin, ymin, xmax, ymax; pixels from the left upper corner, or shares of width and height
         where `Annotations.relative` says so. None where the source has none.
-      crowd: whether it stands for a group that is not told apart (COCO's `iscrowd`).
-      area: square pixels, as the source says; None where it says none.
-      difficult: VOC's flag; None where the source has none, as with those below.
-      truncated: whether it reaches beyond the picture.
-      occluded: whether something hides a part of it.
-      group_of: whether the box holds several (Open Images).
-      depiction: whether it is a drawing or the like (Open Images).
+      crowd: Whether it is a group of objects that are not separated (COCO's `iscrowd`).
+      area: Area in square pixels from the source; None if the source has none.
+      difficult: VOC's flag; None if the source has none. The same holds for the flags below.
+      truncated: Whether it reaches beyond the image.
+      occluded: Whether something hides a part of it.
+      group_of: Whether the box contains several objects (Open Images).
+      depiction: Whether it is a drawing or the like (Open Images).
       view: VOC's pose.
       segmentation: its outline; polygons in pixels or shares, as the box.
       mask_place: a binary mask of the whole picture, an image (not 0 is the object) that is a part of
@@ -50,9 +50,8 @@ class ObjectAnnotation:
 class PanopticSegment:
     """One segment of a panoptic mask: its id in the mask, its class and whether it is a crowd.
 
-    `thing` says whether its class is one of things, which are counted, and not of stuff such as sky
-    (COCO's `isthing`): only things get the number of an instance. `void` segments count as nothing,
-    since their class is not wanted.
+    `thing` is true if its class is countable, unlike stuff such as sky (COCO's `isthing`). Only things get
+    an instance number. `void` segments are ignored, because their class is not wanted.
     """
 
     id: int
@@ -64,10 +63,10 @@ class PanopticSegment:
 
 @dataclass(frozen=True)
 class Annotations:
-    """All that a source says of one image.
+    """All annotations of one image.
 
-    They are meant for the picture as it is stored, before its EXIF orientation is applied, unless
-    `size` can only be that of the upright one. The same holds for the sizes of masks.
+    They apply to the image as stored, before its EXIF orientation is applied, unless `size` can only be
+    the size of the upright image. The same holds for the sizes of masks.
 
     Attributes:
       objects: in the order of the source; None where the source has none of that kind at all.
@@ -105,22 +104,22 @@ class Annotations:
 
     @property
     def labels(self) -> set[str]:
-        """The class names of its objects and segments."""
+        """The class names of the objects and segments."""
         return {item.label for item in self.objects or ()} | {item.label for item in self.segments}
 
     @property
     def has_mask_parts(self) -> bool:
-        """Whether a mask is a part of a file, such as a TFRecord."""
+        """Whether a mask is part of a file, such as a TFRecord."""
         whole = self.semantic_place or self.category_place or self.instance_place
         return bool(whole) or any(item.mask_place for item in self.objects or ())
 
     @property
     def has_unmarked_mask(self) -> bool:
-        """Whether a mask's file has no known state, so that nobody can tell whether it changes."""
+        """Whether the state of a mask's file is unknown, so that a change cannot be detected."""
         return bool(self.semantic_mask or self.panoptic_mask) and not self.mask_version
 
     def encode(self) -> str:
-        """Returns the annotations as an `ImageRef` carries them: JSON without what is not said."""
+        """Returns the annotations as JSON for an `ImageRef`, without default values."""
         value = _said(self)
         if self.objects is not None:
             value["objects"] = [_said(item) for item in self.objects]
@@ -140,7 +139,7 @@ def _said(item: Any) -> dict[str, Any]:
 
 
 def decode_annotations(text: str) -> Annotations:
-    """Reads what `Annotations.encode` wrote."""
+    """Reads the result of `Annotations.encode`."""
     value = json.loads(text)
     if "objects" in value:
         value["objects"] = tuple(

@@ -1,4 +1,4 @@
-"""`ByteRange`: which bytes of a file an image is, where it is not the whole file."""
+"""`ByteRange`: the part of a file that contains an image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STORED, DEFLATE, BZIP2, LZMA, PIXELS = "stored", "deflate", "bzip2", "lzma", "pi
 BASE64 = "base64"
 #: Bare pixels as URL-safe base64, and as the packed varints of a protobuf's list of numbers.
 BASE64_PIXELS, VARINT_PIXELS = "base64_pixels", "varint_pixels"
-#: The methods whose bytes are pixels and no image file.
+#: The methods whose bytes are pixels instead of an image file.
 BARE_PIXELS = (PIXELS, BASE64_PIXELS, VARINT_PIXELS)
 
 
@@ -47,7 +47,7 @@ class ByteRange(NamedTuple):
     dtype: str = "|u1"
 
     def encode(self) -> str:
-        """Returns the place as an `ImageRef` carries it; default values at its end are left out."""
+        """Returns the range as an `ImageRef` carries it, without default values at its end."""
         values = list(self)
         while len(values) > 3 and values[-1] == _DEFAULTS[len(values) - 1]:
             values.pop()
@@ -55,7 +55,7 @@ class ByteRange(NamedTuple):
 
 
 def decode_place(text: str) -> ByteRange:
-    """Reads what `ByteRange.encode` wrote."""
+    """Reads the result of `ByteRange.encode`."""
     values = json.loads(text)
     if len(values) > _SHAPE:
         values[_SHAPE] = tuple(values[_SHAPE])

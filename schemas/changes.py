@@ -1,4 +1,4 @@
-"""What became of the images between two datasets: counts of each kind of change, and some of each by name."""
+"""The changes of images between two datasets: counts of each kind, and some examples of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PAIRS = 1000
 
 
 class Kind(StrEnum):
-    """What can become of an image. One with another key is no less changed, relabelled or moved for that."""
+    """Kind of change of an image. A renamed image can also be changed, relabelled or moved."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -30,10 +30,10 @@ class Kind(StrEnum):
 
 
 class Change(NamedTuple):
-    """One image that is not as it was.
+    """A change of one image.
 
     Attributes:
-      key: of the image in the new dataset, in the old one if it was removed.
+      key: Key of the image in the new dataset, or in the old one if the image was removed.
       old: of an added image why the old dataset left it out, empty if it did not know it; of a removed one
         its split; else what changed: its key, source checksum, stored form, classes or split.
       new: the same the other way round.
@@ -46,10 +46,10 @@ class Change(NamedTuple):
 
 @dataclass
 class Changes:
-    """Changes that add up.
+    """Counts of changes that can be merged.
 
     Attributes:
-      unchanged: images of which nothing changed.
+      unchanged: Number of images without a change.
       counts: (kind, split) -> images. The split is the new one, the old one of removed images.
       listed: kind -> changes; `settle` leaves those with the smallest keys.
       moves: (old split, new split) -> images.
@@ -73,11 +73,11 @@ class Changes:
             self.settle()
 
     def settle(self) -> None:
-        """Forgets all but the changes that are listed."""
+        """Drops all changes except those to list."""
         self.listed = {kind: sorted(found)[:MAX_LISTED] for kind, found in self.listed.items()}
 
     def merge(self, other: Changes) -> None:
-        """Adds other changes, of other images."""
+        """Adds the changes of other images."""
         self.unchanged += other.unchanged
         self.counts.update(other.counts)
         self.moves.update(other.moves)
@@ -87,11 +87,11 @@ class Changes:
         self.settle()
 
     def total(self, kind: Kind) -> int:
-        """Images of one kind of change in all splits."""
+        """Number of images with one kind of change in all splits."""
         return sum(count for (name, _), count in self.counts.items() if name == kind)
 
     def in_split(self, kind: Kind, split: str) -> int:
-        """Images of one kind of change in a split."""
+        """Number of images with one kind of change in a split."""
         return self.counts.get((kind.value, split), 0)
 
     def as_json(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Changes:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Changes:
-        """Reads what `as_json` wrote."""
+        """Reads the result of `as_json`."""
         return Changes(
             unchanged=value["unchanged"],
             counts=Counter(
@@ -148,7 +148,7 @@ class Changes:
 
 
 def most_frequent(relabels: Mapping[tuple[str, str], int]) -> list[tuple[tuple[str, str], int]]:
-    """Returns the pairs of classes that most images changed between, equals by name."""
+    """Returns the most frequent pairs of old and new classes; equally frequent ones are sorted by name."""
     return sorted(relabels.items(), key=lambda item: (-item[1], item[0]))[:MAX_PAIRS]
 
 

@@ -1,4 +1,4 @@
-"""How deep a check looks, which findings it looks for, and of which of them it finds all."""
+"""The depths of a check: which findings each depth looks for, and which it finds completely."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_EXAMPLES = _ALL - DECODED - QUALITY - OF_SOURCE
 
 
 class CheckDepth(IntEnum):
-    """How deep a check looks; each depth includes those before."""
+    """Depth of a check. Each depth includes those before it."""
 
     NONE = 0  # only the names of the files, and the ledgers
     FRAMES = 1  # framing, checksums, counts: `convert --verify fast`
@@ -30,12 +30,12 @@ class CheckDepth(IntEnum):
 
     @property
     def word(self) -> str:
-        """The depth as files store it."""
+        """The word for the depth in stored files."""
         return self.name.lower()
 
     @staticmethod
     def of(word: str) -> CheckDepth:
-        """Returns the depth of a stored word.
+        """Returns the depth for a stored word.
 
         Raises:
           ValueError: if there is no such depth.
@@ -47,7 +47,7 @@ class CheckDepth(IntEnum):
 
     @staticmethod
     def of_verification(verify: str) -> CheckDepth:
-        """Returns the depth of `--verify`, where `fast` means frames: no record is looked into."""
+        """Returns the depth for a value of `--verify`, where `fast` checks only frames, not records."""
         return CheckDepth.FRAMES if verify == "fast" else CheckDepth.of(verify)
 
 
@@ -69,17 +69,17 @@ def sought(depth: CheckDepth, with_source: bool = False) -> frozenset[FindingCod
     """Returns the codes that a check looks for.
 
     Args:
-      depth: of the check.
+      depth: Depth of the check.
       with_source: whether the dataset is compared with its source.
     """
     return _SOUGHT[depth] | OF_SOURCE if with_source else _SOUGHT[depth]
 
 
 def found_completely(depth: CheckDepth, with_source: bool = False) -> frozenset[FindingCode]:
-    """Returns the codes of which no deeper check finds more.
+    """Returns the codes for which a deeper check finds nothing more.
 
     Args:
-      depth: of the check.
+      depth: Depth of the check.
       with_source: whether the dataset is compared with its source.
     """
     found = sought(depth, with_source and depth >= CheckDepth.FULL)

@@ -1,4 +1,4 @@
-"""The closed sets of codes that appear in files, on the screen and in exit statuses."""
+"""All codes that appear in files, on the screen and in exit statuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status says."""
+    """Exit status of a command."""
 
     DONE = 0
     REFUSED = 1  # the data did not pass: findings, too many bad images, a gate
@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
 
 
 class Outcome(StrEnum):
-    """What became of one listed file."""
+    """Outcome for one listed file."""
 
     WRITTEN = "written"
     QUARANTINED = "quarantined"
@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
 
 class FilterReason(StrEnum):
-    """Why a listed file is no candidate for the dataset."""
+    """Reason why a listed file is not a candidate for the dataset."""
 
     DOTFILE = "dotfile"
     NOT_AN_IMAGE = "not_an_image"
@@ -40,7 +40,7 @@ class FilterReason(StrEnum):
 
 
 class Stage(StrEnum):
-    """The step at which an image was left out."""
+    """Step at which an image was quarantined."""
 
     LIST = "list"
     READ = "read"
@@ -51,7 +51,7 @@ class Stage(StrEnum):
 
 
 class QuarantineReason(StrEnum):
-    """Why an image was left out for a fault of its own."""
+    """Reason why an image was quarantined."""
 
     EMPTY_FILE = "EMPTY_FILE"
     NOT_AN_IMAGE = "NOT_AN_IMAGE"
@@ -88,7 +88,7 @@ class QuarantineReason(StrEnum):
 
 
 class Severity(StrEnum):
-    """Whether a finding fails a validation, asks to be looked at, or is only counted and shown."""
+    """Severity of a finding: it fails the validation, is a warning, or is only counted and shown."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -96,7 +96,7 @@ class Severity(StrEnum):
 
 
 class FindingCode(StrEnum):
-    """What a validation can find."""
+    """Code of a finding of a validation."""
 
     SHARD_TRUNCATED = "SHARD_TRUNCATED"
     LENGTH_CRC = "LENGTH_CRC"
@@ -134,13 +134,13 @@ class FindingCode(StrEnum):
     EMPTY_SPLIT = "EMPTY_SPLIT"
     SHARD_REPAIRED = "SHARD_REPAIRED"  # in the version before; only a rebuild finds it
     LABEL_CONFLICT = "LABEL_CONFLICT"
-    # Compared with the source that the dataset was made from.
+    # Found by a comparison with the source of the dataset.
     SOURCE_MISSING = "SOURCE_MISSING"
     RECORD_MISSING = "RECORD_MISSING"
     SOURCE_CHANGED = "SOURCE_CHANGED"
     SOURCE_LABEL = "SOURCE_LABEL"
     KEPT_BYTES = "KEPT_BYTES"
-    # What the pictures and classes are like.
+    # About the quality of images and classes.
     EXACT_DUPLICATE = "EXACT_DUPLICATE"
     NEAR_DUPLICATE = "NEAR_DUPLICATE"
     DARK = "DARK"
@@ -152,11 +152,11 @@ class FindingCode(StrEnum):
     GRAYSCALE = "GRAYSCALE"
     CLASS_IMBALANCE = "CLASS_IMBALANCE"
     TINY_CLASS = "TINY_CLASS"
-    # A gate's.
+    # Found by a gate.
     EXPECTATION = "EXPECTATION"
 
 
-#: Findings of a comparison with the source: only sought with `--against`.
+#: Findings of a comparison with the source, which needs `--against`.
 OF_SOURCE = frozenset(
     {
         FindingCode.SOURCE_MISSING,
@@ -169,7 +169,7 @@ OF_SOURCE = frozenset(
 #: Findings that the ledgers prove as far as they are about equal bytes. `--quality` finds them, too, in
 #: pictures that have the same pixels or look the same.
 OF_EQUAL_PICTURES = frozenset({FindingCode.SPLIT_LEAKAGE, FindingCode.LABEL_CONFLICT})
-#: Findings about what pictures and classes are like: only sought with `--quality`.
+#: Findings about the quality of images and classes, which need `--quality`.
 QUALITY = frozenset(
     {
         FindingCode.EXACT_DUPLICATE,
@@ -185,7 +185,7 @@ QUALITY = frozenset(
         FindingCode.TINY_CLASS,
     }
 )
-#: Findings about images: only sought where images are decoded.
+#: Findings about images, which need decoded images.
 DECODED = frozenset(
     {
         FindingCode.UNDECODABLE,
@@ -194,7 +194,7 @@ DECODED = frozenset(
         FindingCode.MASK_MISMATCH,
     }
 )
-#: Findings after which the bytes that were read are not those that `dataset.json` lists.
+#: Findings that mean that the bytes differ from those that `dataset.json` lists.
 DAMAGES = frozenset(
     {
         FindingCode.SHARD_MISSING,
@@ -204,7 +204,7 @@ DAMAGES = frozenset(
         FindingCode.DATA_CRC,
     }
 )
-#: Findings for which the names of the files are enough.
+#: Findings that need only the names of the files.
 OF_DIRECTORY = frozenset(
     {
         FindingCode.SHARD_MISSING,

@@ -1,4 +1,4 @@
-"""Extra columns: values of a source that are stored in features of their own."""
+"""Extra columns: values of a source that are stored in additional features."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _COLUMN = re.compile(r"(?P<name>[^:\[\]]+):(?P<type>[a-z0-9]+)(?P<list>\[\])?\Z"
 
 
 class ExtraColumn(NamedTuple):
-    """A column to store.
+    """An extra column to store.
 
     Attributes:
-      name: of the column.
-      value_type: what its values are declared as.
-      is_list: whether it holds lists of them.
-      names: of an enum, in the order of its numbers from 0.
-      optional: whether a value may be missing.
+      name: Name of the column.
+      value_type: Declared type of its values.
+      is_list: Whether each value is a list.
+      names: Names of an enum, in the order of its numbers from 0.
+      optional: Whether a value may be missing.
       wide: whether all 64 bits of a double or a uint64 are stored, as serialized tensors do.
       rows: number of values per dimension, None for any, where lists inside of lists are taken;
         they are stored row by row.
@@ -46,7 +46,7 @@ def parse_extra_columns(text: str) -> tuple[ExtraColumn, ...]:
     """Parses `price:float,tags:string[]`.
 
     Raises:
-      ValueError: if an entry is wrong or a name stands twice.
+      ValueError: if an entry is wrong or a name occurs twice.
     """
     columns: dict[str, ExtraColumn] = {}
     for part in filter(None, (piece.strip() for piece in str(text).split(","))):
@@ -67,7 +67,7 @@ def encode_extra(values: Mapping[str, Sequence[Any]]) -> str:
 
 
 def decode_extra(text: str) -> dict[str, list[Any]]:
-    """Reads what `encode_extra` wrote; bytes are still `str`, with surrogate escapes."""
+    """Reads the result of `encode_extra`. Bytes are still `str`, with surrogate escapes."""
     values: dict[str, list[Any]] = json.loads(text) if text else {}
     return values
 
@@ -101,7 +101,7 @@ def column_values(column: ExtraColumn, value: Any, separator: str) -> list[Any]:
 
 
 def _items(column: ExtraColumn, value: Any, separator: str) -> Iterable[Any]:
-    """Returns the items of a list; a single value is a list of one."""
+    """Returns the items of a list. A single value becomes a list with one item."""
     if value is None or (isinstance(value, str | bytes) and not value):
         return ()
     if isinstance(value, str):
@@ -121,7 +121,7 @@ def _is_row(value: Any) -> bool:
 
 
 def _in_row_order(column: ExtraColumn, value: Any) -> list[Any]:
-    """Returns the values in lists inside of lists, row by row.
+    """Returns the values of nested lists, row by row.
 
     Raises:
       ValueError: if they are not of the column's shape.

@@ -41,7 +41,7 @@ INDEX_DIR = "_index"
 OUTCOME_JSON = f"{WORK_DIR}/outcome.json"
 #: Who writes to the directory now; is there while somebody does.
 WRITER_JSON = f"{WORK_DIR}/lease.json"
-#: The field of a JSON document that holds the sha256 of the canonical JSON of all its other fields.
+#: Field of a JSON document with the sha256 of the canonical JSON of all its other fields.
 DIGEST = "digest"
 #: By which readers open a dataset, TFDS by the second: in this order they go before a shard is replaced.
 COMMIT_FILES = (DATASET_JSON, DATASET_INFO_JSON)
@@ -49,7 +49,7 @@ COMMIT_FILES = (DATASET_JSON, DATASET_INFO_JSON)
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard file: its name inside the dataset directory, records, bytes and sha256."""
+    """One shard file: its name in the dataset directory, its number of records and bytes, and its sha256."""
 
     file: str
     records: int
@@ -62,18 +62,18 @@ class Dataset:
     """The contents of `dataset.json`.
 
     Attributes:
-      name: the dataset directory's name.
-      layout: the record layout's name.
-      features: what each record holds.
-      plan: the plan that later builds carry on; its settings are the dataset's.
-      versions: the software that decided the bytes.
-      splits: split -> shards in order.
-      ledger: counts per outcome, in all and per split.
-      class_counts: split -> class name -> records.
-      first_label: the id of the first class.
+      name: Name of the dataset directory.
+      layout: Name of the record layout.
+      features: Features of each record.
+      plan: Plan that later builds continue. Its settings are those of the dataset.
+      versions: Versions of the software that decides the bytes.
+      splits: Split -> shards in order.
+      ledger: Counts per outcome, in total and per split.
+      class_counts: Split -> class name -> number of records.
+      first_label: Id of the first class.
       formats: split -> format of the stored images (jpg, png, webp, raw) -> records.
-      sidecars: file -> sha256 of what was written beside the shards for other tools.
-      files: path -> sha256 of every other file that was published with the shards.
+      sidecars: File for other tools -> its sha256.
+      files: Path of every other file that was published with the shards -> its sha256.
       statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 from before there was one.
     """
 
@@ -93,12 +93,12 @@ class Dataset:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Class names in id order; an id that no class has is named by its number (`Plan.unused_ids`)."""
+        """Class names in the order of ids. The name of an unused id is its number (`Plan.unused_ids`)."""
         return self.plan.labels
 
     @property
     def classes(self) -> dict[int, str]:
-        """Class name by id, in the order of ids, of the ids that a class has."""
+        """Id -> class name, in the order of ids, without unused ids."""
         return self.plan.classes(self.first_label)
 
     @property
@@ -116,12 +116,12 @@ class Dataset:
         )
 
     def records(self, split: str) -> int:
-        """Records of a split."""
+        """Number of records of a split."""
         return sum(shard.records for shard in self.splits[split])
 
     @property
     def all_records(self) -> int:
-        """Records of all splits."""
+        """Number of records of all splits."""
         return sum(map(self.records, self.splits))
 
     @property
@@ -179,7 +179,7 @@ class Dataset:
         """Reads the bytes of a stored document.
 
         Raises:
-          UsageError: if they are no `dataset.json` that this version can read.
+          UsageError: if they are not a `dataset.json` that this version can read.
         """
         try:
             document = json.loads(data)
@@ -192,7 +192,7 @@ class Dataset:
         """Reads a stored document.
 
         Raises:
-          UsageError: if it is no `dataset.json` that this version can read.
+          UsageError: if it is not a `dataset.json` that this version can read.
         """
         version = value.get("format_version") if isinstance(value, Mapping) else None
         if version is None:
@@ -239,7 +239,7 @@ PictureShape = tuple[int | None, int | None, int | None]
 
 
 def picture_shape_of(settings: Mapping[str, Any]) -> PictureShape:
-    """Returns height, width and channels that all stored pictures have; None for what varies.
+    """Returns height, width and channels of all stored images; None for those that vary.
 
     Args:
       settings: those of a dataset's plan (`ConvertSettings.identity`).
@@ -249,12 +249,12 @@ def picture_shape_of(settings: Mapping[str, Any]) -> PictureShape:
         width, height = parse_resize(settings["resize"])
     channels = {"rgb": 3, "gray": 1}.get(settings["color"])
     if settings["image_format"] == "webp":
-        channels = 3 if channels else None  # WebP has no grey
+        channels = 3 if channels else None  # WebP has no grey images
     return height, width, channels
 
 
 def picture_shape(dataset: Dataset) -> PictureShape:
-    """Returns height, width and channels that all pictures of a dataset have; None for what varies."""
+    """Returns height, width and channels of all images of a dataset; None for those that vary."""
     return picture_shape_of(dataset.plan.settings)
 
 
@@ -284,7 +284,7 @@ def is_about(document: Mapping[str, Any], fingerprint: str) -> bool:
 
 
 def canonical_json(value: Any) -> str:
-    """Serialises JSON in the one form whose bytes are compared and hashed."""
+    """Serializes JSON in the form that is compared and hashed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -321,5 +321,5 @@ def fingerprint(
 
 
 def pretty_json(value: Any) -> str:
-    """Serialises JSON for files that people open."""
+    """Serializes JSON for files that people read."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

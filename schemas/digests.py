@@ -1,4 +1,4 @@
-"""What decides bytes, digested: of a record by its reference and the recipe, and so of a whole shard."""
+"""Digests of everything that decides the bytes of a record or a shard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
     """Digests what a reference brings to its record and its line of the books, but not its source's state.
 
     Args:
-      ref: the reference.
+      ref: The reference.
       label_ids: the ids of its classes, -1 for an unknown one.
       *others: what else its record says.
 
@@ -52,7 +52,7 @@ def _lasting(ref: ImageRef) -> str:
 
 
 def recipe_digest(settings: Mapping[str, Any], versions: Mapping[str, str]) -> str:
-    """Digests what all records of a dataset are made with: settings and software."""
+    """Digests the settings and the software that decide the records of a dataset."""
     head = {"settings": dict(settings), "versions": dict(versions)}
     return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
 
@@ -61,7 +61,7 @@ def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
     """Digests all that decides a shard's bytes.
 
     Args:
-      recipe: digest of the settings and versions that decide them.
+      recipe: Digest of the settings and versions that decide the records.
       refs: the shard's references in order, each with its digest.
 
     Returns:
@@ -69,7 +69,7 @@ def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
     """
     digest = PlanDigest(recipe)
     for ref, line in refs:
-        digest.add(line, ref.fingerprint if ref.is_candidate else "")  # what is left out anyhow may change
+        digest.add(line, ref.fingerprint if ref.is_candidate else "")  # no matter for files that are left out
     return digest.hexdigest()
 
 
@@ -77,7 +77,7 @@ class PlanDigest:
     """Digests all that decides a shard's bytes, one reference after the other.
 
     Args:
-      recipe: digest of the settings and versions that decide them.
+      recipe: Digest of the settings and versions that decide the records.
     """
 
     def __init__(self, recipe: str) -> None:
@@ -93,10 +93,10 @@ class PlanDigest:
         self._digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
 
     def add_entry(self, entry: Entry) -> None:
-        """Adds the reference of which a line of the shard's ledger tells."""
+        """Adds the reference of an entry in the shard's ledger."""
         listed_only = entry.outcome in (Outcome.FILTERED, Outcome.DEDUPLICATED) or entry.stage == Stage.LIST
         self.add(entry.digest, "" if listed_only else entry.fingerprint)
 
     def hexdigest(self) -> str:
-        """Returns the sha256 of what was added so far."""
+        """Returns the sha256 of all references added so far."""
         return self._digest.hexdigest()

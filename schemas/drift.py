@@ -1,4 +1,4 @@
-"""What is different between two datasets, as `diff` reports it. Needs no more than what describes each."""
+"""The differences between two datasets, as `diff` reports them, from the JSON files of both."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Pair(NamedTuple):
 
 
 class Described(NamedTuple):
-    """One dataset with what was measured in it.
+    """A dataset with its findings and statistics.
 
     Attributes:
-      name: where it is, as it was named.
-      dataset: its `dataset.json`.
+      name: Path of the dataset, as the user wrote it.
+      dataset: Its `dataset.json`.
       validation: its `findings.json`, if that is about it.
       statistics: its `statistics.json`, if there is one.
     """
@@ -96,12 +96,12 @@ class ClassDrift:
 
 @dataclass(frozen=True)
 class Drift:
-    """What is different between two datasets.
+    """The differences between two datasets.
 
     Attributes:
       datasets: their names.
-      fingerprints: what identifies them; equal ones mean the same records.
-      changes: what became of the images.
+      fingerprints: Their fingerprints; equal ones mean the same records.
+      changes: Changes of the images.
       records: split -> records in both, None where a dataset has no such split.
       bytes: the same in bytes of the shards.
       classes: how the classes differ.
@@ -177,12 +177,12 @@ class Drift:
 
 
 def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
-    """Returns what is different between two datasets.
+    """Returns the differences between two datasets.
 
     Args:
-      old: the one dataset.
-      new: the other one.
-      changes: what became of the images.
+      old: The old dataset.
+      new: The new dataset.
+      changes: Changes of the images.
 
     Raises:
       KeyError, TypeError, ValueError or AttributeError: if a `dataset.json` is damaged.
@@ -294,9 +294,9 @@ def _rate(described: Described, code: str) -> float | None:
 
 
 def numbers_in(document: Any) -> dict[str, float]:
-    """Returns the numbers of a JSON document, each under the names that lead to it, joined by dots.
+    """Returns the numbers of a JSON document by the names that lead to each, joined by dots.
 
-    Those of single classes and of long lists are left out.
+    Numbers of single classes and of long lists are left out.
     """
     found: dict[str, float] = {}
     for name, value in _leaves(document, ""):

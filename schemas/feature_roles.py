@@ -10,7 +10,7 @@ from shardwright.schemas.example import FeatureType
 
 
 class Needs(StrEnum):
-    """What a layout is about."""
+    """Kind of annotations that a layout stores."""
 
     LABEL = "label"  # the class of an image
     OBJECTS = "objects"  # boxes and what goes with them
@@ -65,10 +65,10 @@ class RoleInfo(NamedTuple):
     """How the value of a role is stored in a record.
 
     Attributes:
-      type: of its feature.
+      type: Type of its feature.
       shape: number of values per dimension, None for any number.
-      what: it is, in words.
-      needs: what a layout must be about to have it; None for what every image has.
+      what: Description of the value.
+      needs: Kind of annotations that a layout needs for it; None if every image has the value.
     """
 
     type: FeatureType
@@ -86,7 +86,7 @@ def _object(type_: FeatureType, what: str) -> RoleInfo:
     return RoleInfo(type_, _EACH, f"of each object: {what}", Needs.OBJECTS)
 
 
-#: What each role is. Masks are grey PNGs of 8 bits, or of 16 where an image has an id above 255.
+#: Description of each role. Masks are grey PNGs of 8 bits, or of 16 where an image has an id above 255.
 FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
     FeatureRole.ENCODED: RoleInfo(
         _BYTES, _ONE, "the image file's bytes, or its bare uint8 pixels row by row (--image_format raw)"
@@ -152,7 +152,7 @@ FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
     ),
 }
 
-#: What holds one value for each object.
+#: Roles with one value for each object.
 OBJECT_ROLES = tuple(
     role
     for role, info in FEATURE_ROLES.items()

@@ -1,4 +1,4 @@
-"""What a dataset must be like, and what is said of one that is not."""
+"""The requirements of a dataset, and the messages for those that it does not meet."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Expectations:
-    """Limits that a dataset shall keep; those that are None or empty are not looked at.
+    """Limits that a dataset must keep. Limits that are None or empty are not checked.
 
     Attributes:
-      min_images: records in all splits together.
-      max_images: the same.
-      min_images_per_split: split -> records.
-      min_images_per_class: records of each class, over all splits.
-      max_images_per_class: the same.
-      min_classes: classes that have records.
-      max_classes: the same.
-      required_classes: classes that must have records.
-      allowed_classes: the only ones that may have.
-      allowed_formats: of stored pictures: jpeg, png, webp, raw.
-      min_width: of the stored pictures, in pixels.
-      max_width: the same.
-      min_height: the same.
-      max_height: the same.
-      max_aspect_ratio: longer side / shorter side.
-      max_bad_fraction: quarantined / (written + quarantined).
-      max_fraction: finding code -> findings / records.
+      min_images: Minimum number of records in all splits together.
+      max_images: Maximum number of records in all splits together.
+      min_images_per_split: Split -> minimum number of records.
+      min_images_per_class: Minimum number of records of each class, over all splits.
+      max_images_per_class: Maximum number of records of each class, over all splits.
+      min_classes: Minimum number of classes with records.
+      max_classes: Maximum number of classes with records.
+      required_classes: Classes that must have records.
+      allowed_classes: The only classes that may have records.
+      allowed_formats: Formats that stored images may have: jpeg, png, webp, raw.
+      min_width: Minimum width of the stored images, in pixels.
+      max_width: Maximum width, in pixels.
+      min_height: Minimum height, in pixels.
+      max_height: Maximum height, in pixels.
+      max_aspect_ratio: Maximum of longer side / shorter side.
+      max_bad_fraction: Maximum of quarantined / (written + quarantined).
+      max_fraction: Finding code -> maximum of findings / records.
     """
 
     min_images: int | None = None
@@ -56,15 +56,15 @@ class Expectations:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The expectations that there are."""
+        """Names of the expectations that are set."""
         return tuple(item.name for item in fields(self) if getattr(self, item.name) not in (None, (), {}))
 
     def names_read_from_shards(self) -> tuple[str, ...]:
-        """Returns those that `dataset.json` does not answer."""
+        """Returns the names of those that `dataset.json` cannot answer."""
         return tuple(name for name in self.names if name in (*_OF_PICTURES, "max_fraction"))
 
     def names_of_looks(self, counted: bool = True) -> tuple[str, ...]:
-        """Returns those for which every picture has to be looked at.
+        """Returns the names of those that need every image decoded.
 
         Args:
           counted: whether a `dataset.json` says how many images of each class and format there are.
@@ -76,16 +76,16 @@ class Expectations:
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What is known of a dataset once it has been read.
+    """Facts about a dataset that are known after reading it.
 
     Attributes:
       records: split -> records.
       classes: class name -> records in all splits.
       formats: format -> records in all splits, as `--image_format` spells them.
-      bad_fraction: quarantined / (written + quarantined); None where nobody kept count.
-      widths: smallest and largest; None where nobody looked.
-      heights: the same.
-      aspect_ratio: the largest, of longer side / shorter side.
+      bad_fraction: quarantined / (written + quarantined); None if it is not known.
+      widths: Smallest and largest width; None if they were not measured.
+      heights: Smallest and largest height; None if they were not measured.
+      aspect_ratio: Largest ratio of longer side / shorter side.
       findings: finding code -> number.
     """
 
@@ -107,7 +107,7 @@ _OF_CLASSES = (
 
 
 def unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[Violation]:
-    """Yields each expectation that a dataset does not meet; the message says what is there instead."""
+    """Yields each expectation that a dataset does not meet. The message names the actual value."""
     for name, sentence in _unmet(expected, facts):
         yield Violation("expectations", name, Severity.ERROR, f"{name}: {sentence}")
 

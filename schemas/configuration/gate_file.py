@@ -1,4 +1,4 @@
-"""The gate file: what a dataset must be like, and how far it may differ from the one before.
+"""The gate file: requirements of a dataset, and limits of its difference from the dataset before.
 
 `validate --expect`, `diff --thresholds` and the `gates` of a job file take the same language:
 
@@ -30,7 +30,7 @@ from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml
 
 
 def _number(value: Any) -> Any:
-    """Returns the number that a text such as 1e-3 is; YAML takes it for a text."""
+    """Returns a text such as 1e-3, which YAML reads as a text, as a number."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             return float(value)
@@ -38,7 +38,7 @@ def _number(value: Any) -> Any:
 
 
 def _part(value: Any) -> Any:
-    """Refuses percentages, which people write for shares of a whole."""
+    """Refuses percentages, because shares are numbers from 0 to 1."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 1 < value <= 1e300:
         percent = value if value <= 100 else 5
         raise wrong(
@@ -57,7 +57,7 @@ def _code(value: Any) -> str:
 
 
 def _codes(value: Any) -> Any:
-    """Returns a list of codes that is written as one text."""
+    """Returns the codes of a list that is written as one text."""
     return [code for code in value.split(",") if code.strip()] if isinstance(value, str) else value
 
 
@@ -229,8 +229,8 @@ def parse_gates(text: str, option: str, path: str) -> JobGates:
 
     Args:
       text: YAML.
-      option: that names the file, for messages.
-      path: of the file, for messages.
+      option: Option that names the file, for messages.
+      path: Path of the file, for messages.
 
     Raises:
       UsageError: naming the line, what is wrong there and what to write instead.
@@ -249,10 +249,10 @@ def parse_gates(text: str, option: str, path: str) -> JobGates:
 
 
 def gates_from(said: Any) -> JobGates:
-    """Returns the gates that a file or a mapping says.
+    """Returns the gates in a file or a mapping.
 
     Args:
-      said: what was read from the YAML; None for an empty file.
+      said: Content of the YAML; None for an empty file.
 
     Raises:
       WrongValue: with the keys of the first wrong value, and what to write instead.
@@ -286,7 +286,7 @@ def with_expectations(gates: JobGates, block: Expectations) -> JobGates:
     """Returns gates with those of a block or file `expect`.
 
     Raises:
-      WrongValue: if one gate stands in both.
+      WrongValue: if a gate occurs in both.
     """
     for name in block.names:
         if name in gates.expectations.names:
@@ -326,7 +326,7 @@ def _check_pairs(given: Mapping[str, Any]) -> None:
 
 
 def notes_of(said: Mapping[str, Any]) -> Iterator[str]:
-    """Yields how to write now what a file says in an older way."""
+    """Yields a note for each gate in an old form: how to write it now."""
     if EXPECT in said:
         yield "expect: its gates can now stand directly below gates:, without expect:"
     if "min_records" in said:

@@ -1,4 +1,4 @@
-"""The job file of a rebuild: what it says, as dataclasses."""
+"""The content of a rebuild's job file, as dataclasses."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.scrub import DEFAULT_SCRUB
 
-#: What a hook can be told of; `on_any` in a file stands for all of them.
+#: Events that a hook can be called for; `on_any` in a file means all of them.
 EVENTS = ("success", "no_change", "refused", "failure")
 
 
 @dataclass(frozen=True)
 class JobGates:
-    """What a gate file says: what a dataset, or a new version, has to pass.
+    """The content of a gate file: the checks that a dataset, or a new version, has to pass.
 
     Attributes:
-      findings: which findings of the validation are errors.
-      expectations: what the dataset must be like.
-      limits: how far it may differ from the dataset before.
-      notes: how to write what an older file says in another way.
+      findings: Which findings of the validation are errors.
+      expectations: Requirements of the dataset.
+      limits: Limits of its difference from the dataset before.
+      notes: How to write gates in an old form now.
     """
 
     findings: Gates = field(default_factory=Gates)
@@ -33,7 +33,7 @@ class JobGates:
 
     @property
     def alone(self) -> Expectations:
-        """What can be checked without another dataset."""
+        """The gates that can be checked without another dataset."""
         return replace(
             self.expectations,
             max_bad_fraction=self.expectations.max_bad_fraction
@@ -44,11 +44,11 @@ class JobGates:
 
 @dataclass(frozen=True)
 class Retention:
-    """Which versions stay; the latest one and pinned ones always do.
+    """Which versions to keep. The latest version and pinned versions always stay.
 
     Attributes:
-      keep: how many published versions; 0 for all.
-      keep_days: younger ones stay too; 0 for none on that account.
+      keep: Number of published versions to keep; 0 for all.
+      keep_days: Versions younger than this also stay; 0 for no such rule.
     """
 
     keep: int = 5
@@ -57,11 +57,11 @@ class Retention:
 
 @dataclass(frozen=True)
 class Hook:
-    """What is told of the end of a run; it may hold secrets, so that no `repr` shows it.
+    """A command or URL to call at the end of a run. It may contain secrets, so no `repr` shows it.
 
     Attributes:
-      command: and its arguments; none for an empty one.
-      webhook: a URL that gets a JSON document; none for an empty one.
+      command: Command with its arguments; empty for none.
+      webhook: URL that receives a JSON document; empty for none.
     """
 
     command: tuple[str, ...] = field(default=(), repr=False)
@@ -70,19 +70,19 @@ class Hook:
 
 @dataclass(frozen=True)
 class JobFile:
-    """What a rebuild is told.
+    """The content of a job file.
 
     Attributes:
       settings: of the conversion, by name, those that were given; `verify` so that it answers the gates.
-      gates: what a new version has to pass.
-      retention: which versions stay.
-      hooks: event (success, no_change, refused, failure) -> whom to tell.
-      verify_sources: read and hash every source instead of trusting its size and state.
-      scrub: share of the latest version's shards to read again in each run, from 0 to 1.
-      lease_minutes: after which a silent holder's lease is void.
-      beam: Beam's options, as on a command line.
-      path: of the file.
-      lines: setting, or `runner.` and the name of one of Beam's options, -> where it stands in the file.
+      gates: Checks that a new version has to pass.
+      retention: Which versions to keep.
+      hooks: Event (success, no_change, refused, failure) -> hooks to call.
+      verify_sources: Whether to read and hash every source instead of trusting its size and state.
+      scrub: Share of the latest version's shards to read again in each run, from 0 to 1.
+      lease_minutes: Minutes after which the lease of a silent holder is void.
+      beam: Options for Beam, as on a command line.
+      path: Path of the file.
+      lines: Setting, or `runner.` and the name of a Beam option -> its line in the file.
     """
 
     settings: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What `${NAME}` and `{date}` stand for in the values of a job file.
+"""Expands `${NAME}` and `{date}` in the values of a job file.
 
     ${NAME}            the environment variable; an error if there is none
     ${NAME:-default}   the same, or the default where it is missing or empty
@@ -31,12 +31,12 @@ _PLACEHOLDER = re.compile(
     re.ASCII,
 )
 _NUMBER = re.compile(r"[+-]?(\d{1,30}|(\d{1,30}\.\d*|\.\d+|\d{1,30})([eE][+-]?\d{1,3})?)", re.ASCII)
-#: Values of variables that are shorter stand in other words too.
+#: Shorter values of variables also occur inside other words.
 _SHORT = 4
 
 
 class Variables(NamedTuple):
-    """What placeholders stand for.
+    """Values for placeholders.
 
     Attributes:
       environ: the environment's variables.
@@ -50,7 +50,7 @@ class Variables(NamedTuple):
         """Returns a value with its placeholders replaced.
 
         Raises:
-          ValueError: if a variable is not set, or `${` begins none.
+          ValueError: if a variable is not set, or `${` does not begin a placeholder.
         """
         return _PLACEHOLDER.sub(self._replaced, text)
 
@@ -86,7 +86,7 @@ def _between_braces(match: re.Match[str], value_of: Callable[[str], str]) -> str
 
 
 def variables_at(now: float, environ: Mapping[str, str]) -> Variables:
-    """Returns what placeholders stand for.
+    """Returns the values for placeholders.
 
     Args:
       now: seconds since the epoch.
@@ -100,9 +100,9 @@ def expanded(value: Any, variables: Variables, *path: str, numbers: bool = False
     """Returns a value, or all of a list or mapping, with placeholders replaced; never those in keys.
 
     Args:
-      value: as it was read.
-      variables: what placeholders stand for.
-      *path: the keys under which the value stands.
+      value: The value as read.
+      variables: Values for placeholders.
+      *path: Keys that lead to the value.
       numbers: whether a text that becomes a number by that is the number.
 
     Raises:
