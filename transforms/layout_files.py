@@ -10,7 +10,7 @@ def read_layout(value: str) -> str:
     """Returns a value of `--layout` with a file replaced by what it says, so that workers need no file.
 
     Raises:
-      UsageError: if the file cannot be read, or is wrong.
+      UsageError: If the file cannot be read, or is wrong.
     """
     if not is_layout_file(value):
         return value

@@ -26,12 +26,12 @@ def answer_path(result: str) -> str:
 
 
 def is_answer(path: str) -> bool:
-    """Whether `answer_path` made a path."""
+    """Returns whether `answer_path` made a path."""
     return bool(_ANSWER_NAME.search(path))
 
 
 def was_left(entry: os.DirEntry[str]) -> bool:
-    """Whether a killed command left an unfinished file.
+    """Returns whether a killed command left an unfinished file.
 
     A process that is writing an unfinished file now writes it again if it is removed. An answer is not
     written again, so it counts as left only after an hour.

@@ -108,7 +108,7 @@ def line_of(
     """Returns a log line without a line end.
 
     Args:
-      log_format: text or json.
+      log_format: Text or json.
       level: INFO or ERROR.
       name: Name of the stage.
       message: Message for people. JSON contains it beside the facts.

@@ -71,7 +71,7 @@ class ShownRefusal(NamedTuple):
     """A violation of a gate, as pages show it.
 
     Attributes:
-      severity: error or warning.
+      severity: Error or warning.
       gate: Gate that found the violation.
       name: Name of the limit or code.
       message: Message, one line.
