@@ -25,15 +25,15 @@ from shardwright.transforms.concurrency.workers import (
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Small items that travel together to a thread.
+#: Number of small items that are passed to a thread together.
 CHUNK_ITEMS = 16
-#: Items of a stream that are handed over together.
+#: Number of items of a stream that are handed over together.
 _STREAM_CHUNK = 1000
-#: Connections, and so requests in flight, of a process.
+#: Number of connections, and so of requests in flight, of a process.
 CONNECTIONS = 64
-#: Objects of a network storage that are under way or wait for the decoder.
+#: Number of remote objects that are being read or wait for the decoder.
 READS_AHEAD = 4 * CONNECTIONS
-#: Bytes of decoded pictures that the threads of a process may hold together, if the machine has enough.
+#: Bytes of decoded pictures that the threads of a process may hold together, if memory suffices.
 WORKING_BYTES = 256 * 10**6
 #: All worker processes together: one over this of the machine's memory. The least for a process is enough for
 #: pictures of 12 megapixels.
@@ -45,23 +45,23 @@ IN_FLIGHT_BYTES = 64 * 10**6
 
 @lru_cache(1)
 def converting_executor() -> ThreadPoolExecutor:
-    """Returns the threads of this process that decode and encode, however many shards share them."""
+    """Returns the threads of this process that decode and encode; all shards share them."""
     return ThreadPoolExecutor(worker_threads(), thread_name_prefix="shardwright")
 
 
 @lru_cache(1)
 def reading_executor() -> ThreadPoolExecutor:
-    """Returns the threads of this process that wait for a network: as many as it has connections."""
+    """Returns the threads of this process that wait for a network, one for each connection."""
     return ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="shardwright-read")
 
 
 class ByteBudget:
-    """Limits the bytes that threads hold at once; one that asks for more than all waits to be alone.
+    """Limits the bytes that threads hold at once. A request above the limit waits until it is alone.
 
     Args:
-      limit: of the bytes.
-      lock_file: that the processes of a machine share, so that one that asks for more than all is alone among
-        them too; empty where there is one process.
+      limit: number of bytes.
+      lock_file: file that the processes of a machine share, so that a request above the limit is alone among
+        them too; empty for a single process.
     """
 
     def __init__(self, limit: int, lock_file: str = "") -> None:
@@ -91,9 +91,9 @@ class ByteBudget:
 
 @lru_cache(1)
 def working_budget() -> ByteBudget:
-    """Returns the bound of the decoded pictures that this process holds at once.
+    """Returns the budget for decoded pictures of this process.
 
-    All worker processes of a machine together hold a share of its memory, and one picture that is larger.
+    All worker processes of a machine together hold a share of its memory, and one larger picture.
     """
     return_large_blocks()
     processes = worker_processes()
@@ -104,10 +104,10 @@ def working_budget() -> ByteBudget:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Holds a lock that one process at a time can have; the system takes it from one that dies."""
+    """Holds a lock that one process can have at a time; the system releases it if the process dies."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError:  # another user's file, or no place for one: go on without
+    except OSError:  # another user's file, or no space: continue without a lock
         yield
         return
     try:
@@ -127,12 +127,12 @@ def map_ordered(
     max_weight: int = IN_FLIGHT_BYTES,
     chunk_items: int = CHUNK_ITEMS,
 ) -> Iterator[Result]:
-    """Maps in parallel and yields the results in the order of the items.
+    """Maps items in parallel and yields the results in the order of the items.
 
-    At most about `max_items` items of together `max_weight` are under way or waiting to be taken;
-    a single heavier one goes alone. Small items travel in chunks of `chunk_items`, since a future
-    costs as much as a small task; what waits for a network should not. The first exception of
-    `function` is raised in the place of its item's chunk, and what has not begun by then never does.
+    At most about `max_items` items with a total of `max_weight` are in work or wait to be consumed. A single
+    heavier item runs alone. Small items are passed in chunks of `chunk_items`, because a future costs as much
+    as a small task; tasks that wait for a network run singly. The first exception of `function` is raised at
+    the position of its item's chunk, and items that have not begun by then are dropped.
     """
     waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
     count = weight = 0
@@ -175,9 +175,9 @@ def _chunks(
 
 
 def merge_streams(streams: Sequence[Iterable[Item]], threads: int) -> Iterator[Item]:
-    """Yields the items of all streams as they come, each stream drawn by one of the threads.
+    """Yields the items of all streams as they arrive; one thread reads each stream.
 
-    The first exception of a stream is raised here; the other streams end then.
+    The first exception of a stream is raised here, and ends the other streams.
     """
     arrived: queue.Queue[list[Item] | Exception | None] = queue.Queue(maxsize=2 * threads)
     given_up = threading.Event()

@@ -1,4 +1,4 @@
-"""How far the work of this process has come, for whoever wants to show it."""
+"""Counts the progress of this process, for display."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class Progress:
     """Counters that workers in this process add to; reading them needs no lock.
 
     Attributes:
-      images: images finished, whatever their outcome.
-      bad: images quarantined.
-      shards: shards finished.
-      total_images: images to do, 0 while unknown.
-      total_shards: shards to do, 0 while unknown.
-      listed: files listed.
-      checked_records: records read back.
-      checked_shards: shards read back.
-      findings: what their check found.
-      sentences: what a worker found out that people should read at once.
-      tree: what the input holds (`Forecast.tree`), empty while that is unknown.
+      images: number of finished images, with any outcome.
+      bad: number of quarantined images.
+      shards: number of finished shards.
+      total_images: total number of images; 0 while unknown.
+      total_shards: total number of shards; 0 while unknown.
+      listed: number of listed files.
+      checked_records: number of records read back.
+      checked_shards: number of shards read back.
+      findings: number of findings so far.
+      sentences: messages of workers that should be shown at once.
+      tree: description of the input (`Forecast.tree`); empty while unknown.
     """
 
     images: int = 0
@@ -44,18 +44,18 @@ class Progress:
                 setattr(self, name, getattr(self, name) + count)
 
     def tell(self, *sentences: str) -> None:
-        """Adds sentences for whoever shows the progress."""
+        """Adds sentences to show."""
         with self._lock:
             self.sentences += sentences
 
     def taken_sentences(self) -> list[str]:
-        """Returns the sentences that nobody has shown yet, and counts them as shown."""
+        """Returns the sentences that were not shown yet, and marks them as shown."""
         with self._lock:
             taken, self.sentences = self.sentences, []
             return taken
 
     def reset(self) -> None:
-        """Begins a new run."""
+        """Resets all counters for a new run."""
         with self._lock:
             for item in fields(self):
                 if item.name == "sentences":
@@ -64,5 +64,5 @@ class Progress:
                     setattr(self, item.name, item.default)
 
 
-#: The board of this process.
+#: The progress of this process.
 PROGRESS = Progress()

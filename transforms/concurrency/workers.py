@@ -1,4 +1,4 @@
-"""What a worker process may use of its machine: processors, and so threads."""
+"""Processors, threads and memory that a worker process may use on its machine."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ASSUMED_MEMORY = 4 * 10**9
 
 
 def job_options() -> Any:
-    """Returns Beam's options of the job that this process works for, None where Beam is not in use.
+    """Returns Beam's options of the current job; None if Beam is not in use.
 
-    The SDK's worker hands them to its file systems, as a pipeline's constructor does at the launcher.
+    The SDK's worker passes them to its file systems, as a pipeline's constructor does at the launcher.
     """
     module = sys.modules.get("apache_beam.io.filesystems")
     return module.FileSystems._pipeline_options if module else None
 
 
 def usable_cpus(cgroup: Path = _CGROUP) -> int:
-    """Returns the processors that this process may use, a container's limit included.
+    """Returns the number of processors that this process may use, within a container's limit.
 
     Source: the kernel's cgroup v2 documentation (`cpu.max`) and v1 scheduler documentation
     (`cpu.cfs_quota_us`).
@@ -47,7 +47,7 @@ def usable_cpus(cgroup: Path = _CGROUP) -> int:
 
 
 def return_large_blocks() -> None:
-    """Has the C library give the memory of large pictures back to the system as soon as they are freed.
+    """Makes the C library return the memory of large pictures to the system when they are freed.
 
     glibc raises by itself the size from which it does so, up to 32 MB, and Pillow keeps pictures in blocks of
     16 MB: after a few of them, freed ones stay in the process between others. Other C libraries are left
@@ -59,22 +59,22 @@ def return_large_blocks() -> None:
 
 
 def worker_threads() -> int:
-    """Returns the threads that decode and encode in this process: its share of the processors.
+    """Returns the number of threads that decode and encode in this process: its share of the processors.
 
-    Where a machine runs several workers each gets one thread more than its share, for while one
-    holds the interpreter's lock or waits for a disk, another can compute.
+    If a machine runs several workers, each gets one thread more than its share: while one thread holds the
+    interpreter lock or waits for a disk, another can compute.
     """
     cpus, processes = usable_cpus(), worker_processes()
     return cpus if processes == 1 else -(-cpus // processes) + 1
 
 
 def worker_processes() -> int:
-    """Returns how many worker processes share this machine, one for each processor at most."""
+    """Returns the number of worker processes on this machine, at most one for each processor."""
     return min(usable_cpus(), _processes_here(job_options()))
 
 
 def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
-    """Returns the bytes of memory that this machine has, or a container's limit if that is less.
+    """Returns the memory of this machine in bytes, or a container's limit if that is less.
 
     Source: proc(5) (`/proc/meminfo`), the kernel's cgroup v2 documentation (`memory.max`) and v1 memory
     documentation (`memory.limit_in_bytes`).
@@ -90,7 +90,7 @@ def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
 
 
 def _processes_here(options: Any) -> int:
-    """Returns how many worker processes share this machine, as far as the options say."""
+    """Returns the number of worker processes on this machine, according to the options."""
     if options is None:
         return 1
     from apache_beam.options.pipeline_options import (
@@ -101,7 +101,7 @@ def _processes_here(options: Any) -> int:
     )
 
     runner = (options.view_as(StandardOptions).runner or "").lower()
-    if "dataflow" in runner:  # an SDK process for every vCPU, unless told otherwise
+    if "dataflow" in runner:  # one SDK process per vCPU by default
         single = options.view_as(DebugOptions).lookup_experiment("no_use_multiple_sdk_containers")
         return 1 if single else sys.maxsize
     direct = options.view_as(DirectOptions)

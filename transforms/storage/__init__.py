@@ -1,4 +1,4 @@
-"""Files wherever they are: each function asks the module that knows the path's storage."""
+"""Files on any storage: each function calls the module for the storage of its path."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ __all__ = [
 
 _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
-#: Those that list a level alone, read what was listed and nothing newer, and share their connections.
+#: Storages that can list a single level, read the listed version of an object, and share connections.
 _OBJECT_STORES: Mapping[str, ModuleType] = {"gs": gcs, "s3": s3}
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
@@ -92,35 +92,35 @@ def is_remote(path: str) -> bool:
 
 
 def _store(path: str) -> ModuleType:
-    """Returns the module that knows a path's storage."""
+    """Returns the module for the storage of a path."""
     if not is_remote(path):
         return local
     return _OBJECT_STORES.get(path.partition("://")[0], beam_files)
 
 
 def _tagging(path: str) -> ModuleType:
-    """Returns the module that knows the conditional requests of a path's storage."""
+    """Returns the module for conditional requests to the storage of a path."""
     store = _store(path)
     return gcs_etags if store is gcs else store
 
 
 def join(base: str, *parts: str) -> str:
-    """Joins path segments with `/`; nothing in front of them leaves them as they are."""
+    """Joins path segments with `/`; an empty first segment is ignored."""
     return "/".join([base.rstrip("/"), *parts] if base else parts)
 
 
 def use_options(beam_options: Any) -> None:
-    """Makes Beam's options (credentials, endpoints) count for this process's storage."""
+    """Applies Beam's options (credentials, endpoints) to the storage access of this process."""
     from apache_beam.io.filesystems import FileSystems
 
     FileSystems.set_options(beam_options)
 
 
 def require_known(option: str, path: str) -> None:
-    """Checks that a path's scheme is one that there is a storage for.
+    """Checks that the scheme of a path is supported.
 
     Raises:
-      UsageError: naming the option.
+      UsageError: if it is not; the message names the option.
     """
     scheme = path.partition("://")[0]
     if scheme in _OBJECT_STORES and is_remote(path):
@@ -162,10 +162,10 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_version(path: str, version: str) -> bytes:
-    """Reads a remote file as it was listed; the caller compares the checksum.
+    """Reads a remote file in the listed version; the caller compares the checksum.
 
     Raises:
-      FileNotFoundError: if that version is there no more.
+      FileNotFoundError: if that version no longer exists.
     """
     store = _store(path)
     if store is gcs:
@@ -179,17 +179,17 @@ def crc32c_of(data: bytes) -> str:
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
-    """Reads a stretch of a file; less of it at the file's end.
+    """Reads a range of a file; the result is shorter at the end of the file.
 
     Args:
-      path: of the file.
-      offset: where the stretch begins.
-      length: its bytes.
-      size: of the file when it was listed; -1 when unknown.
-      version: of the file when it was listed; empty when unknown.
+      path: path of the file.
+      offset: offset of the range.
+      length: length of the range in bytes.
+      size: size of the file when it was listed; -1 if unknown.
+      version: version of the file when it was listed; empty if unknown.
 
     Raises:
-      EngineError: if the file is not as it was listed.
+      EngineError: if the file changed since it was listed.
       FileNotFoundError: or another OSError.
     """
     data = bytes(_store(path).read_range(path, offset, length, size, version))
@@ -198,17 +198,17 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
 
 
 def read_head(path: str, size: int) -> bytes:
-    """Reads the first bytes of a file; fewer if it has fewer."""
+    """Reads the first bytes of a file, or all if it is shorter."""
     return read_range(path, 0, size)
 
 
 def exists(path: str) -> bool:
-    """Returns whether a file (or a local directory) is there."""
+    """Returns whether a file (or a local directory) exists."""
     return bool(_store(path).exists(path))
 
 
 def stat(path: str) -> StoredObject | None:
-    """Returns what the storage tells of a file, None if there is none."""
+    """Returns the storage's metadata of a file; None if there is no such file."""
     found: StoredObject | None = _store(path).stat(path)
     return found
 
@@ -224,7 +224,7 @@ def size_of(path: str) -> int:
 
 
 def modified_at(path: str) -> float | None:
-    """Returns when a file was last written, by its storage's own clock.
+    """Returns when a file was last written, by the clock of its storage.
 
     Returns:
       Seconds since the epoch; None if there is no such file.
@@ -234,11 +234,11 @@ def modified_at(path: str) -> float | None:
 
 
 def make_dirs(path: str, inside: str = "") -> None:
-    """Makes a directory and its parents; object storage has none.
+    """Makes a directory and its parents; does nothing on object storage.
 
     Args:
-      path: of the directory.
-      inside: a directory above it that is not made; empty if all may be.
+      path: path of the directory.
+      inside: parent directory that must exist; empty to make all of them.
 
     Raises:
       FileNotFoundError: if `inside` is missing on a disk.
@@ -248,12 +248,12 @@ def make_dirs(path: str, inside: str = "") -> None:
 
 
 def write_bytes(path: str, data: bytes, inside: str = "") -> None:
-    """Writes a file so that it appears whole or not at all.
+    """Writes a file atomically: it appears complete or not at all.
 
     Args:
-      path: of the file.
+      path: path of the file.
       data: its content.
-      inside: a directory above it that is not made; empty if all may be.
+      inside: parent directory that must exist; empty to make all of them.
 
     Raises:
       FileNotFoundError: if `inside` is missing on a disk.
@@ -265,44 +265,44 @@ def write_bytes(path: str, data: bytes, inside: str = "") -> None:
 
 
 def alone_with(path: str) -> AbstractContextManager[None]:
-    """Has nobody change a file by a conditional write while the block runs; on a disk only.
+    """Blocks conditional writes to a file while the block runs; only on a disk.
 
     Raises:
       FileNotFoundError: if its directory is missing on a disk.
-      EngineError: if another process does not let go of it.
+      EngineError: if another process does not release the lock.
     """
     return contextlib.nullcontext() if is_remote(path) else local.alone_in(os.path.dirname(path) or ".")
 
 
 def knows_conditions(path: str) -> bool:
-    """Returns whether a path's storage is of a kind that knows conditional requests."""
+    """Returns whether the kind of a path's storage supports conditional requests."""
     return not is_remote(path) or has_folders(path)
 
 
 def read_with_etag(path: str) -> tuple[bytes, str] | None:
-    """Reads a whole file and a tag of the state that it is in.
+    """Reads a whole file, and a tag of its current state.
 
     Returns:
       The content and the tag; None if there is no such file.
 
     Raises:
-      UsageError: if the storage knows no conditional writes.
+      UsageError: if the storage does not support conditional writes.
     """
     found: tuple[bytes, str] | None = _tagging(path).read_with_etag(path)
     return found
 
 
 def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
-    """Writes a file if nobody has written it since it was read; of several at once, one succeeds.
+    """Writes a file if it was not written since it was read; of several concurrent writers, one succeeds.
 
     Args:
-      path: of the file.
+      path: path of the file.
       data: its new content.
-      tag: of the state that it was read in; None if there was no such file.
+      tag: tag of the file when it was read; None if there was no such file.
 
     Returns:
-      Whether the file holds the new content. A request whose answer was lost is sent again and meets its
-      own work; so a file that holds the very same bytes counts as written.
+      Whether the file holds the new content. A file that already holds the same bytes counts as written,
+      because a request whose answer was lost is sent again and finds its own result.
     """
     if _tagging(path).write_if_match(path, data, tag):
         return True
@@ -311,31 +311,31 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
 
 
 def remove_if_match(path: str, tag: str) -> bool:
-    """Removes a file if nobody has written it since it was read.
+    """Removes a file if it was not written since it was read.
 
     Returns:
-      Whether it is gone.
+      Whether the file is gone.
     """
     return bool(_tagging(path).remove_if_match(path, tag))
 
 
 def publish(temporary: str, path: str) -> None:
-    """Moves a finished local file to its final place: a rename, or one upload."""
+    """Moves a finished local file to its final path, by a rename or one upload."""
     _store(path).publish(temporary, path)
 
 
 def temporary_path(directory: str, name: str, existing: bool = False) -> str:
-    """Returns a fresh path for a file to be `publish`ed into a directory.
+    """Returns a new path for a temporary file that `publish` will move into a directory.
 
-    It lies in the directory's own `_work/` where a rename can publish it, else on this machine.
+    It is in the directory's own `_work/` if a rename can publish it, else on this machine.
 
     Args:
-      directory: where the file is to go.
-      name: of the file.
-      existing: never make the directory itself.
+      directory: directory for the finished file.
+      name: name of the file.
+      existing: whether the directory must already exist.
 
     Raises:
-      FileNotFoundError: if it has to exist and is missing.
+      FileNotFoundError: if the directory must exist and is missing.
     """
     unique = f"{name}.{uuid.uuid4().hex}.tmp"
     if is_remote(directory):
@@ -347,13 +347,13 @@ def temporary_path(directory: str, name: str, existing: bool = False) -> str:
 
 
 def is_temporary(path: str) -> bool:
-    """Returns whether a path is one that `temporary_path` or `write_bytes` made up."""
+    """Returns whether `temporary_path` or `write_bytes` generated a path."""
     return bool(_TEMPORARY.search(path))
 
 
 @contextlib.contextmanager
 def open_local(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for random access, through a temporary copy where it is remote."""
+    """Opens a file for random access; a remote file is copied to a temporary file first."""
     with _store(path).open_local(path) as file:
         yield file
 
@@ -376,7 +376,7 @@ def checksums_of(file: IO[bytes]) -> tuple[str, str]:
 
 
 def list_files(directory: str) -> list[str]:
-    """Returns the paths of all files below a directory, relative to it; none if it is missing."""
+    """Returns the paths of all files below a directory, relative to it; empty if it is missing."""
     if not is_remote(directory):
         return local.list_files(directory)
     prefix = directory.rstrip("/") + "/"
@@ -384,18 +384,18 @@ def list_files(directory: str) -> list[str]:
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
-    """Yields what a remote storage tells of all files below a directory.
+    """Yields the storage's metadata of all files below a remote directory.
 
     Args:
-      directory: where.
-      deep: whether folders in it are entered; must be where there are none (`has_folders`).
+      directory: the remote directory.
+      deep: whether to include subfolders; must be true if folders cannot be listed (`has_folders`).
     """
     found = _store(directory).list_objects(directory, **({} if deep else {"deep": False}))
     yield from UNDERWAY.passing(found)
 
 
 def has_folders(directory: str) -> bool:
-    """Returns whether the folders of a remote directory can be listed without all that is in them."""
+    """Returns whether the folders of a remote directory can be listed without their contents."""
     return _store(directory) in _OBJECT_STORES.values()
 
 
@@ -405,25 +405,25 @@ def list_folders(directory: str) -> list[str]:
 
 
 def copy_files(source: str, target: str, files: Sequence[str]) -> None:
-    """Copies remote files, given relative to both directories, without fetching them."""
+    """Copies remote files on the servers; paths are relative to both directories."""
     copy = _store(target).copy
     _at_once(lambda file: copy(join(source, file), join(target, file)), files)
 
 
 def link_files(source: str, target: str, files: Sequence[str], existing: bool = False) -> None:
-    """Takes files over into another directory of the same storage without reading them where that can be.
+    """Links or copies files into another directory of the same storage, without reading them if possible.
 
-    Locally they get a second name (hard links); they are copied where a disk has no such thing. Done
-    again, it changes nothing.
+    Local files get a second name (hard links), or are copied if the disk has none. Repeating the call
+    changes nothing.
 
     Args:
-      source: the directory where the files are.
-      target: where they shall be too; directories are made.
-      files: relative to both.
-      existing: never make the target directory itself.
+      source: directory that holds the files.
+      target: directory for the links or copies; subdirectories are made.
+      files: paths relative to both directories.
+      existing: whether the target directory must already exist.
 
     Raises:
-      FileNotFoundError: if it has to exist and is missing, or a file is.
+      FileNotFoundError: if the target must exist and is missing, or a file is missing.
     """
     if is_remote(target):
         copy_files(source, target, files)
@@ -433,7 +433,7 @@ def link_files(source: str, target: str, files: Sequence[str], existing: bool = 
 
 
 def remove_files(directory: str, files: Sequence[str]) -> None:
-    """Removes files, given relative to a directory."""
+    """Removes files; paths are relative to the directory."""
     _at_once(lambda file: remove(join(directory, file)), files)
 
 
@@ -444,12 +444,12 @@ def _at_once(function: Callable[[str], None], files: Sequence[str]) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes a file if it is there."""
+    """Removes a file if it exists."""
     _store(path).remove(path)
 
 
 def remove_tree(directory: str) -> None:
-    """Removes a directory with all that is in it, if it is there."""
+    """Removes a directory and its contents, if it exists."""
     if is_remote(directory):
         remove_files(directory, list_files(directory))
     else:

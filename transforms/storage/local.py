@@ -36,7 +36,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def _check_regular(file: int | str, path: str) -> None:
-    """Checks that a file, open or not, is one that ends.
+    """Checks that a file, open or not, is a regular file.
 
     Raises:
       OSError: if it is a pipe, a device or a folder.
@@ -62,8 +62,8 @@ def make_dirs(path: str, inside: str = "") -> None:
     """Makes a directory and its parents.
 
     Args:
-      path: of the directory.
-      inside: a directory above it that is not made; empty if all may be.
+      path: path of the directory.
+      inside: parent directory that must exist; empty to make all of them.
 
     Raises:
       FileNotFoundError: if `inside` is missing.
@@ -81,9 +81,9 @@ def make_dirs(path: str, inside: str = "") -> None:
 
 
 def write_bytes(path: str, data: bytes, inside: str = "") -> None:
-    """Writes a file: whole under another name, then renamed; `inside` is not made if it is missing.
+    """Writes a file under another name, then renames it; `inside` is not made if it is missing.
 
-    Once more if a rebuild that tidies up takes the unfinished file for one that a killed run left.
+    Tries again if a rebuild removes the unfinished file as a leftover of a killed run.
     """
     for last in (False, True):
         make_dirs(os.path.dirname(path), inside)
@@ -149,7 +149,7 @@ def remove_if_match(path: str, tag: str) -> bool:
 
 @contextlib.contextmanager
 def alone_in(directory: str) -> Iterator[None]:
-    """Holds a directory's lock, of which nothing stays behind, not even when its holder is killed.
+    """Holds the lock of a directory, which leaves nothing behind even if its holder is killed.
 
     Raises:
       FileNotFoundError: if there is no such directory.
@@ -249,7 +249,7 @@ def local_version(status: os.stat_result) -> str:
 
 
 def read_fully(descriptor: int, offset: int, length: int) -> bytes:
-    """Reads a stretch of an open file; less of it at the file's end."""
+    """Reads a range of an open file; the result is shorter at the end of the file."""
     chunks = []
     while length and (chunk := os.pread(descriptor, length, offset)):
         chunks.append(chunk)
@@ -259,7 +259,7 @@ def read_fully(descriptor: int, offset: int, length: int) -> bytes:
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
-    """Reads a stretch of a file; less of it at the file's end.
+    """Reads a range of a file; the result is shorter at the end of the file.
 
     Raises:
       EngineError: if the file is not as it was listed.
@@ -278,7 +278,7 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
 
 
 def stat(path: str) -> StoredObject | None:
-    """Returns what the disk tells of a file, None if there is none."""
+    """Returns the metadata of a file; None if there is no such file."""
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -313,7 +313,7 @@ def list_files(directory: str) -> list[str]:
 
 
 def remove(path: str) -> None:
-    """Removes a file if it is there."""
+    """Removes a file if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 

@@ -1,4 +1,4 @@
-"""Reads stretches of a file that has to stay as it was listed, with few requests."""
+"""Reads ranges of a file in its listed version, with few requests."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class RangeReader:
     """Random access to a file, through one buffer.
 
     Args:
-      path: of the file, local or remote.
-      size: of the file when it was listed.
-      version: the mark of its state when it was listed; empty when unknown.
+      path: path of the file, local or remote.
+      size: size of the file when it was listed.
+      version: version of the file when it was listed; empty if unknown.
     """
 
     def __init__(self, path: str, size: int, version: str = "") -> None:
@@ -50,7 +50,7 @@ class RangeReader:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -68,7 +68,7 @@ class RangeReader:
             raise changed(self.path)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Reads a stretch; less of it at the file's end.
+        """Reads a range; the result is shorter at the end of the file.
 
         Raises:
           EngineError: if the file is not as it was listed.
