@@ -23,7 +23,7 @@ _OF_ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXI
 
 
 class AnnotationFault(Exception):
-    """An image's annotations cannot be used; the message says why."""
+    """An image's annotations cannot be used; the message gives the reason."""
 
 
 def read_annotation_file(path: str, most_bytes: int = MOST_BYTES) -> bytes | None:
