@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import make_tree
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -154,6 +155,21 @@ def test_bytes_too_many_and_too_few_lose_only_what_they_hit(
     capsys.readouterr()
     print_salvage_summary(result)
     assert "  left out: 1 record of no shard, or found twice\n" in capsys.readouterr().out
+
+
+def test_records_whose_keys_are_lost_are_not_out_of_order(tmp_path: Path) -> None:
+    """Raw records have no keys and equal lengths, so only their places tell which is which."""
+    source, out = str(make_tree(tmp_path / "in", 40)), str(tmp_path / "out")
+    convert(input=source, output=out, layout="raw", resize="16", shards="1")
+    shard = tmp_path / "out" / "train-00000-of-00001.tfrecord"
+    data = shard.read_bytes()
+    length = len(data) // 40
+    pieces = (data[begin * length : end * length] for begin, end in ((0, 20), (21, 30), (31, 40)))
+    shard.write_bytes((b"junk" * 300).join(pieces))
+    result = salvage(out, str(tmp_path / "saved"))
+    keys = [entry.key for entry in _entries(Path(result.path), "_shards/train-00000-of-00001.jsonl.gz")]
+    assert len(keys) == 38 and 0 < keys.count("") < 20
+    assert not validate(result.path).findings
 
 
 def test_stretches_that_changed_places_go_back(damaged: Path, tmp_path: Path) -> None:

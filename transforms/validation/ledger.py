@@ -163,7 +163,7 @@ class LedgerCheck:
 
     def _follow(self, key: str) -> None:
         """Records the sort key of a record, and whether it comes after the previous one."""
-        if self._terms is None:
+        if self._terms is None or not key:  # a salvage kept a record without knowing which one it is
             return
         order = shard_order(self._terms.seed, key)
         self.disordered = self._last is not None and order < self._last
