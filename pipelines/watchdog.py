@@ -179,6 +179,7 @@ class _LockWatcher:
     def _begin(self) -> None:
         folder = Path(self._end.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         self._end.callback(UNDERWAY.close_board)
+        self._end.callback(setattr, UNDERWAY, "on_first", UNDERWAY.on_first)
         os.environ[BOARDS_VARIABLE] = str(folder)
         self._end.callback(os.environ.pop, BOARDS_VARIABLE, None)
         self._signals, told = os.pipe()
@@ -189,7 +190,7 @@ class _LockWatcher:
         # The C part of Python's signal handling writes each signal's number there, even without the lock.
         before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
         self._end.callback(signal.set_wakeup_fd, before)
-        self._end.callback(setattr, UNDERWAY, "on_first", UNDERWAY.on_first)
+        self._end.callback(setattr, UNDERWAY, "on_first", None)  # late threads begin nothing more
         UNDERWAY.on_first = lambda: self._start(folder)
 
     def _start(self, folder: Path) -> None:

@@ -56,12 +56,13 @@ class Board:
     """A file in which a process says what it is working on.
 
     Args:
-      path: of the file, which is made anew. It is locked as long as the process lives.
+      path: of the file, which must not exist. It is locked as long as the process lives.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = open(path, "w+b")  # noqa: SIM115 - open as long as the board is there
+        # Not "w+b": a late thread that opened the same board again would take the pages of the first away.
+        self._file = open(path, "x+b")  # noqa: SIM115 - open as long as the board is there
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._file.truncate(_SLOT_BYTES * _SLOTS)
         self._map = mmap.mmap(self._file.fileno(), _SLOT_BYTES * _SLOTS)

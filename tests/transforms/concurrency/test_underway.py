@@ -17,7 +17,7 @@ import pytest
 from shardwright.pipelines.watchdog import Watchdog
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency import underway as underway_module
-from shardwright.transforms.concurrency.underway import UNDERWAY, Underway, tasks_on
+from shardwright.transforms.concurrency.underway import UNDERWAY, Board, Task, Underway, tasks_on
 from shardwright.transforms.records import framing
 from shardwright.transforms.records.framing import decompress_into, read_records
 from shardwright.transforms.sources.archives.kinds import GZIP
@@ -277,3 +277,15 @@ def test_a_long_loop_over_a_source_is_not_stuck(
         work(clock, tmp_path)
     assert clock.now - begun > 600, "it would have been stuck"
     assert not clock.lines and not clock.codes
+
+
+def test_a_board_that_is_open_is_not_opened_again(tmp_path: Path) -> None:
+    underway = Underway()
+    board = underway.open_board(tmp_path)
+    assert board is not None
+    with pytest.raises(FileExistsError):
+        Board(board.path)
+    board.write(board.take(), Task("a.jpg", "decode", 1.0))  # its pages are still there
+    assert tasks_on(board.path.read_bytes()) == [Task("a.jpg", "decode", 1.0)]
+    underway.close_board()
+    assert not list(tmp_path.iterdir())
