@@ -197,7 +197,7 @@ def decide(
     if tops.splits and other:
         called, like = ("are", "splits") if len(splits) > 1 else ("is", "a split")
         raise UsageError(
-            f"{where}: {_listed(splits)} {called} named like {like}, but {printable(other)}, which holds "
+            f"{where}: {_listed(splits)} {called} named like {like}, and {printable(other)}, which holds "
             f"images too, is not. Write --folders splits if {_listed(splits)} {called} {like}: the rest is "
             "left out then. Write --folders classes if each folder is a class."
         )
