@@ -1,7 +1,7 @@
-"""What the threads of this process are working on, so that a file that is stuck can be named.
+"""Tracks what the threads of this process are working on, so that a stuck file can be named.
 
-A command gives its processes a folder, in which each of them keeps a board: a small file that is mapped into
-memory. Other processes read it there, also while a decoder holds Python's lock in the process itself.
+A command gives its processes a folder, in which each keeps a board: a small file that is mapped into memory.
+Other processes can read it even while a decoder holds the interpreter lock of the process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-#: Names the folder of the boards to the worker processes of a command.
+#: Environment variable that names the folder of the boards to the worker processes of a command.
 BOARDS_VARIABLE = "SHARDWRIGHT_BOARDS"
 _SUFFIX = ".board"
 #: A slot begins with the time at which its task began (0: it is free) and the lengths of place and stage.
@@ -38,12 +38,12 @@ Item = TypeVar("Item")
 
 
 class Task(NamedTuple):
-    """What one thread is working on.
+    """The current work of one thread.
 
     Attributes:
-      place: the file, as people know it.
-      stage: what is done with it.
-      begun: when that began or made progress last, in seconds on the monotonic clock, which all processes
+      place: name of the file, for messages.
+      stage: current stage of the work.
+      begun: when the work began or last made progress, in seconds on the monotonic clock, which all processes
         of a machine share.
     """
 
@@ -53,10 +53,10 @@ class Task(NamedTuple):
 
 
 class Board:
-    """A file in which a process says what it is working on.
+    """A file in which a process publishes what it is working on.
 
     Args:
-      path: of the file, which must not exist. It is locked as long as the process lives.
+      path: path of the file, which must not exist. It is locked as long as the process lives.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,7 +69,7 @@ class Board:
         self._free = list(range(1, _SLOTS))
 
     def head(self, looked: float, stuck_after: float) -> None:
-        """Notes when the watchdog of the process looked, and the seconds after which a file is stuck."""
+        """Writes when the watchdog of the process last checked, and the seconds until a file is stuck."""
         _HEAD.pack_into(self._map, 0, looked, stuck_after)
 
     def take(self) -> int:
@@ -80,7 +80,7 @@ class Board:
             return 0
 
     def give_back(self, slot: int) -> None:
-        """Takes a slot back."""
+        """Frees a slot."""
         self.write(slot, None)
         if slot:
             self._free.append(slot)
@@ -107,10 +107,10 @@ class Board:
 
 
 def tasks_on(content: bytes) -> list[Task]:
-    """Returns the tasks on a board, the oldest first.
+    """Returns the tasks on a board, oldest first.
 
     Args:
-      content: of its file.
+      content: content of the board's file.
     """
     found = []
     for begin in range(_SLOT_BYTES, len(content), _SLOT_BYTES):
@@ -122,13 +122,13 @@ def tasks_on(content: bytes) -> list[Task]:
 
 
 def head_of(content: bytes) -> tuple[float, float]:
-    """Returns when the watchdog of a board's process looked last, and the seconds after which it ends it."""
+    """Returns when the watchdog of a board's process last checked, and its limit in seconds."""
     looked, stuck_after = _HEAD.unpack_from(content)
     return looked, stuck_after
 
 
 def tasks_of_others(folder: Path) -> list[Task]:
-    """Returns the tasks of the other processes that have a board in a folder. Boards without one go."""
+    """Returns the tasks of other processes with a board in a folder; removes boards of ended processes."""
     found: list[Task] = []
     for path in folder.glob(f"*{_SUFFIX}"):
         if path.stem == str(os.getpid()):
@@ -202,8 +202,8 @@ class Underway:
     """The tasks of a process. Reading them needs no lock.
 
     Attributes:
-      on_first: called once, before the first task of a process; it may give the process a board.
-      board: where the tasks are written, too; None if no other process reads them.
+      on_first: function that is called once, before the first task; it may give the process a board.
+      board: board to which tasks are written too; None if no other process reads them.
     """
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class Underway:
             yield item
 
     def tasks(self) -> list[Task]:
-        """Returns what is being worked on, the oldest first."""
+        """Returns the current tasks, oldest first."""
         found = filter(None, map(self._task, self._steps.copy()))
         return sorted(found, key=lambda task: task.begun)
 
@@ -296,7 +296,7 @@ class Underway:
         if board is None:
             return
         task = self._task(thread)
-        with contextlib.suppress(ValueError):  # the board was closed meanwhile
+        with contextlib.suppress(ValueError):  # the board was closed in the meantime
             if task is None:
                 board.give_back(self._slots.pop(thread, 0))
                 return
@@ -306,7 +306,7 @@ class Underway:
             board.write(slot, task)
 
     def _begin(self) -> None:
-        """Calls `on_first`. Other threads wait: one that holds Python's lock would stop it halfway."""
+        """Calls `on_first` while other threads wait, because one of them could stop it halfway."""
         with self._beginning:
             if self.on_first is not None:
                 try:
@@ -315,7 +315,7 @@ class Underway:
                     self.on_first = None
 
     def open_board(self, folder: Path) -> Board | None:
-        """Gives this process a board; None where that is not possible."""
+        """Gives this process a board; returns None if that is not possible."""
         try:
             board = Board(folder / f"{os.getpid()}{_SUFFIX}")
         except OSError:

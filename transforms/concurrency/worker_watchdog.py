@@ -1,6 +1,6 @@
-"""Names files that take long in a worker process of a cluster, where no command of this machine looks.
+"""Reports files that take long in a worker process of a cluster, where no local command can watch.
 
-The lines go to Python's logging, which Beam hands to the runner: on Dataflow they are in the job's log.
+The messages go to Python's logging, which Beam passes to the runner. On Dataflow they are in the job's log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.transforms.concurrency.underway import UNDERWAY, Task, Underway
 from shardwright.transforms.concurrency.workers import job_options
 
-#: The experiment of Beam that tells workers of `--stuck_after`, in minutes, where that is not the default.
+#: Beam experiment that passes `--stuck_after` in minutes to workers, unless it has the default value.
 EXPERIMENT = "shardwright_stuck_after"
 DEFAULT_MINUTES = 10.0
 _NAMED_AFTER = 30.0
@@ -29,12 +29,12 @@ _LOGGER = logging.getLogger("shardwright.watchdog")
 
 
 class WorkerWatchdog:
-    """Looks at what the threads of a worker process are working on.
+    """Watches the tasks of a worker process.
 
     Args:
-      underway: the tasks of the process.
+      underway: tasks of the process.
       stuck_after: seconds after which the process ends, so that the runner fails the bundle.
-      end: ends the process.
+      end: function that ends the process.
     """
 
     def __init__(self, underway: Underway, stuck_after: float, end: Callable[[], None]) -> None:
@@ -44,13 +44,13 @@ class WorkerWatchdog:
         self._named: set[Task] = set()
 
     def look(self, now: float) -> bool:
-        """Logs a warning for each file that took long, and ends the process if one took too long.
+        """Logs a warning for each file that takes long, and ends the process if one takes too long.
 
         Args:
-          now: seconds on the monotonic clock.
+          now: current time in seconds on the monotonic clock.
 
         Returns:
-          Whether the process goes on.
+          Whether the process continues.
         """
         tasks = self._underway.tasks()
         for task in tasks:
@@ -71,7 +71,7 @@ class WorkerWatchdog:
 
 
 def watch_worker() -> None:
-    """Has a thread look every second, if this is a worker process of Beam."""
+    """Starts a thread that checks every second, if this is a worker process of Beam."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is None or not spec.name.startswith(_WORKER):
@@ -86,7 +86,7 @@ def watch_worker() -> None:
 
 
 def stuck_after_minutes(options: Any) -> float:
-    """Returns the minutes after which a file is stuck, as the options of the job say."""
+    """Returns the minutes after which a file counts as stuck, from the options of the job."""
     if options is None:
         return DEFAULT_MINUTES
     from apache_beam.options.pipeline_options import DebugOptions
@@ -95,7 +95,7 @@ def stuck_after_minutes(options: Any) -> float:
 
 
 def _end(main: Any) -> None:
-    """Ends this worker process, after Beam has sent its log to the runner."""
+    """Ends this worker process after Beam has sent its log to the runner."""
     terminate = getattr(main, "terminate_sdk_harness", None)
     if terminate is not None:
         terminate()

@@ -1,4 +1,4 @@
-"""Any other storage that Beam knows (hdfs://, ...), through its FileSystems."""
+"""Other storages that Beam supports (hdfs://, ...), through its FileSystems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _filesystems() -> Any:
 
 @contextlib.contextmanager
 def _translated_errors(doing: str, path: str) -> Iterator[None]:
-    """Turns what a file system raises into one sentence, but for what is simply not there."""
+    """Turns exceptions of a file system into one sentence, except for missing files."""
     try:
         yield
     except (ShardwrightError, FileNotFoundError):
@@ -52,7 +52,7 @@ def read_bytes(path: str, version: str = "") -> bytes:
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
-    """Reads a stretch of a file; what these file systems tell of its state is not compared."""
+    """Reads a range of a file; these file systems do not state a version to compare."""
     with _translated_errors("read", path), _filesystems().open(path, compression_type="uncompressed") as file:
         file.seek(offset)
         return bytes(file.read(length))
@@ -71,7 +71,7 @@ def write_bytes(path: str, data: bytes) -> None:
 
 
 def read_with_etag(path: str) -> tuple[bytes, str] | None:
-    """Says that these file systems know no conditions."""
+    """Raises an error: these file systems do not support conditional requests."""
     raise UsageError(
         f"{printable(path)}: versions need a local disk, gs:// or s3://, for a switch from one to the next "
         "that no other process can cross; choose an output there."
@@ -79,12 +79,12 @@ def read_with_etag(path: str) -> tuple[bytes, str] | None:
 
 
 def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
-    """Says that these file systems know no conditions."""
+    """Raises an error: these file systems do not support conditional requests."""
     raise AssertionError(read_with_etag(path))
 
 
 def remove_if_match(path: str, tag: str) -> bool:
-    """Says that these file systems know no conditions."""
+    """Raises an error: these file systems do not support conditional requests."""
     raise AssertionError(read_with_etag(path))
 
 
@@ -97,7 +97,7 @@ def publish(temporary: str, path: str) -> None:
 
 @contextlib.contextmanager
 def _appearing_whole(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for writing; where there are directories, a half-written one has another name."""
+    """Opens a file for writing; if the storage has directories, an unfinished file has another name."""
     filesystems = _filesystems()
     with _translated_errors("write", path):
         place = path + ".tmp" if filesystems.get_filesystem(path).has_dirs() else path
@@ -137,7 +137,7 @@ def list_objects(directory: str) -> Iterator[StoredObject]:
 
 
 def stat(path: str) -> StoredObject | None:
-    """Returns what the storage tells of a file, None if there is none."""
+    """Returns the storage's metadata of a file; None if there is no such file."""
     with _translated_errors("look for", path):
         for item in _filesystems().match([glob.escape(path)])[0].metadata_list:
             return StoredObject(item.path, item.size_in_bytes, str(item.last_updated_in_seconds or ""))
@@ -151,13 +151,13 @@ def modified_at(path: str) -> float | None:
 
 
 def copy(source: str, target: str) -> None:
-    """Copies a file, on the servers where they can."""
+    """Copies a file, on the servers if possible."""
     with _translated_errors("copy", source):
         _filesystems().copy([source], [target])
 
 
 def remove(path: str) -> None:
-    """Removes a file if it is there."""
+    """Removes a file if it exists."""
     if exists(path):
         with _translated_errors("remove", path):
             _filesystems().delete([path])

@@ -1,11 +1,11 @@
-"""How long a storage may take: a deadline for each operation, a rate for its bytes, an end for a dead one.
+"""Limits how long a storage may take: a deadline per operation, a minimum rate, an end for a dead storage.
 
-An operation is what a caller asks for: one object read or written, one page of a listing. It includes all
+An operation is one request of a caller: one object read or written, or one page of a listing, with all
 attempts. It may take as long as the storage's patience (three minutes), not counting the time in which bytes
-flow, and that time is limited too: by the object's size at `BYTES_PER_SECOND`. A storage is dead once all
-attempts of this process have failed for as long as its patience; then every operation ends. Those that begin
-later find out whether it is back: they share `LAST_TRY_SECONDS`, and then each gets `LATER_TRY_SECONDS`. So
-all that a command does at its end takes few seconds.
+flow. That time is limited by the object's size at `BYTES_PER_SECOND`. A storage is dead if all attempts of
+this process have failed for as long as its patience. Then every operation ends. Later operations check
+whether the storage is back: they share `LAST_TRY_SECONDS`, and then each gets `LATER_TRY_SECONDS`. So the
+last steps of a command take only seconds.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from shardwright.transforms.storage.worker_waits import tell_command, waits_of_w
 
 #: Seconds to wait for a connection.
 CONNECT_SECONDS = 10.0
-#: Bytes must come and go at this rate, on average over each `STALL_SECONDS`. It leaves 64 connections of a
-#: process a line of 2 Mbit/s.
+#: Minimum rate of bytes, on average over each `STALL_SECONDS`. With 64 connections of a process, it works on
+#: a line of 2 Mbit/s.
 BYTES_PER_SECOND = 4_000
 STALL_SECONDS = 60.0
 #: Seconds that operations share once the storage counts as dead, and those that each one gets after that.
 LAST_TRY_SECONDS = 5.0
 LATER_TRY_SECONDS = 1.0
-#: Shortest time limit that a socket is given: a limit of 0 would mean that it does not wait at all.
+#: Shortest timeout for a socket: a timeout of 0 would mean not to wait at all.
 _LEAST_SECONDS = 0.01
-#: Bytes that are sent before the rate is looked at.
+#: Number of bytes that are sent before the rate is checked.
 _SENT_AT_ONCE = 1 << 16
-#: Answers that a storage gives that is alive but cannot do what it is asked for.
+#: Answers of a storage that is alive but cannot serve a request.
 _BUSY = frozenset((408, 429))
 _REFUSED, _SERVER_ERROR = 400, 500
 _READING = frozenset(("GET", "HEAD"))
 
 
 class TooSlow(TimeoutError):
-    """The bytes of an object come or go at less than `BYTES_PER_SECOND`."""
+    """The bytes of an object flow at less than `BYTES_PER_SECOND`."""
 
 
 class Contact:
-    """What this process knows of a storage: whether it has answered, and since when everything fails.
+    """The state of a storage for this process: whether it has answered, and since when all requests fail.
 
     Args:
-      patience: returns the seconds for which a fault is retried; told whether the storage ever answered.
+      patience: returns the seconds for which faults are retried, given whether the storage ever answered.
     """
 
     def __init__(self, patience: Callable[[bool], float]) -> None:
@@ -59,28 +59,28 @@ class Contact:
         self.forget()
 
     def forget(self) -> None:
-        """Begins anew, with another storage."""
+        """Resets the state, for another storage."""
         self.has_answered = self._given_up = False
         self._alive, self._failing_since = -1.0, -1.0
         self._tries_end = self._tried_until = -math.inf
 
     def answered(self) -> None:
-        """Notes that an operation is done."""
+        """Records that an operation succeeded."""
         self.has_answered = True
         self.alive()
 
     def alive(self) -> None:
-        """Notes a sign of life: an answer, or bytes at a good rate."""
+        """Records a sign of life: an answer, or bytes at a good rate."""
         self._alive, self._failing_since, self._given_up = time.monotonic(), -1.0, False
         self._tries_end = self._tried_until = -math.inf
 
     def failed(self, since: float) -> None:
-        """Notes that an attempt failed; `since` is when its operation began."""
+        """Records that an attempt failed; `since` is when its operation began."""
         if self._failing_since < 0:
             self._failing_since = max(since, self._alive)
 
     def given_up(self, since: float) -> None:
-        """Notes that an operation ended for lack of time; `since` is when it began."""
+        """Records that an operation ran out of time; `since` is when it began."""
         self._given_up = self._given_up or self._alive < since
 
     def patience(self) -> float:
@@ -88,13 +88,13 @@ class Contact:
         return self._patience(self.has_answered)
 
     def is_dead(self) -> bool:
-        """Returns whether everything has failed for as long as a fault is retried."""
+        """Returns whether all attempts have failed for as long as faults are retried."""
         return self.seconds_to_live() <= 0
 
     def last_try_seconds(self) -> float:
-        """Returns the seconds that an operation gets that begins now, although the storage is dead.
+        """Returns the seconds that an operation gets if it begins now, although the storage is dead.
 
-        The next command of a long process begins anew: nobody has asked the storage for a while.
+        The next command in a long process starts fresh, because the storage has not been asked for a while.
         """
         now = time.monotonic()
         if now > self._tried_until + LAST_TRY_SECONDS:
@@ -104,7 +104,7 @@ class Contact:
         return seconds
 
     def seconds_to_live(self) -> float:
-        """Returns after how many seconds the storage counts as dead if it keeps failing."""
+        """Returns the seconds until the storage counts as dead if it keeps failing."""
         if self._failing_since < 0:
             return math.inf
         return 0.0 if self._given_up else self._failing_since + self.patience() - time.monotonic()
@@ -114,12 +114,12 @@ class Operation:
     """One operation of a storage, with all its attempts.
 
     Args:
-      contact: with its storage.
-      path: of the object or folder.
-      size: bytes that it moves, as far as they are known before.
+      contact: state of its storage.
+      path: path of the object or folder.
+      size: number of bytes to transfer, if known in advance.
 
     Attributes:
-      fault: why it was repeated first; None if it was not.
+      fault: fault of the first attempt; None if it was not repeated.
     """
 
     def __init__(self, contact: Contact, path: str, size: int = 0) -> None:
@@ -135,11 +135,11 @@ class Operation:
         self._most = most
 
     def expect(self, size: int) -> None:
-        """Notes the size of an answer, which limits how long its bytes may flow."""
+        """Records the size of an answer, which limits how long its bytes may flow."""
         self._size = max(self._size, size)
 
     def flowed(self, seconds: float) -> None:
-        """Notes that bytes came or went at a good rate for some seconds."""
+        """Records that bytes flowed at a good rate for some seconds."""
         UNDERWAY.progress()
         self._flowing += seconds
         self.quiet_since = time.monotonic()
@@ -154,16 +154,16 @@ class Operation:
         return left if self._is_last_try else min(left, self.contact.seconds_to_live())
 
     def may_retry(self, error: Exception, pause: float = 0.0) -> bool:
-        """Notes a failed attempt; whether there is time for another one after a pause.
+        """Records a failed attempt; returns whether there is time for another one after a pause.
 
-        `fault` keeps the first one, for the last one may only say that the deadline cut it off.
+        `fault` keeps the first fault, because the last one may only say that the deadline passed.
         """
         self.contact.failed(self.begun)
         self.fault = self.fault or error
         return self.seconds_left() > pause
 
     def give_up(self) -> None:
-        """Notes that the operation ends for lack of time."""
+        """Records that the operation ran out of time."""
         self.contact.failed(self.begun)
         self.contact.given_up(self.begun)
 
@@ -175,7 +175,7 @@ _count = itertools.count()
 
 @contextlib.contextmanager
 def within(operation: Operation) -> Iterator[None]:
-    """Has the requests of this thread belong to an operation; must not stay open while a generator waits."""
+    """Assigns the requests of this thread to an operation; must not stay open while a generator waits."""
     tell_command(own_longest_wait)
     before, number = current(), next(_count)
     _local.operation = _operations[number] = operation
@@ -188,7 +188,7 @@ def within(operation: Operation) -> Iterator[None]:
 
 @contextlib.contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Gives each operation that this thread begins in the block a few seconds only."""
+    """Limits each operation that this thread begins in the block to a few seconds."""
     before = getattr(_local, "most_seconds", None)
     _local.most_seconds = seconds if before is None else min(before, seconds)
     try:
@@ -198,23 +198,23 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def current() -> Operation | None:
-    """Returns the operation that this thread is in."""
+    """Returns the current operation of this thread."""
     found: Operation | None = getattr(_local, "operation", None)
     return found
 
 
 def longest_wait() -> tuple[str, float] | None:
-    """Returns the path that this command, with its worker processes, has waited for the longest.
+    """Returns the longest current wait of this command and its worker processes.
 
     Returns:
-      The path and the seconds; None if nothing is waited for.
+      The path and the seconds; None if no process waits.
     """
     own = own_longest_wait()
     return max([*waits_of_workers(), *([own] if own else [])], key=lambda wait: wait[1], default=None)
 
 
 def own_longest_wait() -> tuple[str, float] | None:
-    """Returns the path that this process has waited for the longest, and its seconds; None if none."""
+    """Returns the path and seconds of the longest current wait of this process; None if it does not wait."""
     waiting = [(item.quiet_since, item.path) for item in list(_operations.values())]
     if not waiting:
         return None
@@ -226,10 +226,10 @@ class _Clock:
     """Watches the bytes of one request or answer.
 
     Args:
-      is_reading: whether the bytes come.
+      is_reading: whether the bytes are received.
 
     Attributes:
-      is_answer: whether they are what was asked for, and so a sign of life; not the head of a refusal.
+      is_answer: whether the bytes are the requested data, and so a sign of life; not the head of a refusal.
     """
 
     def __init__(self, is_reading: bool) -> None:
@@ -238,14 +238,14 @@ class _Clock:
         self.restart()
 
     def restart(self) -> None:
-        """Begins a new stretch of time."""
+        """Begins a new period."""
         self._begun, self._bytes = time.monotonic(), 0
 
     def limit(self) -> float:
         """Returns the seconds that the next bytes may take.
 
         Raises:
-          TimeoutError: if there are none left.
+          TimeoutError: if no time is left.
         """
         left = self._begun + STALL_SECONDS - time.monotonic()
         if self._operation:
@@ -255,11 +255,11 @@ class _Clock:
         return max(left, _LEAST_SECONDS)
 
     def expired(self) -> TimeoutError:
-        """Returns the error that says that nothing came or went in time, or too little."""
+        """Returns the error for bytes that did not flow in time, or too slowly."""
         return TooSlow("bytes come or go too slowly") if self._bytes else TimeoutError("timed out")
 
     def count(self, size: int) -> None:
-        """Counts bytes that came or went; begins a new stretch of time if they were enough."""
+        """Counts transferred bytes; begins a new period if they were enough."""
         self._bytes += size
         seconds = time.monotonic() - self._begun
         if self._bytes >= BYTES_PER_SECOND * seconds:
@@ -271,7 +271,7 @@ class _Clock:
 
 
 class _TimedReader(io.RawIOBase):
-    """Reads a socket by a clock."""
+    """Reads a socket within the limits of a clock."""
 
     def __init__(self, raw: Any, sock: socket.socket) -> None:
         self.clock = _Clock(is_reading=True)
@@ -299,7 +299,7 @@ class _TimedReader(io.RawIOBase):
 
 
 class _TimedResponse(http.client.HTTPResponse):
-    """An answer that has to arrive in time."""
+    """An answer that must arrive in time."""
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -318,21 +318,19 @@ class _TimedResponse(http.client.HTTPResponse):
             if self.status < _SERVER_ERROR and self.status not in _BUSY:
                 self._reader.clock.is_answer = True
                 operation.contact.alive()
-            if (
-                self._method not in _READING and self.status < _REFUSED
-            ):  # a part of an upload or a copy is done
+            if self._method not in _READING and self.status < _REFUSED:  # part of an upload or a copy is done
                 operation.flowed(time.monotonic() - operation.quiet_since)
 
 
 class _TimedConnection:
-    """What makes a connection of urllib3 keep to the deadline of its thread's operation."""
+    """Mixin that makes a connection of urllib3 keep the deadline of its thread's operation."""
 
     response_class = _TimedResponse
     sock: Any
     timeout: Any
 
     def connect(self) -> None:
-        """Connects within what is left of the operation's time."""
+        """Connects within the remaining time of the operation."""
         operation = current()
         if operation:
             left = operation.seconds_left()
@@ -342,7 +340,7 @@ class _TimedConnection:
         super().connect()  # type: ignore[misc]
 
     def send(self, data: Any) -> None:
-        """Sends bytes, a stretch at a time."""
+        """Sends bytes in parts."""
         clock = _Clock(is_reading=False)
         stretches: Any = (data,)
         if isinstance(data, bytes | bytearray | memoryview):
@@ -355,12 +353,12 @@ class _TimedConnection:
                 super().send(stretch)  # type: ignore[misc]
             except TimeoutError as error:
                 raise clock.expired() from error
-            # What is small goes no further than into this machine's buffers, also if nobody receives it.
+            # Small data only reaches the buffers of this machine, even if nobody receives it.
             clock.count(len(stretch) if len(data) > _SENT_AT_ONCE else 0)
 
 
 def timed_pools(http_pool: type, https_pool: type) -> dict[str, type]:
-    """Returns urllib3's pools of connections, or those of a library built on it, with deadlines."""
+    """Returns the connection pools of urllib3, or of a library built on it, with deadlines."""
     return {"http": _timed_pool(http_pool), "https": _timed_pool(https_pool)}
 
 

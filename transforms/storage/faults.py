@@ -1,4 +1,4 @@
-"""What a fault of the storage or the machine says to the user."""
+"""Messages for faults of the storage or the machine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ADVICE = {
 
 
 def fault(error: OSError, doing: str, path: str) -> EngineError:
-    """Returns the error that ends the command when the storage failed, in one sentence."""
+    """Returns the error that ends the command when the storage fails, in one sentence."""
     number = error.errno or 0
     reason = _ADVICE.get(number) or error.strerror or str(error)
     return EngineError(f"Cannot {doing} {printable(path)}: {reason}.")
 
 
 def changed(path: str) -> EngineError:
-    """Returns the error that stops a job whose input is written to."""
+    """Returns the error that stops a job when its input changes."""
     return EngineError(
         f"{printable(path)} changed while the job was reading its input; "
         "run again with --resume when nothing writes there."
@@ -39,7 +39,7 @@ def changed(path: str) -> EngineError:
 
 
 def is_too_slow(error: BaseException) -> bool:
-    """Returns whether an error, or one that led to it, says that bytes came or went too slowly."""
+    """Returns whether an error or one of its causes says that bytes flowed too slowly."""
     left: list[object] = [error]
     seen: set[int] = set()
     while left:
@@ -53,7 +53,7 @@ def is_too_slow(error: BaseException) -> bool:
 
 
 def too_slow(doing: str, shown: str) -> EngineError:
-    """Returns the error of an operation whose bytes never came or went fast enough."""
+    """Returns the error of an operation whose bytes never flowed fast enough."""
     return EngineError(
         f"Cannot {doing} {shown}: its bytes come or go at less than {BYTES_PER_SECOND:,} a second, however "
         "often they are asked for; check the network, then run again with --resume."
@@ -61,7 +61,7 @@ def too_slow(doing: str, shown: str) -> EngineError:
 
 
 def no_answer_of_its_own(doing: str, shown: str, storage: str) -> EngineError:
-    """Returns the error of an operation that something else than the storage has answered, or only half."""
+    """Returns the error of an operation whose answer is incomplete or not from the storage."""
     return EngineError(
         f"Cannot {doing} {shown}: the answer is cut off or is none of {storage}, again and again; check what "
         "stands between this machine and the storage (a proxy, a login page), then run again with --resume."
@@ -70,7 +70,7 @@ def no_answer_of_its_own(doing: str, shown: str, storage: str) -> EngineError:
 
 @contextlib.contextmanager
 def translated_errors(doing: str, path: str) -> Iterator[None]:
-    """Turns any OSError of the block into the `EngineError` that says what was being done."""
+    """Turns any OSError in the block into an `EngineError` that names the operation."""
     try:
         yield
     except ShardwrightError:

@@ -1,4 +1,4 @@
-"""The pages of a listing: each object once, and an end also where the storage goes round in circles."""
+"""Reads the pages of a listing: each object once, and an end even if the storage repeats pages forever."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.transforms.storage.objects import StoredObject
 
-#: Pages without anything new that a listing may have in a row; storages send some where objects were deleted.
+#: Number of consecutive pages without new paths; storages send some where objects were deleted.
 MOST_EMPTY_PAGES = 1000
 _DIGEST_BYTES = 16
 
 
 class BadListing(ValueError):
-    """An answer to a request for a listing that is not one."""
+    """An answer to a listing request that is not a listing."""
 
 
 class ListedPage(NamedTuple):
     """A page of a listing.
 
     Attributes:
-      objects: in the storage's order.
-      folders: names of the folders in the directory that is listed, with their path.
-      token: asks for the next page; empty after the last one.
+      objects: objects in the storage's order.
+      folders: paths of the folders in the listed directory.
+      token: token for the next page; empty after the last page.
     """
 
     objects: list[StoredObject]
@@ -34,10 +34,10 @@ class ListedPage(NamedTuple):
 
 
 class _Seen:
-    """Tells new paths from known ones.
+    """Distinguishes new paths from known ones.
 
-    Storages list in the order of the names' bytes. While they do, a path takes 16 bytes here, and only one
-    that is out of order is looked up.
+    Storages list in the byte order of names. While they do, a path takes 16 bytes here, and only a path that
+    is out of order is looked up.
     """
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ class _Seen:
 
 
 def listed_pages(directory: str, page: Callable[[str], ListedPage]) -> Iterator[ListedPage]:
-    """Yields the pages of a listing without what an earlier place of it has named already.
+    """Yields the pages of a listing without paths that were listed before.
 
     Args:
-      directory: that is listed.
-      page: returns the page that a token asks for; the empty token asks for the first one.
+      directory: the listed directory.
+      page: function of a token that returns its page; the empty token requests the first page.
 
     Raises:
-      EngineError: if the listing comes to no end.
+      EngineError: if the listing does not end.
     """
     seen, tokens, empty, token = _Seen(), set[str](), 0, ""
     while True:

@@ -1,4 +1,4 @@
-"""What all object storage tells of an object, and what it is told."""
+"""Metadata of objects, common to all object storages."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from shardwright.schemas.errors import EngineError
 
 
 class NoConditions(EngineError):
-    """A storage refuses conditional requests, so that two writers cannot tell who was first."""
+    """A storage rejects conditional requests, so that two writers cannot know who was first."""
 
 
 class StoredObject(NamedTuple):
     """An object as its storage lists it.
 
     Attributes:
-      path: with its scheme, `gs://BUCKET/NAME`.
-      size: bytes.
-      version: the storage's own mark of its state: its generation, or when it was last changed.
-      crc32c: of its bytes, base64 of the big-endian value; empty where the storage keeps none.
+      path: path with its scheme, `gs://BUCKET/NAME`.
+      size: size in bytes.
+      version: the storage's mark of its state: its generation, or when it was last changed.
+      crc32c: crc32c of its bytes, as base64 of the big-endian value; empty if the storage has none.
     """
 
     path: str
@@ -28,7 +28,7 @@ class StoredObject(NamedTuple):
 
 
 def content_type(path: str) -> str:
-    """Returns what an object is to whoever opens it in a browser: pages and documents are shown there."""
+    """Returns the content type of an object, so that browsers show pages and documents."""
     if path.endswith(".html"):
         return "text/html"
     return "application/json" if path.endswith(".json") else "application/octet-stream"

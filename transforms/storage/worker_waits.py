@@ -1,7 +1,7 @@
-"""What worker processes of this machine wait for, told to the command that started them.
+"""Tells a command what its worker processes on this machine wait for.
 
-Only a process itself knows what it waits for, and only the command has a line of progress to show it in. So
-each worker process that waits for long keeps a small file in the command's folder for temporary files.
+Only a process itself knows what it waits for, and only the command can show it. So each worker process that
+waits for long keeps a small file in the command's folder for temporary files.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-#: An environment variable: where worker processes put the temporary files of their command.
+#: Environment variable with the folder for the temporary files of the command.
 SCRATCH_VARIABLE = "SHARDWRIGHT_SCRATCH"
-#: Path and seconds of a wait.
+#: A wait: path and seconds.
 Wait = tuple[str, float]
 _PREFIX, _SUFFIX = "waiting-", ".json"
-#: Seconds of waiting after which the command is told, and between two looks.
+#: Seconds of waiting after which the command is told, and seconds between two checks.
 _TOLD_AFTER, _PAUSE_SECONDS = 3.0, 1.0
-#: Seconds after which a file is of a process that was killed.
+#: Seconds after which a file is assumed to belong to a killed process.
 _STALE_SECONDS = 10.0
 
 _started_in = 0
@@ -30,16 +30,16 @@ _lock = threading.Lock()
 
 
 def _folder_of_command() -> str:
-    """Returns the folder of the command that this process works for; empty in the command itself."""
+    """Returns the folder of this worker process's command; empty in the command itself."""
     folder = os.environ.get(SCRATCH_VARIABLE, "")
     return folder if folder and folder != tempfile.tempdir else ""
 
 
 def tell_command(longest: Callable[[], Wait | None]) -> None:
-    """Begins to tell the command what this process waits for, if it is a worker process.
+    """Starts to tell the command what this process waits for, if it is a worker process.
 
     Args:
-      longest: returns what this process has waited for the longest; None if it does not wait.
+      longest: function that returns the longest current wait of this process; None if it does not wait.
     """
     global _started_in
     if _started_in == os.getpid():
@@ -61,14 +61,14 @@ def _keep_telling(folder: str, longest: Callable[[], Wait | None]) -> None:
 
 
 def write_wait(folder: str, wait: Wait | None) -> None:
-    """Writes what this process waits for, or removes the file that says so.
+    """Writes the current wait of this process to its file, or removes the file.
 
     Args:
-      folder: of the command.
-      wait: what is waited for; None for nothing.
+      folder: folder of the command.
+      wait: the current wait; None if the process does not wait.
 
     Raises:
-      OSError: if it cannot be written.
+      OSError: if the file cannot be written.
     """
     path = os.path.join(folder, f"{_PREFIX}{os.getpid()}{_SUFFIX}")
     if wait is None or wait[1] < _TOLD_AFTER:
@@ -80,7 +80,7 @@ def write_wait(folder: str, wait: Wait | None) -> None:
 
 
 def waits_of_workers() -> Iterator[Wait]:
-    """Yields what each worker process of this command waits for."""
+    """Yields the current wait of each worker process of this command."""
     folder = os.environ.get(SCRATCH_VARIABLE, "")
     if not folder or folder != tempfile.tempdir:
         return
