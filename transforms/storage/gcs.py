@@ -1,4 +1,4 @@
-"""Google Cloud Storage through its own client: one request an object, many at once, retried."""
+"""Google Cloud Storage through its own client: one request per object, many at once, with retries."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from shardwright.transforms.storage.objects import StoredObject, content_type
 
 Result = TypeVar("Result")
 
-#: Seconds for which a request that fails for no fault of ours is repeated.
+#: Seconds for which a request with a transient error is retried.
 RETRY_SECONDS = 180.0
-#: The same for a storage that has not answered this process yet: it may not be there at all.
+#: The same for a storage that has not answered this process yet, because it may not exist.
 FIRST_RETRY_SECONDS = 20.0
 _RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
-#: Seconds to wait for a connection, and for the next bytes; `deadlines` shortens both.
+#: Seconds to wait for a connection and for the next bytes; `deadlines` shortens both.
 _TIMEOUT = (10, 60)
 _RETRIED_STATUSES = frozenset((408, 429, 500, 502, 503, 504))
 _LISTED_FIELDS = "items(name,size,generation,crc32c),prefixes,nextPageToken"
@@ -44,25 +44,25 @@ _CREDENTIALS_ADVICE = (
     "run `gcloud auth application-default login` or set GOOGLE_APPLICATION_CREDENTIALS, or read a public "
     "bucket with --no_auth"
 )
-#: What can be done without the object, so that what is missing is the bucket.
+#: Operations that do not need the object, so that a missing one means a missing bucket.
 _NEEDS_A_BUCKET_ONLY = ("list", "write")
-#: What the client puts before the message of the storage.
+#: Prefix of the client before the storage's message.
 _METHOD_AND_URL = re.compile(r"\A[A-Z]+ \S+: ")
 _NO_BUCKET = "specified bucket does not exist"
-#: How often an object is sent or fetched whose bytes arrive damaged.
+#: Number of attempts to send or fetch an object whose bytes arrive damaged.
 _ATTEMPTS = 3
-#: Answers to bytes that do not agree with their checksum, and to upload sessions that were lost.
+#: Answers to bytes that do not match their checksum, and to lost upload sessions.
 _UPLOAD_AGAIN = (400, 404, 410)
-#: Bytes of a large upload that are in memory at once.
+#: Number of bytes of a large upload that are in memory at once.
 _CHUNK_BYTES = 16 << 20
-#: Where requests is told of other certificates, which it reads only if it trusts the environment.
+#: Environment variables for other certificates, which requests reads only if it trusts the environment.
 _CERTIFICATES = frozenset(("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
 _lock = threading.Lock()
 _contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_SECONDS)
 
 
 class _Access(NamedTuple):
-    """What decides how the storage is reached."""
+    """The options that determine how to reach the storage."""
 
     emulator: str = ""
     no_auth: bool = False
@@ -70,7 +70,7 @@ class _Access(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """This process's client, and what it was made for."""
+    """The client of this process, and the options for which it was made."""
 
     client: Any
     access: _Access
@@ -92,9 +92,9 @@ def _access(options: Any) -> _Access:
 
 
 def _credentials(access: _Access) -> Any:
-    """Returns the credentials that Beam's own options ask for.
+    """Returns the credentials that Beam's options select.
 
-    Beam's GcsIO looks for them five times with pauses, 20 seconds in all, where there are none.
+    If there are none, Beam's GcsIO would search five times with pauses, 20 seconds in total.
     """
     import google.auth
     from google.auth import impersonated_credentials
@@ -116,7 +116,7 @@ def _credentials(access: _Access) -> Any:
 
 
 def _client() -> Any:
-    """Returns this process's client; threads share its connections, other options make another."""
+    """Returns this process's client; threads share its connections, and other options make a new client."""
     global _made
     options = job_options()
     with _lock:
@@ -134,7 +134,7 @@ def _make_client(access: _Access) -> Any:
     from google.api_core.client_info import ClientInfo
     from google.cloud import storage
 
-    # Otherwise the client asks for each bucket's metadata too, which takes a permission of its own.
+    # Otherwise the client also requests the metadata of each bucket, which needs another permission.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     client = storage.Client(
         project=None,
@@ -169,7 +169,7 @@ def _timed_adapter() -> Any:
 
 
 def _retry() -> Any:
-    """Returns how the client repeats the requests of the operation that this thread is in."""
+    """Returns the client's retry policy for the current operation of this thread."""
     from google.cloud.storage.retry import DEFAULT_RETRY
     from requests.exceptions import JSONDecodeError
 
@@ -178,7 +178,7 @@ def _retry() -> Any:
 
     def goes_on(error: Exception) -> bool:
         nonlocal pause
-        pause = min(max(2 * pause, _RETRY_FIRST), _RETRY_MOST)  # the longest that the client may choose next
+        pause = min(max(2 * pause, _RETRY_FIRST), _RETRY_MOST)  # the longest pause that the client may choose
         again = isinstance(error, JSONDecodeError | BadListing) or DEFAULT_RETRY._predicate(error)
         return bool(again) and here.may_retry(error, pause)
 
@@ -201,12 +201,12 @@ def _blob(path: str, generation: str = "") -> Any:
 def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[None]:
     """Makes the block one operation with a deadline, and turns what the client raises into one sentence.
 
-    What is absent or forbidden is an OSError.
+    Missing or forbidden objects raise an OSError.
 
     Args:
-      doing: what is being done.
-      path: of the object or folder.
-      size: bytes that are going to be sent.
+      doing: name of the operation, for messages.
+      path: path of the object or folder.
+      size: number of bytes to send.
     """
     from google.api_core.exceptions import Forbidden, GoogleAPICallError, NotFound, RetryError, Unauthorized
     from google.auth.exceptions import GoogleAuthError, TransportError
@@ -270,7 +270,7 @@ def _unreachable(doing: str, shown: str, error: Exception) -> EngineError:
 
 
 def _again(function: Callable[[], Result], statuses: Sequence[int] = ()) -> Result:
-    """Calls a function whose bytes arrived damaged again, from the beginning, as the client does not."""
+    """Calls a function again from the beginning if its bytes arrive damaged. The client does not do this."""
     from google.cloud.storage.exceptions import DataCorruption
 
     for _ in range(_ATTEMPTS - 1):
@@ -286,9 +286,9 @@ def read_bytes(path: str, generation: str = "", checked: bool = True) -> bytes:
     """Reads an object in one request.
 
     Args:
-      path: of the object.
-      generation: the one to read; empty for the newest.
-      checked: whether the bytes are compared with the checksum that comes with them.
+      path: path of the object.
+      generation: generation to read; empty for the newest.
+      checked: whether to compare the bytes with the checksum in the answer.
     """
     with _translated_errors("read", path):
         return _again(lambda: _download(path, generation, checksum="crc32c" if checked else None))
@@ -306,10 +306,10 @@ def _download(path: str, generation: str, **options: Any) -> bytes:
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
-    """Reads a stretch of an object in one request.
+    """Reads a range of an object in one request.
 
     Raises:
-      EngineError: if the object is not as it was listed.
+      EngineError: if the object changed since it was listed.
     """
     from google.api_core.exceptions import RequestRangeNotSatisfiable
 
@@ -329,7 +329,7 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
 
 
 def stat(path: str) -> StoredObject | None:
-    """Returns what the storage tells of an object, None if there is none."""
+    """Returns the storage's metadata of an object; None if there is no such object."""
     bucket, name = split_path(path)
     with _translated_errors("look for", path):
         blob = _client().bucket(bucket).get_blob(name, retry=_retry(), timeout=_TIMEOUT)
@@ -356,7 +356,7 @@ def exists(path: str) -> bool:
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Writes an object in one upload: it appears whole or not at all."""
+    """Writes an object in one upload: it appears complete or not at all."""
     _upload(
         path,
         len(data),
@@ -379,7 +379,7 @@ def publish(temporary: str, path: str) -> None:
 
 
 def _upload(path: str, size: int, send: Callable[[Any], None]) -> None:
-    """Uploads from the beginning again what arrived damaged, or whose upload session was lost."""
+    """Uploads a file; starts again if it arrived damaged or its upload session was lost."""
 
     def upload() -> None:
         blob = _blob(path)
@@ -409,7 +409,7 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
 
 
 def _pages(directory: str, delimiter: str = "") -> Iterator[ListedPage]:
-    """Yields the pages of what lies below a directory, or directly in it with `/` as the delimiter."""
+    """Yields pages of the objects below a directory, or directly in it with `/` as the delimiter."""
     bucket, name = split_path(directory)
     query = {"prefix": _prefix(name), "delimiter": delimiter, "fields": _LISTED_FIELDS}
     query = {key: value for key, value in query.items() if value}
@@ -428,10 +428,10 @@ def _pages(directory: str, delimiter: str = "") -> Iterator[ListedPage]:
 
 
 def _listed(bucket: str, answer: Any) -> ListedPage:
-    """Returns the page that an answer holds.
+    """Returns the page in an answer.
 
     Raises:
-      BadListing: if it is something else.
+      BadListing: if the answer is not a listing.
     """
     try:
         objects = [
@@ -462,7 +462,7 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     """Yields the objects below a directory, or directly in it, a page at a time."""
     for page in _pages(directory, "" if deep else "/"):
         for item in page.objects:
-            if not item.path.endswith("/"):  # what consoles make to show an empty folder
+            if not item.path.endswith("/"):  # a marker that consoles make for an empty folder
                 yield item
 
 
@@ -481,13 +481,13 @@ def copy(source: str, target: str) -> None:
     """Copies an object on the servers."""
     blob, token = _blob(target), None
     while True:
-        with _translated_errors("copy", source):  # a large object takes many requests
+        with _translated_errors("copy", source):  # a large object needs many requests
             token, _, _ = blob.rewrite(_blob(source), token=token, retry=_retry(), timeout=_TIMEOUT)
         if token is None:
             return
 
 
 def remove(path: str) -> None:
-    """Removes an object if it is there."""
+    """Removes an object if it exists."""
     with contextlib.suppress(FileNotFoundError), _translated_errors("remove", path):
         _blob(path).delete(retry=_retry(), timeout=_TIMEOUT)

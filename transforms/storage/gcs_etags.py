@@ -8,7 +8,7 @@ from shardwright.transforms.storage import gcs
 from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.objects import content_type
 
-#: How often an object is read that is written anew between the question for its state and its reading.
+#: Number of attempts to read an object that is written between the request for its state and its reading.
 _ATTEMPTS_TO_MEET = 20
 
 
@@ -18,18 +18,18 @@ def read_with_etag(path: str) -> tuple[bytes, str] | None:
         found = gcs.stat(path)
         if found is None:
             return None
-        with contextlib.suppress(FileNotFoundError):  # written anew since
+        with contextlib.suppress(FileNotFoundError):  # written in between
             return gcs.read_bytes(path, found.version), found.version
     raise changed(path)
 
 
 def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
-    """Writes an object if it is still of a generation; None if it must not be there."""
+    """Writes an object if its generation is unchanged; with None, only if it does not exist."""
     from google.api_core.exceptions import PreconditionFailed
 
     def upload() -> None:
         blob = gcs._blob(path)
-        blob.cache_control = "no-store"  # else public ones are served from caches for an hour
+        blob.cache_control = "no-store"  # otherwise caches serve public objects for an hour
         blob.upload_from_string(
             data,
             content_type(path),
@@ -48,7 +48,7 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
 
 
 def remove_if_match(path: str, tag: str) -> bool:
-    """Removes an object if it is still of a generation."""
+    """Removes an object if its generation is unchanged."""
     from google.api_core.exceptions import PreconditionFailed
 
     with contextlib.suppress(FileNotFoundError), gcs._translated_errors("remove", path):

@@ -20,11 +20,11 @@ from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.objects import StoredObject
 
-#: Why a file may get no second name: another disk, another owner, too many names, a disk without links.
+#: Errors if a file cannot get a second name: another disk or owner, too many names, no links on the disk.
 _NO_LINKS = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES)
 )
-#: For how long another process may hold a lock that everybody lets go of in milliseconds.
+#: Seconds to wait for a lock, which is normally released within milliseconds.
 _LOCK_SECONDS, _LOCK_PAUSE = 60.0, 0.005
 _LOCK_FILE = ".lock"
 
@@ -130,7 +130,7 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
             return False
         try:
             write_bytes(path, data, folder)
-        except FileNotFoundError:  # the folder has gone, and is not made again
+        except FileNotFoundError:  # the folder is gone and is not made again
             return False
     return True
 
@@ -163,7 +163,7 @@ def alone_in(directory: str) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if place != directory or os.path.samestat(os.fstat(descriptor), os.stat(directory)):
                     break
-                os.close(descriptor)  # another directory has been put in its place
+                os.close(descriptor)  # another directory has replaced it
                 descriptor = -1
                 descriptor = os.open(directory, os.O_RDONLY)
             except OSError as error:
@@ -188,7 +188,7 @@ def alone_in(directory: str) -> Iterator[None]:
 
 
 def link(source: str, target: str, inside: str = "") -> None:
-    """Gives a file a second name, on this disk; a copy where that cannot be.
+    """Gives a file a second name on this disk, or copies it if that is not possible.
 
     What is at the target already is replaced. Nothing may change a file in place that has two names.
     `inside` is not made if it is missing.

@@ -10,11 +10,11 @@ from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.faults import changed
 from shardwright.transforms.storage.local import local_version, read_fully
 
-#: Bytes that are read at once from this machine's disk, where a request costs next to nothing.
+#: Number of bytes that are read at once from a local disk, where a request costs almost nothing.
 _LOCAL_STEP = 1 << 12
-#: The same from a network, after a jump, and while what is asked for stands side by side.
+#: The same for a network: after a jump, and during sequential reads.
 _REMOTE_STEP, _REMOTE_MOST = 1 << 16, 8 << 20
-#: Bytes that a network brings in about the time that one more request takes.
+#: Number of bytes that a network transfers in about the time of one more request.
 _WORTH_READING = 2 << 20
 
 
@@ -56,7 +56,7 @@ class RangeReader:
             self._descriptor = -1
 
     def check_unchanged(self) -> None:
-        """Checks that a local file is as it was listed; a remote one is asked for by its version.
+        """Checks that a local file has not changed since it was listed; remote reads request the version.
 
         Raises:
           EngineError: if it is not.

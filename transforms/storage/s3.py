@@ -1,4 +1,4 @@
-"""Amazon S3, and what speaks its language, through boto3: one request an object, many at once, retried."""
+"""Amazon S3 and compatible storages through boto3: one request per object, many at once, with retries."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from shardwright.transforms.storage.objects import NoConditions, StoredObject, c
 
 Result = TypeVar("Result")
 
-#: Seconds for which what fails for no fault of ours is repeated; for a storage that has not answered yet.
+#: Seconds for which a transient error is retried, and the same for a storage that has not answered yet.
 RETRY_SECONDS, FIRST_RETRY_SECONDS = 180.0, 20.0
 _RETRY_FIRST, _RETRY_MOST = 0.2, 10.0
-#: How often the client itself sends a request, so that the loss of one part does not repeat a whole upload.
+#: Number of attempts of the client itself, so that losing one part does not repeat a whole upload.
 _ATTEMPTS_IN_CLIENT = 3
-#: How often a request with a condition is sent that meets another one.
+#: Number of attempts of a conditional request that conflicts with another one.
 _ATTEMPTS = 8
-#: Seconds to wait for a connection, and for the next bytes; `deadlines` shortens both.
+#: Seconds to wait for a connection and for the next bytes; `deadlines` shortens both.
 _TIMEOUT = (10, 60)
-#: Bytes of a part of a large object.
+#: Size of a part of a large object in bytes.
 _PART_BYTES = 16 << 20
 _COPY_BYTES = 1 << 18
 _RETRIED_STATUSES = frozenset((408, 429, 500, 502, 503, 504))
-#: What S3 answers with 400 or 503 to a request that it would take a little later.
+#: S3's answers with 400 or 503 to a request that may succeed later.
 _RETRIED_CODES = frozenset(
     ("RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "InternalError",
      "ServiceUnavailable", "RequestLimitExceeded", "BandwidthLimitExceeded", "BadDigest")
 )  # fmt: skip
 _NO_KEY = frozenset(("404", "NoSuchKey", "NotFound", "412", "PreconditionFailed"))
-#: Answers to a request with a condition that met another one for the same object.
+#: Answers to a conditional request that conflicts with another one for the same object.
 _MET_ANOTHER = frozenset(("409", "ConditionalRequestConflict"))
 _PAUSE = 0.05
 #: Of what is read again and again while it changes.
@@ -55,7 +55,7 @@ _contact = Contact(lambda answered: RETRY_SECONDS if answered else FIRST_RETRY_S
 
 
 def _client() -> Any:
-    """Returns this process's client; threads share its connections, other options make another."""
+    """Returns this process's client; threads share its connections, and other options make a new client."""
     global _made
     options = job_options()
     with _lock:
@@ -95,7 +95,7 @@ def _make_client(options: Any) -> Any:
 
 
 def _transfers() -> Any:
-    """Returns how large objects are moved: in parts, by the thread whose operation it is."""
+    """Returns the settings for large objects: transferred in parts, by the thread of the operation."""
     from boto3.s3.transfer import TransferConfig
 
     return TransferConfig(multipart_threshold=_PART_BYTES, multipart_chunksize=_PART_BYTES, use_threads=False)
@@ -114,7 +114,7 @@ def _place(path: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _translated_errors(doing: str, path: str) -> Iterator[None]:
-    """Turns what the client raises into one sentence; what is absent or forbidden is an OSError."""
+    """Turns errors of the client into one sentence; missing or forbidden objects raise an OSError."""
     try:
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import (
@@ -174,7 +174,7 @@ def _failed(shown: str, error: Exception) -> EngineError:
 
 
 def _is_transient(error: Exception) -> bool:
-    """Returns whether the same request may succeed a little later."""
+    """Returns whether the same request may succeed later."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import (
         ClientError,
@@ -189,7 +189,7 @@ def _is_transient(error: Exception) -> bool:
         answer = error.response
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status in _RETRIED_STATUSES or answer.get("Error", {}).get("Code") in _RETRIED_CODES
-    if isinstance(error, Boto3Error):  # of a transfer; what went wrong is its cause
+    if isinstance(error, Boto3Error):  # raised by a transfer; its cause is the error
         cause = error.__cause__ or error.__context__
         return isinstance(cause, Exception) and _is_transient(cause)
     return isinstance(
@@ -200,13 +200,13 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _retried(doing: str, path: str, send: Callable[[], Result], size: int = 0) -> Result:
-    """Calls what sends requests until it succeeds, within one deadline.
+    """Calls a function that sends requests until it succeeds, within one deadline.
 
     Args:
-      doing: what it does.
-      path: of the object or folder.
-      send: sends the requests.
-      size: bytes that it moves, as far as that is known.
+      doing: name of the operation, for messages.
+      path: path of the object or folder.
+      send: function that sends the requests.
+      size: number of bytes to transfer, if known.
     """
     with _translated_errors(doing, path):
         _client()  # made before the clock starts
@@ -229,7 +229,7 @@ def _retried(doing: str, path: str, send: Callable[[], Result], size: int = 0) -
 
 
 def _get(path: str, **condition: str) -> bytes:
-    """Reads an object; what breaks off in its middle is repeated too."""
+    """Reads an object; also retries if the answer breaks off."""
 
     def send() -> bytes:
         return bytes(_client().get_object(**_place(path), **condition)["Body"].read())
@@ -238,15 +238,15 @@ def _get(path: str, **condition: str) -> bytes:
 
 
 def read_bytes(path: str, version: str = "") -> bytes:
-    """Reads an object in one request, only as it was listed if a version is given."""
+    """Reads an object in one request; if a version is given, only that version."""
     return _get(path, **({"IfMatch": f'"{version}"'} if version else {}))
 
 
 def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
-    """Reads a stretch of an object in one request.
+    """Reads a range of an object in one request.
 
     Raises:
-      EngineError: if the object is not as it was listed.
+      EngineError: if the object changed since it was listed.
     """
     if length <= 0 or 0 <= size <= offset:
         return b""
@@ -260,7 +260,7 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
 
 
 def stat(path: str) -> StoredObject | None:
-    """Returns what the storage tells of an object, None if there is none."""
+    """Returns the storage's metadata of an object; None if there is no such object."""
     try:
         found = _retried("look for", path, lambda: _client().head_object(**_place(path)))
     except FileNotFoundError:
@@ -283,7 +283,7 @@ def exists(path: str) -> bool:
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Writes an object in one request: it appears whole or not at all."""
+    """Writes an object in one request: it appears complete or not at all."""
     place = {**_place(path), "ContentType": content_type(path)}
     _retried("write", path, lambda: _client().put_object(Body=data, **place), len(data))
 
@@ -294,13 +294,13 @@ def read_with_etag(path: str) -> tuple[bytes, str] | None:
         found = stat(path)
         if found is None:
             return None
-        with contextlib.suppress(FileNotFoundError):  # written anew since
+        with contextlib.suppress(FileNotFoundError):  # written in between
             return read_bytes(path, found.version), found.version
     raise changed(path)
 
 
 def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
-    """Writes an object if it still has an ETag; None if it must not be there."""
+    """Writes an object if its ETag is unchanged; with None, only if it does not exist."""
     condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": f'"{tag}"'}
     return _if_unchanged(
         "write", path, lambda: _client().put_object(**_place(path), Body=data, **_JSON, **condition)
@@ -308,8 +308,8 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
 
 
 def remove_if_match(path: str, tag: str) -> bool:
-    """Removes an object if it still has an ETag."""
-    found = stat(path)  # for storages that do not know the condition
+    """Removes an object if its ETag is unchanged."""
+    found = stat(path)  # for storages that do not support the condition
     if found is None or found.version != tag:
         return found is None
     done = _if_unchanged("remove", path, lambda: _client().delete_object(**_place(path), IfMatch=f'"{tag}"'))
@@ -317,7 +317,7 @@ def remove_if_match(path: str, tag: str) -> bool:
 
 
 def _if_unchanged(doing: str, path: str, send: Callable[[], object]) -> bool:
-    """Sends a request with a condition; returns whether that held."""
+    """Sends a conditional request; returns whether the condition held."""
 
     def once() -> bool:
         from botocore.exceptions import ClientError
@@ -346,7 +346,7 @@ def _if_unchanged(doing: str, path: str, send: Callable[[], object]) -> bool:
 
 
 def publish(temporary: str, path: str) -> None:
-    """Uploads a finished local file to its final name and removes it; large ones in parts."""
+    """Uploads a finished local file to its final name, in parts if it is large, and removes it."""
     bucket, name = split_path(path)
     _retried(
         "write",
@@ -366,7 +366,7 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
     with tempfile.TemporaryFile() as file:
 
         def fetch() -> None:
-            """Goes on where the last attempt broke off."""
+            """Continues where the last attempt broke off."""
             done = file.tell()
             wanted = {"IfMatch": f'"{found.version}"', **({"Range": f"bytes={done}-"} if done else {})}
             if done < found.size or not done:
@@ -387,7 +387,7 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     """Yields the objects below a directory, or directly in it, a page at a time."""
     for page in _pages(directory, deep):
         for item in page.objects:
-            if not item.path.endswith("/"):  # what consoles make to show an empty folder
+            if not item.path.endswith("/"):  # a marker that consoles make for an empty folder
                 yield item
 
 
@@ -403,7 +403,7 @@ def _prefix(directory: str) -> str:
 
 
 def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
-    """Yields the pages of what lies below a directory, or directly in it."""
+    """Yields pages of the objects below a directory, or directly in it."""
     bucket = split_path(directory)[0]
     query = {"Bucket": bucket, "Prefix": _prefix(directory), **({} if deep else {"Delimiter": "/"})}
 
@@ -415,10 +415,10 @@ def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
 
 
 def _listed(bucket: str, answer: Any) -> ListedPage:
-    """Returns the page that an answer holds.
+    """Returns the page in an answer.
 
     Raises:
-      BadListing: if it is some other document, in which boto3 finds nothing that it looks for.
+      BadListing: if the answer is another document, in which boto3 finds no listing.
     """
     if "IsTruncated" not in answer:
         raise BadListing("this is not a listing")
@@ -444,5 +444,5 @@ def copy(source: str, target: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes an object if it is there."""
+    """Removes an object if it exists."""
     _retried("remove", path, lambda: _client().delete_object(**_place(path)))
