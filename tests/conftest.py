@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,10 @@ import pytest
 from helpers.examples import register_profiles
 from helpers.fast_beam import speed_up
 from helpers.memory_disk import use_memory_disk
+from helpers.patched_beam import patch_beam
 from hostile import make_tree
 
-from shardwright.pipelines import beam_patches, cli
+from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 
@@ -28,31 +27,7 @@ pytest_plugins = ["helpers.progress"]
 register_profiles()
 use_memory_disk()
 speed_up()
-
-#: Whether the whole suite runs with Beam as it is installed, as library calls do.
-_PLAIN = bool(os.environ.get("SHARDWRIGHT_PLAIN_BEAM"))
-#: What undoes the patches of Beam that commands apply. The suite runs with them too, which saves time.
-_patches = contextlib.ExitStack()
-
-
-def _patch() -> None:
-    _patches.enter_context(beam_patches.patching())
-    beam_patches.apply_patches()
-
-
-@contextlib.contextmanager
-def unpatched() -> Iterator[None]:
-    """Runs a block with Beam as it is installed."""
-    _patches.close()
-    try:
-        yield
-    finally:
-        if not _PLAIN:
-            _patch()
-
-
-if not _PLAIN:
-    _patch()
+patch_beam()
 
 
 def pytest_collection_finish() -> None:

@@ -21,7 +21,8 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import userstate
-from conftest import PHOTOS, ROOT, shard_hashes, unpatched
+from conftest import PHOTOS, ROOT, shard_hashes
+from helpers.patched_beam import unpatched
 
 from shardwright.pipelines import beam_patches, cli
 from shardwright.pipelines.beam_options import OptionsParsedOnce

@@ -32,9 +32,11 @@ def shards_of(rebuilt: Rebuilt) -> list[Path]:
     return [rebuilt.latest / name for name in sorted(inodes(rebuilt.latest))]
 
 
-def metric(rebuilt: Rebuilt, name: str) -> list[str]:
+def metric(rebuilt: Rebuilt, name: str) -> list[float]:
     lines = (rebuilt.output / "metrics.prom").read_text().splitlines()
-    return [line.rpartition(" ")[2] for line in lines if line.startswith(f"shardwright_rebuild_{name}")]
+    return [
+        float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"shardwright_rebuild_{name}")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +73,10 @@ def test_a_damaged_shard_is_found_and_rebuilt(rebuilt: Rebuilt) -> None:
     assert found["findings"][0]["shard"] == name and first.name in found["findings"][0]["message"]
     report = (rebuilt.latest / "report.html").read_text()
     assert "SHARD_REPAIRED" in report and f"3 of 3 shards of {first.name} read again" in report
-    assert metric(rebuilt, "scrubbed_shards") == ["1", "2"] and metric(rebuilt, "scrubbed_bytes") == [
-        str(size)
-    ]
+    assert metric(rebuilt, "scrubbed_shards") == [1, 2] and metric(rebuilt, "scrubbed_bytes") == [size]
     again = rebuilt.again(scrub=1, compared=False)
     assert not again.changed and again.outcome["scrub"]["damaged"] == []
-    assert metric(rebuilt, "scrubbed_shards") == ["0", "3"]
+    assert metric(rebuilt, "scrubbed_shards") == [0, 3]
     assert validate(str(rebuilt.latest), mode="full").sound
 
 
