@@ -16,20 +16,20 @@ class ObjectAnnotation:
     """One object in an image.
 
     Attributes:
-      label: class name; empty where its category is not known.
-      box: xmin, ymin, xmax, ymax; pixels from the left upper corner, or shares of width and height
-        where `Annotations.relative` says so. None where the source has none.
-      crowd: Whether it is a group of objects that are not separated (COCO's `iscrowd`).
-      area: Area in square pixels from the source; None if the source has none.
-      difficult: VOC's flag; None if the source has none. The same holds for the flags below.
-      truncated: Whether it reaches beyond the image.
-      occluded: Whether something hides a part of it.
-      group_of: Whether the box contains several objects (Open Images).
-      depiction: Whether it is a drawing or the like (Open Images).
+      label: class name; empty if its category is not known.
+      box: xmin, ymin, xmax, ymax; pixels from the upper left corner, or shares of width and height if
+        `Annotations.relative` is set. None if the source has no box.
+      crowd: whether it is a group of objects that are not separated (COCO's `iscrowd`).
+      area: area in square pixels from the source; None if the source has none.
+      difficult: VOC's flag. Like the flags below, it is None if the source does not state it.
+      truncated: whether it extends beyond the image.
+      occluded: whether something hides a part of it.
+      group_of: whether the box contains several objects (Open Images).
+      depiction: whether it is a drawing or similar (Open Images).
       view: VOC's pose.
-      segmentation: its outline; polygons in pixels or shares, as the box.
-      mask_place: a binary mask of the whole picture, an image (not 0 is the object) that is a part of
-        a file: `Place.encode()`, in the image's own file unless the place names another one.
+      segmentation: its outline: polygons in pixels or shares, like the box.
+      mask_place: place of a binary mask of the whole picture (`ByteRange.encode()`): an image in which the
+        object is not 0. It is in the image's own file unless the place names another file.
     """
 
     label: str
@@ -48,7 +48,7 @@ class ObjectAnnotation:
 
 @dataclass(frozen=True)
 class PanopticSegment:
-    """One segment of a panoptic mask: its id in the mask, its class and whether it is a crowd.
+    """One segment of a panoptic mask: its id in the mask, its class, and whether it is a crowd.
 
     `thing` is true if its class is countable, unlike stuff such as sky (COCO's `isthing`). Only things get
     an instance number. `void` segments are ignored, because their class is not wanted.
@@ -65,27 +65,29 @@ class PanopticSegment:
 class Annotations:
     """All annotations of one image.
 
-    They apply to the image as stored, before its EXIF orientation is applied, unless `size` can only be
-    the size of the upright image. The same holds for the sizes of masks.
+    They apply to the image as stored, before its EXIF orientation is applied, unless only the upright image
+    can have the given `size`. The same holds for masks.
 
     Attributes:
-      objects: in the order of the source; None where the source has none of that kind at all.
+      objects: in the order of the source; None if the source does not describe objects.
       relative: whether boxes and polygons are shares of width and height instead of pixels.
-      size: width and height in pixels that the source says; None where it says none.
-      upright: whether boxes and polygons are drawn for the upright picture even where both pictures have the
-        same size; a size that is only that of the stored one says otherwise.
+      size: width and height in pixels that the source states; None if it states none.
+      upright: whether boxes and polygons are drawn for the upright picture even if both pictures have the
+        same size. It does not apply if only the stored picture has the given size.
       captions: sentences that describe the image.
-      semantic_mask: the file with the class id of every pixel; empty without one.
-      panoptic_mask: COCO's PNG with the segment id of every pixel (R + 256 G + 65536 B); empty without one.
-      segments: of the panoptic mask.
-      semantic_place: as `semantic_mask`, where the mask is a part of a file (`Place.encode()`; in the
-        image's own file unless the place names another one). Sources give one or the other.
-      category_place: likewise, an image with the class id of every pixel, 0 for none, of a panoptic record.
-        With `instance_place` it stands for `panoptic_mask` and `segments`: the ids are stored as they are.
-      instance_place: likewise, an image with the number of the instance of every pixel, 0 for none.
-      mask_size: bytes of the mask's file when it was listed; -1 when unknown.
-      mask_version: the storage's own mark of its state then (`ImageRef.version`), so that another mask
-        is noticed, and no shard with the old one taken over.
+      semantic_mask: file with the class id of every pixel; empty if there is none.
+      panoptic_mask: COCO's PNG with the segment id of every pixel (R + 256 G + 65536 B); empty if there is
+        none.
+      segments: segments of the panoptic mask.
+      semantic_place: like `semantic_mask`, if the mask is part of a file (`ByteRange.encode()`; in the
+        image's own file unless the place names another file). A source sets only one of the two.
+      category_place: place of an image with the class id of every pixel, 0 for none, in a panoptic record.
+        Together with `instance_place` it replaces `panoptic_mask` and `segments`: the ids are stored
+        unchanged.
+      instance_place: place of an image with the instance number of every pixel, 0 for none.
+      mask_size: size of the mask's file in bytes when it was listed; -1 if unknown.
+      mask_version: the storage's version of the mask's file (`ImageRef.version`). It shows whether the mask
+        changed, so that no shard with the old mask is reused.
     """
 
     objects: tuple[ObjectAnnotation, ...] | None = None

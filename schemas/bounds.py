@@ -19,9 +19,9 @@ class Bounds(NamedTuple):
     The defaults are far above what programs write.
 
     Attributes:
-      scans: scans of a JPEG of 43 megapixels; more in a smaller picture, in proportion.
+      scans: scans of a JPEG of 43 megapixels; a smaller picture may have more, in proportion.
       segments: segments of a JPEG. A color profile takes up to 255.
-      exif_segments: segments of a JPEG with Exif data. One is the rule; Pillow joins more of them.
+      exif_segments: segments of a JPEG with Exif data. Most files have one; Pillow joins them.
       stray_bytes: bytes between the segments of a JPEG, the blocks of a GIF or the runs of a BMP.
       chunks: chunks of a PNG or a WebP.
       blocks: blocks of a GIF's pixels, up to the second frame.
@@ -30,7 +30,8 @@ class Bounds(NamedTuple):
       tags: tags of a TIFF or of Exif data.
       tag_values: values of all these tags. A fraction counts as eight.
       strips: strips or tiles of a TIFF. The tallest scans have one for each row.
-      shared_bytes: bytes by which all tags, or all strips, of a TIFF may exceed the file. Some share theirs.
+      shared_bytes: bytes by which all tags, or all strips, of a TIFF may exceed the file. Some files share
+        them.
       runs: pixels, and bytes, of a run-length encoded BMP, which Pillow decodes in Python.
       columns: columns of a run-length encoded BMP. One command may skip 255 rows.
       comments: bytes of a PNM's header, with its comments.
@@ -56,7 +57,7 @@ class Bounds(NamedTuple):
         """Checks that a file does not have more parts of a kind than it may have.
 
         Args:
-          name: the bound.
+          name: name of the bound.
           found: the number of parts, or as many as were counted.
           text: the format and what was found, such as "jpeg: it has 101 scans", for the message.
 
@@ -70,7 +71,7 @@ class Bounds(NamedTuple):
         """Returns the fault of a file that exceeds a bound.
 
         Args:
-          name: the bound.
+          name: name of the bound.
           text: the format and what was found.
         """
         code = QuarantineReason(_PREFIX + name.upper())
@@ -90,7 +91,7 @@ def parse_bounds(text: str) -> Bounds:
     """Parses bounds that differ from the defaults: `TOO_MANY_SCANS=500,TOO_MANY_STRIPS=200000`.
 
     Raises:
-      ValueError: if a code is unknown or stands twice, or a number is not a positive whole number.
+      ValueError: if a code is unknown or occurs twice, or a number is not a positive whole number.
     """
     given: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
@@ -111,7 +112,7 @@ def parse_bounds(text: str) -> Bounds:
 
 
 def format_bounds(bounds: Bounds) -> str:
-    """Returns the bounds that differ from the defaults, in one fixed order; empty if none does."""
+    """Returns the bounds that differ from the defaults, in a fixed order; empty if none does."""
     return ",".join(
         f"{code}={getattr(bounds, name)}"
         for code, name in _NAMES.items()

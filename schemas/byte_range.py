@@ -9,7 +9,7 @@ from typing import NamedTuple
 STORED, DEFLATE, BZIP2, LZMA, PIXELS = "stored", "deflate", "bzip2", "lzma", "pixels"
 #: An image file's bytes as URL-safe base64.
 BASE64 = "base64"
-#: Bare pixels as URL-safe base64, and as the packed varints of a protobuf's list of numbers.
+#: Raw pixels as URL-safe base64, and as the packed varints of a protobuf's list of numbers.
 BASE64_PIXELS, VARINT_PIXELS = "base64_pixels", "varint_pixels"
 #: The methods whose bytes are pixels instead of an image file.
 BARE_PIXELS = (PIXELS, BASE64_PIXELS, VARINT_PIXELS)
@@ -19,19 +19,19 @@ class ByteRange(NamedTuple):
     """A part of a file.
 
     Attributes:
-      file: the file with the bytes where it is not the reference's own (a spool file), else empty.
-      offset: where the part begins, or the local header of a zip's member.
-      length: of its bytes as they are stored.
-      method: stored, base64, deflate, bzip2, lzma, or pixels (bare ones, of the shape below; also as base64
+      file: the file with the bytes if it is not the reference's own file (a spool file), else empty.
+      offset: where the bytes begin; for a member of a zip, where its local header begins.
+      length: number of bytes, as they are stored.
+      method: stored, base64, deflate, bzip2, lzma, or pixels (raw pixels of the shape below; also as base64
         or varints).
-      file_size: bytes of the file when it was listed; -1 when unknown.
-      file_version: the mark of the file's state when it was listed; empty when unknown.
-      name: of a zip's member in its local header (a surrogate escape for each undecodable byte), in
-        whose case `offset` is that header's; None for bytes that begin at `offset`.
-      crc32: of the unpacked bytes; -1 when unknown.
-      shape: (height, width, channels) of bare pixels.
-      planar: whether bare pixels stand channel by channel.
-      dtype: NumPy's name of the type of bare pixels, with its byte order.
+      file_size: size of the file in bytes when it was listed; -1 if unknown.
+      file_version: version of the file when it was listed; empty if unknown.
+      name: name of a zip's member in its local header (a surrogate escape for each undecodable byte); None if
+        the bytes begin at `offset`.
+      crc32: checksum of the unpacked bytes; -1 if unknown.
+      shape: (height, width, channels) of raw pixels.
+      planar: whether raw pixels are stored channel by channel.
+      dtype: NumPy's name of the type of raw pixels, with its byte order.
     """
 
     file: str

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.split_order import in_split_order
 
-#: Changes of each kind that are listed one by one, those with the smallest keys; beyond it they are counted.
+#: Number of changes of each kind to list, those with the smallest keys; further changes are only counted.
 MAX_LISTED = 1000
-#: Pairs of old and new classes that are listed, the most frequent.
+#: Number of pairs of old and new classes to list, the most frequent ones.
 MAX_PAIRS = 1000
 
 
@@ -34,9 +34,10 @@ class Change(NamedTuple):
 
     Attributes:
       key: Key of the image in the new dataset, or in the old one if the image was removed.
-      old: of an added image why the old dataset left it out, empty if it did not know it; of a removed one
-        its split; else what changed: its key, source checksum, stored form, classes or split.
-      new: the same the other way round.
+      old: for an added image, why the old dataset left it out (empty if the image was not listed); for a
+        removed image, its split; else the old value of what changed: key, source checksum, stored form,
+        classes or split.
+      new: the same for the new dataset, where a removed image is one that was left out.
     """
 
     key: str
@@ -46,15 +47,15 @@ class Change(NamedTuple):
 
 @dataclass
 class Changes:
-    """Counts of changes that can be merged.
+    """Counts of changes; they can be merged.
 
     Attributes:
       unchanged: Number of images without a change.
-      counts: (kind, split) -> images. The split is the new one, the old one of removed images.
-      listed: kind -> changes; `settle` leaves those with the smallest keys.
+      counts: (kind, split) -> images. The split is the new one; for removed images, the old one.
+      listed: kind -> changes; `settle` keeps those with the smallest keys.
       moves: (old split, new split) -> images.
-      relabels: (old classes, new classes) -> images, several classes joined by `LABEL_SEPARATOR`.
-      pairs: how many different `relabels` there are, where only the most frequent are kept.
+      relabels: (old classes, new classes) -> images; several classes are joined by `LABEL_SEPARATOR`.
+      pairs: number of different `relabels`, if only the most frequent are kept.
     """
 
     unchanged: int = 0

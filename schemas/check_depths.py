@@ -26,7 +26,7 @@ class CheckDepth(IntEnum):
     FRAMES = 1  # framing, checksums, counts: `convert --verify fast`
     FAST = 2  # every Example: `validate --fast`
     FULL = 3  # every image decoded
-    QUALITY = 4  # what every image is like
+    QUALITY = 4  # measurements of every image
 
     @property
     def word(self) -> str:
@@ -70,7 +70,7 @@ def sought(depth: CheckDepth, with_source: bool = False) -> frozenset[FindingCod
 
     Args:
       depth: Depth of the check.
-      with_source: whether the dataset is compared with its source.
+      with_source: whether the check compares the dataset with its source.
     """
     return _SOUGHT[depth] | OF_SOURCE if with_source else _SOUGHT[depth]
 
@@ -80,7 +80,7 @@ def found_completely(depth: CheckDepth, with_source: bool = False) -> frozenset[
 
     Args:
       depth: Depth of the check.
-      with_source: whether the dataset is compared with its source.
+      with_source: whether the check compares the dataset with its source.
     """
     found = sought(depth, with_source and depth >= CheckDepth.FULL)
     return found if depth is CheckDepth.QUALITY else found - OF_EQUAL_PICTURES

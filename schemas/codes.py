@@ -35,8 +35,8 @@ class FilterReason(StrEnum):
     LIMIT = "limit"
     NESTED_ARCHIVE = "nested_archive"
     LABEL_NOT_KEPT = "label_not_kept"
-    NOT_LISTED = "not_listed"  # in none of the source's own lists of images
-    OUTSIDE_SPLITS = "outside_splits"  # beside the split folders, with `--folders splits`
+    NOT_LISTED = "not_listed"  # none of the source's own lists names it
+    OUTSIDE_SPLITS = "outside_splits"  # outside the split folders, with `--folders splits`
 
 
 class Stage(StrEnum):
@@ -66,7 +66,7 @@ class QuarantineReason(StrEnum):
     UNKNOWN_LABEL = "UNKNOWN_LABEL"
     BAD_ROW = "BAD_ROW"
     UNSAFE_MEMBER = "UNSAFE_MEMBER"
-    # More parts than a decoder can go through in seconds (`schemas/bounds.py`, setting `bounds`).
+    # A file has more parts than a decoder can process in seconds (`schemas/bounds.py`, setting `bounds`).
     TOO_MANY_SCANS = "TOO_MANY_SCANS"
     TOO_MANY_SEGMENTS = "TOO_MANY_SEGMENTS"
     TOO_MANY_EXIF_SEGMENTS = "TOO_MANY_EXIF_SEGMENTS"
@@ -83,8 +83,8 @@ class QuarantineReason(StrEnum):
     TOO_MANY_COLUMNS = "TOO_MANY_COLUMNS"
     TOO_MANY_COMMENTS = "TOO_MANY_COMMENTS"
     TOO_MUCH_MEMORY = "TOO_MUCH_MEMORY"
-    DECODE_TIMEOUT = "DECODE_TIMEOUT"  # reserved: whether an image is left out never depends on the clock
-    DAMAGED_RECORD = "DAMAGED_RECORD"  # of a dataset, and left out when the rest of it was saved
+    DECODE_TIMEOUT = "DECODE_TIMEOUT"  # reserved: the clock never decides whether an image is left out
+    DAMAGED_RECORD = "DAMAGED_RECORD"  # a record of a damaged dataset, which salvage left out
 
 
 class Severity(StrEnum):
@@ -132,7 +132,7 @@ class FindingCode(StrEnum):
     RECORD_ORDER = "RECORD_ORDER"
     NOT_COMPARED = "NOT_COMPARED"
     EMPTY_SPLIT = "EMPTY_SPLIT"
-    SHARD_REPAIRED = "SHARD_REPAIRED"  # in the version before; only a rebuild finds it
+    SHARD_REPAIRED = "SHARD_REPAIRED"  # a shard of the previous version; only a rebuild finds it
     LABEL_CONFLICT = "LABEL_CONFLICT"
     # Found by a comparison with the source of the dataset.
     SOURCE_MISSING = "SOURCE_MISSING"
@@ -166,8 +166,8 @@ OF_SOURCE = frozenset(
         FindingCode.KEPT_BYTES,
     }
 )
-#: Findings that the ledgers prove as far as they are about equal bytes. `--quality` finds them, too, in
-#: pictures that have the same pixels or look the same.
+#: Findings that the ledgers prove for equal bytes. `--quality` also finds them for pictures that have the
+#: same pixels or look the same.
 OF_EQUAL_PICTURES = frozenset({FindingCode.SPLIT_LEAKAGE, FindingCode.LABEL_CONFLICT})
 #: Findings about the quality of images and classes, which need `--quality`.
 QUALITY = frozenset(
@@ -213,7 +213,7 @@ OF_DIRECTORY = frozenset(
         FindingCode.EXPECTATION,
     }
 )
-#: Findings for which nobody has to look into records: into frames, ledgers and what stands beside the shards.
+#: Findings that need no Examples: framing, ledgers and the files beside the shards.
 OF_FILES = frozenset(
     {
         FindingCode.SHARD_TRUNCATED,
@@ -239,6 +239,6 @@ WARNINGS = OF_EQUAL_PICTURES | {
     FindingCode.SHARD_REPAIRED,
     FindingCode.REPORT_MISMATCH,
 }
-#: Findings that are notes unless a gate names them: real pictures are never all of a kind, and what another
-#: version wrote cannot be made again.
+#: Findings that are notes unless a gate names them: real datasets always have such images, and files that
+#: another version wrote cannot be computed again.
 NOTES = QUALITY | {FindingCode.NOT_COMPARED}

@@ -23,9 +23,9 @@ class ExtraColumn(NamedTuple):
       is_list: Whether each value is a list.
       names: Names of an enum, in the order of its numbers from 0.
       optional: Whether a value may be missing.
-      wide: whether all 64 bits of a double or a uint64 are stored, as serialized tensors do.
-      rows: number of values per dimension, None for any, where lists inside of lists are taken;
-        they are stored row by row.
+      wide: whether all 64 bits of a double or a uint64 are stored, as in serialized tensors.
+      rows: number of values per dimension, None for any, if the values are nested lists. They are stored row
+        by row.
     """
 
     name: str
@@ -73,7 +73,7 @@ def decode_extra(text: str) -> dict[str, list[Any]]:
 
 
 def finite_or_text(number: str) -> float | str:
-    """Returns a number that a JSON text holds; as text, which `coerce` refuses, where it is infinite."""
+    """Returns a number that JSON can hold; an infinite one becomes text, which `coerce` refuses."""
     value = float(number)
     return number if math.isinf(value) else value
 
@@ -82,12 +82,12 @@ def column_values(column: ExtraColumn, value: Any, separator: str) -> list[Any]:
     """Returns a cell's values as a record stores them (`coerce`); bytes as `str`, with surrogate escapes.
 
     Args:
-      column: what is expected.
-      value: text of a CSV file, or a value of JSON, Parquet or NumPy; None or empty where it is missing.
-      separator: between the items of a list in a text.
+      column: the column that the cell is in.
+      value: text of a CSV file, or a value of JSON, Parquet or NumPy; None or empty if it is missing.
+      separator: text between the items of a list.
 
     Raises:
-      ValueError: if the value is missing where one is needed, or of another type.
+      ValueError: if a required value is missing, or the value has another type.
     """
     if column.is_list:
         return [_convert(column, item) for item in _items(column, value, separator)]
@@ -124,7 +124,7 @@ def _in_row_order(column: ExtraColumn, value: Any) -> list[Any]:
     """Returns the values of nested lists, row by row.
 
     Raises:
-      ValueError: if they are not of the column's shape.
+      ValueError: if they do not have the column's shape.
     """
     level = [value]
     for side in column.rows:

@@ -18,10 +18,10 @@ from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import SAME_SIZE_FITS, parse_resize
 
 FORMAT_VERSION = 1
-#: Of the code that makes what a dataset states about itself: the files in `SIDECARS`, the features of a
-#: layout, the recipes and plan digests of shards. Validation makes them again where a dataset was written by
-#: the same version. To be raised whenever one of them comes out otherwise for the same dataset
-#: (`tests/schemas/test_statements_version.py` tells).
+#: Version of the code that computes what a dataset states about itself: the files in `SIDECARS`, the features
+#: of a layout, the recipes and plan digests of shards. If a dataset has this version, validation computes
+#: these again and compares. Raise the number whenever one of them changes for the same dataset
+#: (`tests/schemas/test_statements_version.py` detects this).
 STATEMENTS_VERSION = 1
 DATASET_JSON = "dataset.json"
 DATASET_INFO_JSON = "dataset_info.json"
@@ -29,7 +29,7 @@ LABELS_TXT = "labels.txt"
 LABEL_MAP_PBTXT = "label_map.pbtxt"
 QUARANTINE_JSONL = "quarantine.jsonl"
 FINDINGS_JSON = "findings.json"
-#: The name that `findings.json` had up to version 0.1. It is read where the new file is missing.
+#: Name of `findings.json` up to version 0.1. It is read if the new file is missing.
 OLD_FINDINGS_JSON = "validation.json"
 STATISTICS_JSON = "statistics.json"
 STATS_PB = "stats.pb"
@@ -39,11 +39,12 @@ WORK_DIR = "_work"
 SHARDS_DIR = "_shards"
 INDEX_DIR = "_index"
 OUTCOME_JSON = f"{WORK_DIR}/outcome.json"
-#: Who writes to the directory now; is there while somebody does.
+#: The lease of the process that writes to the directory; it exists only while one does.
 WRITER_JSON = f"{WORK_DIR}/lease.json"
 #: Field of a JSON document with the sha256 of the canonical JSON of all its other fields.
 DIGEST = "digest"
-#: By which readers open a dataset, TFDS by the second: in this order they go before a shard is replaced.
+#: Files by which readers open a dataset; TFDS uses the second. They are removed in this order before a shard
+#: is replaced.
 COMMIT_FILES = (DATASET_JSON, DATASET_INFO_JSON)
 
 
@@ -74,7 +75,7 @@ class Dataset:
       formats: split -> format of the stored images (jpg, png, webp, raw) -> records.
       sidecars: File for other tools -> its sha256.
       files: Path of every other file that was published with the shards -> its sha256.
-      statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 from before there was one.
+      statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 if that code had none.
     """
 
     name: str
@@ -103,7 +104,7 @@ class Dataset:
 
     @property
     def keeps_unlabelled(self) -> bool:
-        """Whether images without a class, or without a mask where records have one, are stored too."""
+        """Whether images without a class are stored too, or images without a mask if records have one."""
         return self.plan.settings.get("unlabelled") == "keep"
 
     @property
@@ -169,7 +170,7 @@ class Dataset:
             "formats": {split: dict(counts) for split, counts in self.formats.items()},
             "sidecars": dict(self.sidecars),
         }
-        if not self.statements_version:  # as it was before there were digests of everything
+        if not self.statements_version:  # datasets from before these digests existed
             return document
         document |= {"files": dict(sorted(self.files.items())), "statements_version": self.statements_version}
         return with_digest(document)
@@ -242,7 +243,7 @@ def picture_shape_of(settings: Mapping[str, Any]) -> PictureShape:
     """Returns height, width and channels of all stored images; None for those that vary.
 
     Args:
-      settings: those of a dataset's plan (`ConvertSettings.identity`).
+      settings: settings of a dataset's plan (`ConvertSettings.identity`).
     """
     height = width = None
     if settings["resize"] and settings["fit"] in SAME_SIZE_FITS:
@@ -261,7 +262,7 @@ def picture_shape(dataset: Dataset) -> PictureShape:
 def stored_formats(dataset: Dataset) -> tuple[str, ...]:
     """Returns the formats in which pictures may be stored, as `--image_format` spells them.
 
-    Where originals are kept it is known which there are, unless an older version wrote the dataset.
+    If originals are kept, the dataset counts its formats, unless an older version wrote it.
     """
     counted: Counter[str] = Counter()
     for counts in dataset.formats.values():
@@ -273,7 +274,7 @@ def stored_formats(dataset: Dataset) -> tuple[str, ...]:
 
 
 def stored_format(dataset: Dataset) -> str:
-    """Returns the one format in which all pictures are stored, empty where there may be several."""
+    """Returns the one format in which all pictures are stored; empty if there may be several."""
     formats = stored_formats(dataset)
     return formats[0] if len(formats) == 1 else ""
 
@@ -295,7 +296,7 @@ def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_own_digest(document: Mapping[str, Any]) -> bool:
-    """Whether a document is as it was written; also where an older version wrote it without a digest."""
+    """Returns whether a document matches its digest, or has none because an older version wrote it."""
     return DIGEST not in document or document[DIGEST] == with_digest(document)[DIGEST]
 
 

@@ -14,32 +14,33 @@ from shardwright.schemas.ledger import Entry
 
 
 def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
-    """Digests what a reference brings to its record and its line of the books, but not its source's state.
+    """Returns the digest of what a reference adds to its record and ledger line, except its source's state.
 
     Args:
       ref: The reference.
-      label_ids: the ids of its classes, -1 for an unknown one.
-      *others: what else its record says.
+      label_ids: ids of its classes, -1 for an unknown one.
+      *others: further values that go into its record.
 
     Returns:
-      16 hex digits: compared are those of one key.
+      16 hex digits. That is enough, because only digests of the same key are compared.
     """
     line: list[object] = [
         ref.key, ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason, _lasting(ref), ref.extra,
         *others,
     ]  # fmt: skip
     if ref.outcome == Outcome.QUARANTINED:
-        line.append(ref.message)  # of others it says where they are listed, which may change
+        line.append(ref.message)  # other messages name the place in the listing, which may change
     elif ref.place and (place := decode_place(ref.place)).method in BARE_PIXELS:
-        # Bare pixels of another shape are another picture.
+        # Raw pixels of another shape are another picture.
         line += [place.method, place.shape, place.planar, place.dtype]
     return hashlib.blake2b(json.dumps(line).encode(), digest_size=8).hexdigest()
 
 
 def _lasting(ref: ImageRef) -> str:
-    """Returns an image's annotations without what is another in each run or copy of the same source.
+    """Returns an image's annotations without the parts that vary between runs or copies of the same source.
 
-    Masks in the image's own file are parts of its record, which the state of the reference speaks for.
+    The state of the reference also covers masks in the image's own file, because they are parts of its
+    record.
     """
     if not ref.has_mask_parts:
         return ref.annotations
@@ -52,29 +53,29 @@ def _lasting(ref: ImageRef) -> str:
 
 
 def recipe_digest(settings: Mapping[str, Any], versions: Mapping[str, str]) -> str:
-    """Digests the settings and the software that decide the records of a dataset."""
+    """Returns the digest of the settings and the software that decide the records of a dataset."""
     head = {"settings": dict(settings), "versions": dict(versions)}
     return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
 
 
 def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
-    """Digests all that decides a shard's bytes.
+    """Returns the digest of everything that decides a shard's bytes.
 
     Args:
       recipe: Digest of the settings and versions that decide the records.
-      refs: the shard's references in order, each with its digest.
+      refs: references of the shard in order, each with its digest.
 
     Returns:
       A sha256 hex digest.
     """
     digest = PlanDigest(recipe)
     for ref, line in refs:
-        digest.add(line, ref.fingerprint if ref.is_candidate else "")  # no matter for files that are left out
+        digest.add(line, ref.fingerprint if ref.is_candidate else "")  # images left out do not matter
     return digest.hexdigest()
 
 
 class PlanDigest:
-    """Digests all that decides a shard's bytes, one reference after the other.
+    """Computes the digest of everything that decides a shard's bytes, one reference at a time.
 
     Args:
       recipe: Digest of the settings and versions that decide the records.
@@ -87,8 +88,8 @@ class PlanDigest:
         """Adds a reference.
 
         Args:
-          line: its digest (`ref_digest`).
-          state: of its source, empty for what was left out when it was listed.
+          line: digest of the reference (`ref_digest`).
+          state: state of its source; empty if it was left out when it was listed.
         """
         self._digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
 

@@ -1,4 +1,4 @@
-"""How far apart two distributions over names are, each given as counts."""
+"""The distance of two distributions over names, each given as counts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Distance(NamedTuple):
     """The distance of two distributions.
 
     Attributes:
-      l_infinity: the largest difference of a name's shares, 0 to 1. TensorFlow Data Validation's drift
-        comparator for strings computes the same (`infinity_norm`).
-      name: whose difference that is, the first of several; empty if there is none.
+      l_infinity: largest difference of a name's shares, 0 to 1. TensorFlow Data Validation's drift comparator
+        for strings computes the same (`infinity_norm`).
+      name: the name with this difference, the first if there are several; empty if there is none.
       jensen_shannon: the Jensen-Shannon distance with logarithms of base 2, 0 to 1: the square root of
         (D(P||M) + D(Q||M)) / 2, where M = (P + Q) / 2 and D is the Kullback-Leibler divergence
         (Endres and Schindelin 2003). It is `scipy.spatial.distance.jensenshannon(p, q, base=2)`; TensorFlow
@@ -26,7 +26,7 @@ class Distance(NamedTuple):
 
 
 def distance(old: Mapping[str, int], new: Mapping[str, int]) -> Distance:
-    """Returns the distance of two distributions; the largest there is if just one is empty."""
+    """Returns the distance of two distributions; the largest possible one if only one of them is empty."""
     totals = sum(old.values()), sum(new.values())
     if not any(totals):
         return Distance(0.0, "", 0.0)

@@ -17,15 +17,15 @@ from shardwright.schemas.plan import settings_json
 from shardwright.schemas.split_order import in_split_order
 
 FORMAT_VERSION = 1
-#: Classes whose share changed that are listed, those that changed most.
+#: Number of classes to list whose share changed, those that changed most.
 _MAX_SHIFTS = 100
-#: Numbers of a document that are compared, at most; a damaged one may have any number.
+#: Maximum number of values to compare in a document; a damaged one may have any number.
 _MAX_NUMBERS = 10_000
-#: Numbers of a list that stand for themselves, such as a mean for each channel.
+#: Maximum length of lists whose numbers are compared one by one, such as a mean for each channel.
 _MAX_LISTED = 4
-#: What is no number of the pictures, or stands elsewhere too, or is about single classes, which are many.
+#: Numbers that are not about the pictures, that occur elsewhere too, or that are about single classes.
 _NOT_COMPARED = frozenset({"format_version", "classes", "histogram", "normalize"})
-#: What a validation finds only if it is given something to compare with, which it does not say.
+#: Findings that need something to compare with; a report without them does not mean that there are none.
 _ASKED_FOR = frozenset(
     {
         FindingCode.SOURCE_MISSING,
@@ -39,7 +39,7 @@ _ASKED_FOR = frozenset(
 
 
 class Pair(NamedTuple):
-    """A value in the old and in the new dataset; None where it is not known or not there."""
+    """A value in the old and in the new dataset; None if it is unknown or missing."""
 
     old: Any
     new: Any
@@ -51,7 +51,7 @@ class Described(NamedTuple):
     Attributes:
       name: Path of the dataset, as the user wrote it.
       dataset: Its `dataset.json`.
-      validation: its `findings.json`, if that is about it.
+      validation: its `findings.json`, if that belongs to this dataset.
       statistics: its `statistics.json`, if there is one.
     """
 
@@ -62,11 +62,11 @@ class Described(NamedTuple):
 
 
 class Previous(NamedTuple):
-    """A dataset before another, and what became of its images in that.
+    """The dataset before another one, and what became of its images.
 
     Attributes:
       described: the dataset.
-      changes: what became of its images.
+      changes: changes of its images.
     """
 
     described: Described
@@ -75,15 +75,15 @@ class Previous(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassDrift:
-    """How the classes differ. They are told apart by their names, never by their ids.
+    """The differences between the classes. Classes are compared by name, never by id.
 
     Attributes:
-      overall: the distance between the distributions over classes.
+      overall: distance between the distributions over classes.
       splits: the same for each split that both datasets have.
-      new: classes that have records now and had none.
-      vanished: classes that had records and have none.
-      renumbered: class -> its old and its new id, where both datasets have the class and those differ.
-      shifts: class -> its share of the class labels in both, those that changed most first.
+      new: classes that have records now and had none before.
+      vanished: classes that had records and have none now.
+      renumbered: class -> its old and its new id, if both datasets have the class and the ids differ.
+      shifts: class -> its share of the class labels in both datasets, those that changed most first.
     """
 
     overall: Distance
@@ -99,17 +99,17 @@ class Drift:
     """The differences between two datasets.
 
     Attributes:
-      datasets: their names.
+      datasets: names of both datasets.
       fingerprints: Their fingerprints; equal ones mean the same records.
       changes: Changes of the images.
-      records: split -> records in both, None where a dataset has no such split.
-      bytes: the same in bytes of the shards.
-      classes: how the classes differ.
-      left_out: outcome -> reason -> images left out of both.
-      bad_fraction: share of images with faults in both.
-      quality: finding code -> findings per record of both, None where they were not looked for.
-      statistics: number of `statistics.json` -> its value in both, None where it is unknown.
-      made: layout, features, settings and versions: name -> value in both, where they differ.
+      records: split -> records in both datasets, None if a dataset has no such split.
+      bytes: split -> bytes of the shards in both datasets.
+      classes: differences between the classes.
+      left_out: outcome -> reason -> images left out of each dataset.
+      bad_fraction: share of images with faults in each dataset.
+      quality: finding code -> findings per record of each dataset, None if no check looked for them.
+      statistics: number of `statistics.json` -> its value in each dataset, None if it is unknown.
+      made: layout, features, settings and versions: name -> value in each dataset, if they differ.
     """
 
     datasets: Pair
@@ -140,7 +140,7 @@ class Drift:
         return _total(self.bytes)
 
     def fraction(self, kind: Kind) -> float:
-        """Returns the images of one kind of change per record of the old dataset."""
+        """Returns the number of images with one kind of change per record of the old dataset."""
         records: int = self.all_records.old
         return self.changes.total(kind) / max(1, records)
 
@@ -275,13 +275,13 @@ def _bad_fraction(dataset: Dataset) -> float:
 
 
 def _quality(old: Described, new: Described) -> dict[str, Pair]:
-    """Returns the findings per record for each code that was looked for in one of the datasets."""
+    """Returns the findings per record for each code that a check of one of the datasets looked for."""
     pairs = {code.value: Pair(*(_rate(one, code.value) for one in (old, new))) for code in FindingCode}
     return {code: pair for code, pair in sorted(pairs.items()) if any(rate is not None for rate in pair)}
 
 
 def _rate(described: Described, code: str) -> float | None:
-    """Returns the findings of a code per record, None if it was not looked for."""
+    """Returns the findings of a code per record, None if no check looked for it."""
     report = described.validation
     if report is None:
         return None
@@ -294,9 +294,9 @@ def _rate(described: Described, code: str) -> float | None:
 
 
 def numbers_in(document: Any) -> dict[str, float]:
-    """Returns the numbers of a JSON document by the names that lead to each, joined by dots.
+    """Returns the numbers of a JSON document; their names are the keys that lead to them, joined by dots.
 
-    Numbers of single classes and of long lists are left out.
+    Omits numbers of single classes and of long lists.
     """
     found: dict[str, float] = {}
     for name, value in _leaves(document, ""):

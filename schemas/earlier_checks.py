@@ -1,6 +1,6 @@
 """Keeps what earlier, deeper checks of a dataset found when a shallower one writes its report.
 
-A finding in a shard whose bytes were those of `dataset.json` is a property of the fingerprint. So it stays
+A finding in a shard with the bytes that `dataset.json` lists is a property of the fingerprint. So it stays
 true until the fingerprint changes, and only a check that looks for it as thoroughly replaces it.
 """
 
@@ -21,7 +21,7 @@ from shardwright.schemas.findings import (
 
 
 class _Past(NamedTuple):
-    """An earlier check, and its findings as far as they are stored one by one."""
+    """An earlier check, and its findings that are stored one by one."""
 
     run: CheckRun
     findings: tuple[Finding, ...]
@@ -33,9 +33,9 @@ def with_earlier_checks(
     """Returns a report with the findings of earlier checks that it did not look for as thoroughly.
 
     Args:
-      report: what a check found.
-      documents: earlier reports, as they are stored; those of another fingerprint do not count, nor do
-        those that cannot be read.
+      report: result of a check.
+      documents: earlier reports, as they are stored. Reports of another fingerprint, and those that cannot be
+        read, are ignored.
     """
     past: dict[tuple[str, str], _Past] = {}
     for document in documents:
@@ -52,7 +52,7 @@ def with_earlier_checks(
 
 
 def _past_checks(document: Mapping[str, Any] | None, report: ValidationReport) -> list[_Past]:
-    """Returns the checks that a stored report tells of, without what was found in shards repaired since."""
+    """Returns the checks in a stored report, without findings in shards that have been repaired since."""
     if document is None or not report.fingerprint or document.get("fingerprint") != report.fingerprint:
         return []
     try:
@@ -65,7 +65,7 @@ def _past_checks(document: Mapping[str, Any] | None, report: ValidationReport) -
 
 
 def _without(run: CheckRun, findings: Sequence[Finding], shards: set[str | None]) -> _Past:
-    """Returns a check without its findings in some shards, whose bytes were others when it read them."""
+    """Returns a check without its findings in some shards, which had other bytes when it read them."""
     counts = dict(run.counts)
     kept = []
     for one in findings:
@@ -79,7 +79,7 @@ def _without(run: CheckRun, findings: Sequence[Finding], shards: set[str | None]
 
 
 def _still_standing(run: CheckRun, newer: Sequence[CheckRun]) -> frozenset[FindingCode]:
-    """Returns the codes of a check that no newer check looked for as thoroughly."""
+    """Returns the codes of a check for which no newer check was as thorough."""
     depth, codes = run.check_depth, sought(run.check_depth, bool(run.against))
     for other in newer:
         codes -= found_completely(other.check_depth, bool(other.against))
@@ -97,7 +97,7 @@ def _merged(report: ValidationReport, past: Sequence[_Past]) -> ValidationReport
     for run, found in past:
         findings += (one for one in found if _identity(one) not in known)
         known.update(map(_identity, found))
-        for code, count in run.counts.items():  # the deeper of two checks finds all that the other one does
+        for code, count in run.counts.items():  # the deeper check finds all that the other finds
             counts[code] = max(counts.get(code, 0), count)
     by_code: dict[str, list[Finding]] = {}
     for one in sorted(findings, key=Finding.order):
@@ -113,7 +113,7 @@ def _merged(report: ValidationReport, past: Sequence[_Past]) -> ValidationReport
 
 
 def _identity(finding: Finding) -> tuple[Any, ...]:
-    """Returns what a finding has in common with the same one of another check."""
+    """Returns the values that are the same if two checks made the same finding."""
     if finding.record is None:
         return finding.code, finding.shard, finding.message
     return finding.code, finding.shard, finding.record

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from shardwright.schemas.codes import ExitCode, QuarantineReason, Stage
 
 _TAG = re.compile(r"<shardwright:(\d+)>(.*?)</shardwright>", re.DOTALL)
-#: How Beam goes on after the message of what a worker raised.
+#: The text with which Beam continues after the message of a worker's exception.
 _RAISED_IN_A_STEP = " [while running '"
 
-#: What the system's loader and Python say where there is no memory for a library or a thread.
+#: Messages of the system's loader and of Python if there is no memory for a library or a thread.
 _NO_MEMORY = ("failed to map segment", "Cannot allocate memory", "can't start new thread")
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an exception, or the one whose text it carries, says that memory ran out."""
+    """Returns whether an exception, or the one whose text it contains, means that memory ran out."""
     text = str(error)
     return (
         isinstance(error, MemoryError)
@@ -29,9 +29,9 @@ def lacks_memory(error: BaseException) -> bool:
 class ShardwrightError(Exception):
     """Ends the command. The message says what is wrong, where, and what to do next.
 
-    Engines hand a worker's exception to the launcher as text. So once Beam has added the step to
-    the message, `str()` carries the exit code in a tag that `from_text` finds again, whatever the
-    engine wraps around it. Elsewhere it is the message alone, as people read it in a notebook.
+    Engines pass a worker's exception to the launcher as text. So once Beam has added the step to the message,
+    `str()` contains the exit code in a tag. `from_text` finds that tag, whatever text the engine adds.
+    Otherwise, for example in a notebook, `str()` is the message alone.
     """
 
     exit_code = ExitCode.ENGINE
@@ -47,7 +47,7 @@ class ShardwrightError(Exception):
 
     @staticmethod
     def from_text(text: str) -> ShardwrightError | None:
-        """Returns the error that an engine's text carries, or None if it carries none."""
+        """Returns the error in an engine's text; None if there is none."""
         match = _TAG.search(text)
         if not match:
             return None
@@ -55,7 +55,7 @@ class ShardwrightError(Exception):
 
 
 class DataRefused(ShardwrightError):
-    """The data did not pass: findings, too many bad images, a gate."""
+    """The data did not pass: there are findings, too many bad images, or a gate refused."""
 
     exit_code = ExitCode.REFUSED
 
@@ -73,7 +73,7 @@ class EngineError(ShardwrightError):
 
 
 class NotRun(ShardwrightError):
-    """The job was described, as the options asked, and nobody ran it. No fault at all."""
+    """The options asked only for a description of the job, so it did not run. This is not a failure."""
 
     exit_code = ExitCode.DONE
 
@@ -90,8 +90,8 @@ class ImageFault(Exception):
     """A fault of one image: it is quarantined and the job goes on.
 
     Attributes:
-      reason: the quarantine reason.
-      stage: the step at which it showed.
+      reason: quarantine reason.
+      stage: step at which the fault was found.
       message: one sentence for the person who looks for the file.
     """
 
@@ -106,7 +106,7 @@ class ImageFault(Exception):
 
 
 class NotACandidate(Exception):
-    """The file turned out to be no image by content and claims to be none: it is filtered."""
+    """By content, the file is not an image, and its name does not say that it is one. It is filtered."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -114,6 +114,6 @@ class NotACandidate(Exception):
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Returns `; did you mean X?` for the known name closest to a wrong one, or nothing."""
+    """Returns `; did you mean X?` for the known name closest to a wrong one; empty if none is close."""
     match = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {match[0]}?" if match else ""

@@ -1,10 +1,10 @@
-"""`tf.train.Example` on the wire, without TensorFlow.
+"""Reads and writes serialized `tf.train.Example` messages without TensorFlow.
 
 The message is `Example { Features features = 1 }`, `Features { map<string, Feature> feature = 1 }`
-and `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, each list holding
-`repeated value = 1`, numbers packed (tensorflow/core/example/feature.proto). Features are written
-in the order of their names' UTF-8 bytes, which is what TensorFlow's deterministic serialisation writes
-(where one name begins another, the shorter goes first, as in C++; Python's protobuf has it last).
+and `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, where each list holds `repeated value
+= 1`, with numbers packed (tensorflow/core/example/feature.proto). Features are written in the order of their
+names' UTF-8 bytes, as TensorFlow's deterministic serialization does. If one name is a prefix of another, the
+shorter name comes first, as in C++; Python's protobuf writes it last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 
 class FeatureType(StrEnum):
-    """The three kinds of list that a feature can be."""
+    """The three kinds of list that a feature can hold."""
 
     BYTES = "bytes"
     FLOAT = "float"
@@ -25,7 +25,7 @@ class FeatureType(StrEnum):
 
 
 class Feature(NamedTuple):
-    """A feature's kind and its values, in order; `type` is None for a feature of no kind."""
+    """A feature's kind and its values, in order; `type` is None if the feature has no kind."""
 
     type: FeatureType | None
     values: Sequence[Any]
@@ -41,7 +41,7 @@ _TYPE_OF = {field: type_ for type_, field in _FIELD_OF.items()}
 
 
 def write_varint(value: int) -> bytes:
-    """Returns a number below 2^64 as protobuf writes it."""
+    """Returns a number below 2^64 in the encoding of protobuf."""
     if value < 0x80:
         return _ONE_BYTE[value]
     out = bytearray()
@@ -54,7 +54,7 @@ def write_varint(value: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _entry_key(name: str) -> bytes:
-    """Returns the first field of a map entry, its key, and the tag of its second."""
+    """Returns the first field of a map entry, its key, and the tag of the second field."""
     key = name.encode()
     return b"".join((b"\x0a", write_varint(len(key)), key, b"\x12"))
 
@@ -78,7 +78,7 @@ def _feature_parts(feature: Feature) -> list[bytes]:
     """Returns a Feature message in pieces, so that a large image is copied only once."""
     if feature.type is None:
         return []
-    if len(feature.values) == 1 and feature.type is not FeatureType.FLOAT:  # nearly all there are
+    if len(feature.values) == 1 and feature.type is not FeatureType.FLOAT:  # true of nearly all features
         return _single_value(feature.type, feature.values[0])
     parts: list[bytes] = []
     if feature.type is FeatureType.BYTES:
@@ -95,7 +95,7 @@ def _feature_parts(feature: Feature) -> list[bytes]:
 
 
 def encode_example(features: Mapping[str, Feature]) -> bytes:
-    """Serialises features as `tf.train.Example`, equal to TensorFlow's deterministic bytes."""
+    """Serializes features as `tf.train.Example`, equal to TensorFlow's deterministic bytes."""
     entries: list[bytes] = []
     total = 0
     for name in _in_order(tuple(features)):
@@ -110,7 +110,7 @@ def encode_example(features: Mapping[str, Feature]) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Returns (number, position after it); raises ValueError or IndexError when malformed."""
+    """Returns (number, position after it); raises ValueError or IndexError if it is malformed."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -132,7 +132,7 @@ def read_tag(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
 
 
 def skip_group(data: bytes | memoryview, position: int, group: int, depth: int) -> int:
-    """Returns the position after a group; raises ValueError or IndexError when malformed."""
+    """Returns the position after a group; raises ValueError or IndexError if it is malformed."""
     if depth > _MAX_DEPTH:
         raise ValueError("groups are nested too deeply")
     while True:
@@ -157,13 +157,13 @@ def skip_group(data: bytes | memoryview, position: int, group: int, depth: int) 
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview | int]]:
-    """Yields (field number, wire type, value) of a message; raises ValueError when malformed."""
+    """Yields (field number, wire type, value) of a message; raises ValueError if it is malformed."""
     position = 0
     size = len(data)
     try:
         while position < size:
             field, wire, position = read_tag(data, position)
-            if wire == _GROUP:  # never part of this message: skipped as protobuf does
+            if wire == _GROUP:  # these messages have no groups, so skip them as protobuf does
                 position = skip_group(data, position, field, 1)
                 continue
             if wire == _VARINT:
@@ -243,10 +243,10 @@ def _parse_feature(data: memoryview) -> Feature:
 
 
 def parse_example(data: bytes) -> dict[str, Feature]:
-    """Parses a serialised `tf.train.Example`.
+    """Parses a serialized `tf.train.Example`.
 
     Raises:
-      ValueError: if the bytes are no such message.
+      ValueError: if the bytes are not such a message.
     """
     features: dict[str, Feature] = {}
     for field, wire, value in _fields(memoryview(data)):

@@ -1,7 +1,7 @@
-"""Where the values of a serialised `tf.train.Example` stand in its bytes; no image is copied.
+"""Finds the values in the bytes of a serialized `tf.train.Example`, without copying an image.
 
-A record of a hundred kilobytes is an image and a few small values: knowing where they begin and end
-takes microseconds, and values are parsed when they are asked for.
+A record of a hundred kilobytes consists of an image and a few small values. Finding where they begin and end
+takes microseconds. Values are parsed when they are needed.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from shardwright.schemas.example import Feature, FeatureType, read_tag, read_var
 
 _VARINT, _FIXED64, _LENGTH, _GROUP, _FIXED32 = 0, 1, 2, 3, 5
 _KINDS = {1: FeatureType.BYTES, 2: FeatureType.FLOAT, 3: FeatureType.INT64}
-#: Features of a record beyond which it is taken for no Example.
+#: A record with more features is not treated as an Example.
 MAX_FEATURES = 100_000
-#: Bytes of a list of numbers up to which they are parsed, and values of a list of bytes.
+#: Maximum number of bytes of a list of numbers to parse, and of values in a list of bytes.
 _MAX_NUMBER_BYTES, _MAX_VALUES = 1 << 24, 1_000_000
-#: Flat: begin, end, begin, end, ... of the stretches of a message; nearly always one.
+#: The ranges of a message: begin, end, begin, end, ... Nearly every message has one.
 Stretches = tuple[int, ...]
 
 
 class Span(NamedTuple):
-    """A stretch of a record's bytes."""
+    """A range of a record's bytes."""
 
     begin: int
     end: int
 
 
 class NotAnExample(ValueError):
-    """The message is well formed, and something else than a `tf.train.Example`."""
+    """The message is well formed, but it is not a `tf.train.Example`."""
 
 
 def fields_in(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields (field number, wire type, begin, end) of the fields of a message inside of bytes.
+    """Yields (field number, wire type, begin, end) for each field of a message.
 
     Raises:
-      ValueError: if it is malformed.
+      ValueError: if the message is malformed.
     """
     try:
         while position < end:
@@ -51,7 +51,7 @@ def fields_in(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, 
                 position = begin + 8
             elif wire == _FIXED32:
                 position = begin + 4
-            elif wire == _GROUP:  # never part of these messages: skipped as protobuf does
+            elif wire == _GROUP:  # these messages have no groups, so skip them as protobuf does
                 position = skip_group(data, begin, field, 1)
             else:
                 raise ValueError(f"wire type {wire} is not used by this message")
@@ -64,11 +64,11 @@ def fields_in(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, 
 
 
 class ExampleSpans:
-    """A record's features by name, each parsed when it is asked for.
+    """The features of a record by name; each is parsed when it is needed.
 
     Attributes:
-      data: the serialised Example.
-      features: name -> where its Feature message stands.
+      data: the serialized Example.
+      features: name -> ranges of its Feature message.
 
     Raises:
       NotAnExample: if it is a SequenceExample.
@@ -87,7 +87,7 @@ class ExampleSpans:
                 raise NotAnExample("it is a tf.train.SequenceExample")
 
     def _read_entries(self, position: int, end: int) -> None:
-        """Reads the entries of the map; of names that stand twice, the last counts, as in protobuf."""
+        """Reads the entries of the map. If a name occurs twice, the last entry wins, as in protobuf."""
         data, features = self.data, self.features
         try:
             while position < end:
@@ -116,7 +116,7 @@ class ExampleSpans:
             raise ValueError("a message ends inside a field") from None
 
     def _read_entry(self, position: int, end: int) -> int:
-        """Reads one field of the map, however it is written; returns where the next begins."""
+        """Reads one field of the map in any valid encoding; returns where the next field begins."""
         for field, wire, begin, stop in fields_in(self.data, position, end):
             if field == 1 and wire == _LENGTH:
                 name, content = "", list[int]()
@@ -130,10 +130,10 @@ class ExampleSpans:
         return end
 
     def bytes_of(self, name: str) -> list[Span] | None:
-        """Returns where the values of a list of bytes are; None if the feature is none or absent.
+        """Returns the ranges of the values in a list of bytes; None if the feature is absent or another kind.
 
         Raises:
-          ValueError: if it is malformed.
+          ValueError: if the feature is malformed.
         """
         content = self.features.get(name)
         if not content:
@@ -154,7 +154,7 @@ class ExampleSpans:
         return found
 
     def _only_value(self, begin: int, end: int) -> Span | None:
-        """Returns where the one value of a list of bytes is, as nearly all are written."""
+        """Returns the range of the only value in a list of bytes, if it is encoded in the usual way."""
         data = self.data
         if end - begin < 4 or data[begin] != 0x0A:
             return None
@@ -168,7 +168,7 @@ class ExampleSpans:
         return Span(first, end) if first + length == end else None
 
     def _list_of(self, content: Stretches) -> tuple[FeatureType | None, Stretches]:
-        """Returns the kind of a Feature, and where its list's parts are (protobuf merges them)."""
+        """Returns the kind of a Feature and the ranges of its list's parts, which protobuf merges."""
         kind: FeatureType | None = None
         lists: list[int] = []
         for position in range(0, len(content), 2):
@@ -180,13 +180,13 @@ class ExampleSpans:
         return kind, tuple(lists)
 
     def kind_of(self, name: str) -> FeatureType | None:
-        """Returns the kind of a feature; None for one of no kind, or an absent one."""
+        """Returns the kind of a feature; None if it is absent or has no kind."""
         return self._list_of(self.features.get(name, ()))[0]
 
     def packed(self, name: str) -> Span | None:
-        """Returns where a list of numbers stands in one stretch; None if it does not.
+        """Returns the range of a list of numbers if it is one packed range, else None.
 
-        Floats have 32 bits each, whole numbers are varints.
+        Floats have 32 bits each; integers are varints.
         """
         kind, lists = self._list_of(self.features.get(name, ()))
         if kind not in (FeatureType.FLOAT, FeatureType.INT64) or len(lists) != 2:
@@ -197,7 +197,7 @@ class ExampleSpans:
         return Span(*packed[0][2:])
 
     def feature(self, name: str) -> Feature:
-        """Returns a feature with its values; those of a list of bytes are copied.
+        """Returns a feature with its values; values of a list of bytes are copied.
 
         Raises:
           ValueError: if it is malformed, or has too many values.
@@ -216,7 +216,7 @@ class ExampleSpans:
         return Feature(kind, self._ints(lists) if kind else [])
 
     def _only_number(self, begin: int, end: int) -> int | None:
-        """Returns the one value of a list of whole numbers, as nearly all are written."""
+        """Returns the only value of a list of integers, if it is encoded in the usual way."""
         data = self.data
         if end - begin < 5 or data[begin] != 0x1A or data[begin + 2] != 0x0A:
             return None

@@ -1,4 +1,4 @@
-"""The roles that a feature of a record can have: each with its type, its shape and a description."""
+"""The roles that a feature of a record can have, each with its type, its shape and a description."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Needs(StrEnum):
     """Kind of annotations that a layout stores."""
 
     LABEL = "label"  # the class of an image
-    OBJECTS = "objects"  # boxes and what goes with them
+    OBJECTS = "objects"  # boxes and their properties
     SEMANTIC = "semantic"  # a class for every pixel
     PANOPTIC = "panoptic"  # a segment for every pixel
 
 
 class FeatureRole(StrEnum):
-    """The role of a feature, which layout files call its `fill`; `FEATURE_ROLES` describes each."""
+    """The role of a feature. Layout files call it `fill`; `FEATURE_ROLES` describes each."""
 
     ENCODED = "encoded"
     FORMAT = "format"
@@ -86,7 +86,7 @@ def _object(type_: FeatureType, what: str) -> RoleInfo:
     return RoleInfo(type_, _EACH, f"of each object: {what}", Needs.OBJECTS)
 
 
-#: Description of each role. Masks are grey PNGs of 8 bits, or of 16 where an image has an id above 255.
+#: Description of each role. Masks are grey PNGs with 8 bits, or with 16 bits if an image has an id above 255.
 FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
     FeatureRole.ENCODED: RoleInfo(
         _BYTES, _ONE, "the image file's bytes, or its bare uint8 pixels row by row (--image_format raw)"
@@ -152,7 +152,7 @@ FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
     ),
 }
 
-#: Roles with one value for each object.
+#: Roles with one value per object.
 OBJECT_ROLES = tuple(
     role
     for role, info in FEATURE_ROLES.items()

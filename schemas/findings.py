@@ -1,4 +1,4 @@
-"""What a validation found, as `findings.json` stores it."""
+"""The result of a validation, as `findings.json` stores it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.schemas.codes import NOTES, WARNINGS, FindingCode, Severity
 from shardwright.schemas.image_ref import printable
 
 FORMAT_VERSION = 1
-#: Findings stored one by one; beyond it a code is only counted.
+#: Number of findings of a code to store one by one; further findings are only counted.
 MAX_STORED_PER_CODE = 1000
 
 
@@ -19,10 +19,10 @@ class Where(NamedTuple):
     """The place of a record.
 
     Attributes:
-      shard: the file.
-      record: the record's number in its shard, from 0.
+      shard: name of the shard file.
+      record: number of the record in its shard, from 0.
       offset: byte offset in the (uncompressed) shard.
-      key: the image's key.
+      key: key of the image.
     """
 
     shard: str | None = None
@@ -33,18 +33,18 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, and where.
+    """A fault, and where it is.
 
     Attributes:
-      code: what kind.
+      code: kind of the fault.
       message: one sentence.
-      shard: the file, where the finding is about one.
-      record: the record's number in its shard, from 0.
+      shard: name of the shard file, if the finding is about one.
+      record: number of the record in its shard, from 0.
       offset: byte offset in the (uncompressed) shard.
-      key: the image's key.
-      other: the other record, where it is about a pair.
-      depth: of the earlier check that found it; empty for the check whose report it is in.
-      time: of that check.
+      key: key of the image.
+      other: the other record, if the finding is about a pair.
+      depth: depth of the earlier check that found it; empty for the check that wrote the report.
+      time: time of that check.
     """
 
     code: FindingCode
@@ -59,13 +59,13 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """What is wrong, where another image is named by its key instead of its place."""
+        """The message, which names another image by its key instead of its place."""
         if self.other is None or self.other.key is None:
             return self.message
         return self.message.replace(f"record {self.other.record} of {self.other.shard}", self.other.key)
 
     def order(self) -> tuple[str, int, str, str]:
-        """Sorts findings by place."""
+        """Returns a key that sorts findings by place."""
         return self.shard or "", -1 if self.offset is None else self.offset, self.code, self.message
 
     def as_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Gates:
-    """Which findings fail a validation, other than by default.
+    """The findings that fail a validation, where they differ from the defaults.
 
     Attributes:
       fail_on: codes that are errors.
@@ -116,10 +116,10 @@ class CheckRun:
     """One check of a dataset.
 
     Attributes:
-      depth: how deep it looked (`CheckDepth`).
-      time: when it ended, in UTC; empty if nobody wrote it down.
-      against: the source that the dataset was compared with, as the user wrote it.
-      counts: finding code -> number of findings of this check that still count.
+      depth: how deep the check looked (`CheckDepth`).
+      time: when it ended, in UTC; empty if unknown.
+      against: source that the dataset was compared with, as the user wrote it.
+      counts: finding code -> number of findings of this check that are still valid.
     """
 
     depth: str
@@ -129,7 +129,7 @@ class CheckRun:
 
     @property
     def check_depth(self) -> CheckDepth:
-        """How deep it looked."""
+        """How deep the check looked."""
         return CheckDepth.of(self.depth)
 
     def as_json(self) -> dict[str, Any]:
@@ -147,24 +147,25 @@ class CheckRun:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """The outcome of a validation, with what earlier and deeper checks of the same build found.
+    """The result of a validation, with the findings of earlier and deeper checks of the same build.
 
     Attributes:
-      dataset: what was validated.
+      dataset: the dataset that was validated.
       mode: how deep this check looked, as a word of `CheckDepth`: none, frames, fast (every Example), full
-        (every image decoded) or quality (and measured). Earlier releases wrote fast for frames, too.
-      fingerprint: of the dataset, None for foreign files.
-      shards: shards read.
-      records: sound records read.
-      bytes: bytes of the shards.
-      counts: finding code -> number of all findings that are known.
+        (every image decoded) or quality (every image measured). Earlier releases wrote fast for frames, too.
+      fingerprint: fingerprint of the dataset; None for foreign files.
+      shards: number of shards read.
+      records: number of sound records read.
+      bytes: number of bytes in the shards.
+      counts: finding code -> number of all known findings.
       findings: at most `MAX_STORED_PER_CODE` of each code, by place.
-      gates: what a gate made of the codes.
-      against: the source that it was compared with, as the user wrote it.
-      depth: how deep this check looked (`CheckDepth`); other than `mode` only in reports of earlier releases.
-      time: when it ended, in UTC; empty if nobody wrote it down.
-      found: finding code -> number of findings of this check alone; None if no earlier check adds to them.
-      earlier: earlier checks whose findings still count, the newest first.
+      gates: codes whose severity a gate changed.
+      against: source that the dataset was compared with, as the user wrote it.
+      depth: how deep this check looked (`CheckDepth`); it differs from `mode` only in reports of earlier
+        releases.
+      time: when it ended, in UTC; empty if unknown.
+      found: finding code -> number of findings of this check alone; None if there is no earlier check.
+      earlier: earlier checks whose findings are still valid, the newest first.
     """
 
     dataset: str
@@ -188,7 +189,7 @@ class ValidationReport:
 
     @property
     def run(self) -> CheckRun:
-        """This check alone."""
+        """This check, without earlier ones."""
         counts = self.counts if self.found is None else self.found
         return CheckRun(self.depth, self.time, self.against, counts)
 
@@ -201,8 +202,8 @@ class ValidationReport:
         """Number of findings of a severity.
 
         Args:
-          severity: which one.
-          counts: finding code -> number; by default those of all checks.
+          severity: severity of the findings to count.
+          counts: finding code -> number; by default the numbers of all checks.
         """
         counts = self.counts if counts is None else counts
         return sum(
@@ -216,7 +217,7 @@ class ValidationReport:
 
     @property
     def warnings(self) -> int:
-        """Number of findings that ask to be looked at."""
+        """Number of findings that are warnings."""
         return self.number_of(Severity.WARNING)
 
     @property
@@ -226,7 +227,7 @@ class ValidationReport:
 
     @property
     def sound(self) -> bool | None:
-        """Whether no check found an error; None if there is no error and no check has read the shards."""
+        """Whether no check found an error; None if no check found an error and none has read the shards."""
         if self.errors:
             return False
         depth = max(run.check_depth for run in (self.run, *self.earlier))
@@ -234,11 +235,11 @@ class ValidationReport:
 
     @property
     def passed(self) -> bool:
-        """Whether this check found no error; that decides the exit code."""
+        """Whether this check found no error; this decides the exit code."""
         return not self.number_of(Severity.ERROR, self.run.counts)
 
     def lines(self, severity: Severity) -> list[str]:
-        """Returns a line for each code of a severity: how many findings there are, and the first of them."""
+        """Returns a line for each code of a severity: the number of findings, and the first one."""
         return [
             self.line(FindingCode(code))
             for code in self.counts
@@ -246,7 +247,7 @@ class ValidationReport:
         ]
 
     def line(self, code: FindingCode) -> str:
-        """Returns how many findings of a code there are, and what the first of them says."""
+        """Returns the number of findings of a code, and the message of the first one."""
         said = f"{self.counts[code.value]:,} {code}"
         first = next((finding for finding in self.findings if finding.code is code), None)
         if first is not None:
@@ -307,7 +308,7 @@ class ValidationReport:
 
 
 def _finding_of(value: Mapping[str, Any], depth: str, time: str) -> Finding:
-    """Reads a stored finding of a report, whose own check is of a depth and a time."""
+    """Reads a finding of a stored report; its own check has a depth and a time."""
     finding = Finding.from_json(value)
     made_by = str(value.get("depth", depth)), str(value.get("time", time))
     return finding if made_by == (depth, time) else replace(finding, depth=made_by[0], time=made_by[1])
@@ -315,7 +316,7 @@ def _finding_of(value: Mapping[str, Any], depth: str, time: str) -> Finding:
 
 @dataclass
 class FindingSummary:
-    """Findings counted, and the first of each code by place; summaries can be merged.
+    """Counts of findings, and the first findings of each code by place; summaries can be merged.
 
     Attributes:
       counts: code -> number of findings.

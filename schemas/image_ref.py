@@ -1,4 +1,4 @@
-"""`ImageRef`: what travels through the pipeline instead of image bytes."""
+"""`ImageRef`: the reference that travels through the pipeline instead of image bytes."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from typing import NamedTuple
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import Outcome
 
-#: A batch of references as it crosses a stage boundary: compressed JSON, a list per field.
+#: A batch of references between two stages: compressed JSON with a list per field.
 EncodedRefs = bytes
-#: Between the class names of an image that has several.
+#: Separates the class names of an image with several classes.
 LABEL_SEPARATOR = "\x1f"
-#: Under which what has no key of its own is counted: rows that name no image, damaged archives.
+#: Split that counts files without a key of their own: rows that name no image, damaged archives.
 NO_SPLIT = "none"
 
 
 class ImageRef(NamedTuple):
-    """A pointer to one source image with all that planning needs to know; no pixels.
+    """A reference to one source image, with everything that planning needs; it holds no pixels.
 
     Attributes:
       key: path relative to its input, `/`-separated, NFC; unique in a dataset.
-      uri: where the bytes are. Local paths carry undecodable bytes as surrogate escapes.
-      label: class name; empty when the source gives none, several joined by `LABEL_SEPARATOR`.
-      split: split name; empty until the plan assigns one, unless the source says it.
-      group: what must not straddle two splits; empty means the key itself.
-      size: source bytes; -1 when unknown.
-      version: the source's own mark of its state (mtime in ns, or an object's generation).
-      sha256: hex digest of the source bytes when already known, else empty.
-      outcome: decided before reading (filtered, deduplicated, quarantined), else empty.
-      reason: of that outcome: a filter reason, the winning key, or a quarantine reason.
-      crc32c: of the source bytes as object storage lists it (base64, big endian), else empty.
-      place: which part of the file the bytes are (`Place.encode`); empty for all of it.
-      message: one sentence about the fault of a reference that is quarantined already; else which row
-        or record of its source it comes from, or what that lacks, where there is such a thing.
-      annotations: what else is known of the image (`annotated` sets it), else empty.
-      extra: the values of extra columns (`encode_extra`), else empty.
-      source_id: the id that the source gives the image, for `image/source_id`; else empty.
-      file_name: the file name that a record of the source has, where that is not the key; else empty.
-      has_mask_parts: as `Annotations.has_mask_parts`.
-      has_unmarked_mask: as `Annotations.has_unmarked_mask`.
+      uri: location of the bytes. Local paths carry undecodable bytes as surrogate escapes.
+      label: class name; empty if the source gives none; several names are joined by `LABEL_SEPARATOR`.
+      split: split name; empty until the plan assigns one, unless the source names it.
+      group: images of the same group go to the same split; empty means that the key is the group.
+      size: size of the source in bytes; -1 if unknown.
+      version: state of the source: its mtime in ns, or an object's generation.
+      sha256: hex digest of the source bytes if it is already known, else empty.
+      outcome: outcome if it is known before reading (filtered, deduplicated, quarantined), else empty.
+      reason: reason for that outcome: a filter reason, the winning key, or a quarantine reason.
+      crc32c: checksum of the source bytes as object storage lists it (base64, big endian), else empty.
+      place: the part of the file with the bytes (`ByteRange.encode`); empty for the whole file.
+      message: one sentence about the fault of a quarantined reference; for other references the row or record
+        of the source, or what it lacks, if any.
+      annotations: annotations of the image (`annotated` sets them), else empty.
+      extra: values of extra columns (`encode_extra`), else empty.
+      source_id: id that the source gives the image, for `image/source_id`; else empty.
+      file_name: file name in a record of the source if it is not the key; else empty.
+      has_mask_parts: see `Annotations.has_mask_parts`.
+      has_unmarked_mask: see `Annotations.has_unmarked_mask`.
     """
 
     key: str
@@ -76,7 +76,7 @@ class ImageRef(NamedTuple):
 
     @property
     def location(self) -> str:
-        """Where the image is, for people: its file, and the member of an archive."""
+        """Location of the image, for people: its file, and the member of an archive."""
         if not self.place:
             return self.uri
         container = key_from_bytes(os.fsencode(self.uri.rpartition("/")[2])) + "!"
@@ -85,11 +85,11 @@ class ImageRef(NamedTuple):
 
     @property
     def is_candidate(self) -> bool:
-        """True while nothing speaks against the image."""
+        """Whether the image can still be written: no outcome is known yet."""
         return not self.outcome
 
     def annotated(self, annotations: Annotations) -> ImageRef:
-        """Returns the reference with what else is known of its image."""
+        """Returns the reference with annotations."""
         return self._replace(
             annotations=annotations.encode(),
             has_mask_parts=annotations.has_mask_parts,
@@ -97,11 +97,11 @@ class ImageRef(NamedTuple):
         )
 
     def filtered(self, reason: str) -> ImageRef:
-        """Returns the reference as one of what is no candidate."""
+        """Returns the reference with the outcome filtered: the file is not a candidate."""
         return self._replace(outcome=Outcome.FILTERED, reason=reason)
 
     def quarantined(self, reason: str, message: str = "") -> ImageRef:
-        """Returns the reference as one of an image that has a fault, and what it is."""
+        """Returns the reference with the outcome quarantined, and the fault."""
         return self._replace(outcome=Outcome.QUARANTINED, reason=reason, message=message)
 
     @property
@@ -111,20 +111,21 @@ class ImageRef(NamedTuple):
 
     @property
     def has_known_state(self) -> bool:
-        """Whether the known states of the image and its mask suffice to tell that neither changed."""
+        """Whether the states of the image and its mask are known, so that a change can be detected."""
         return self.size >= 0 and bool(self.version) and not self.has_unmarked_mask
 
 
 def is_image(ref: ImageRef) -> bool:
-    """Whether a reference is to an image, even if a faulty one, and not to a file of another kind."""
+    """Whether the reference is to an image, even a faulty one, and not to a file of another kind."""
     return ref.is_candidate or ref.outcome == Outcome.QUARANTINED
 
 
 def encode_refs(refs: Iterable[ImageRef]) -> EncodedRefs:
-    """Packs references for a stage boundary (20 to 40 bytes each, if they are many).
+    """Packs references for a stage boundary (20 to 40 bytes each if there are many).
 
-    Fields stand in columns, one value for all where they agree. Of a URI that ends with its key
-    only the rest is stored, which the references of an input share; any other as a list of one.
+    Fields are stored in columns; if all values of a column are equal, it stores one. If a URI ends with its
+    key, only the rest is stored, which the references of an input share; any other URI is stored as a list of
+    one.
     """
     columns = list(zip(*refs, strict=True))
     if not columns:
@@ -132,7 +133,7 @@ def encode_refs(refs: Iterable[ImageRef]) -> EncodedRefs:
     keys, uris, *others = columns
     places = [uri.removesuffix(key) if uri.endswith(key) else [uri] for key, uri in zip(keys, uris)]
     packed = [keys, *(column[:1] if _is_constant(column) else column for column in (places, *others))]
-    # Not in ASCII: its escapes would join surrogates that are none of one character.
+    # ASCII escapes would join surrogates that do not belong to one character.
     text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
     return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
 
@@ -142,18 +143,18 @@ def _is_constant(column: Sequence[object]) -> bool:
 
 
 def decode_refs(batch: EncodedRefs) -> Iterator[ImageRef]:
-    """Unpacks what `encode_refs` packed."""
+    """Unpacks the result of `encode_refs`."""
     if not batch:
         return iter(())
     packed = json.loads(zlib.decompress(batch).decode("utf-8", "surrogatepass"))
     keys, places, *others = (column * len(packed[0]) if len(column) == 1 else column for column in packed)
     uris = [place + key if type(place) is str else place[0] for key, place in zip(keys, places)]
-    # What ImageRef._make does, without a call of Python code for each.
+    # Does the same as ImageRef._make, without a Python call for each.
     return map(tuple.__new__, repeat(ImageRef), zip(keys, uris, *others))
 
 
 def one_label(name: str) -> str:
-    """Returns a name as that of one class, whatever characters a folder's name holds."""
+    """Returns a folder's name as the name of one class, whatever characters it contains."""
     return name.replace(LABEL_SEPARATOR, f"%{ord(LABEL_SEPARATOR):02X}")
 
 

@@ -1,7 +1,7 @@
-"""A validation as JUnit XML, the form in which CI systems show tests.
+"""Writes a validation as JUnit XML, the form in which CI systems show tests.
 
-One test case for each kind of finding that was looked for, and one for each expectation; what failed
-is an error finding. The elements are those that Jenkins, GitLab and others read:
+There is one test case for each kind of finding that the check looked for, and one for each expectation. Error
+findings are failures. The elements are those that Jenkins, GitLab and others read:
 testsuites/testsuite/testcase with failure and system-out.
 """
 
@@ -16,9 +16,9 @@ from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.units import counted
 
-#: Findings that stand in the text of one test case.
+#: Number of findings in the text of one test case.
 _SHOWN = 50
-#: Characters that XML 1.0 cannot hold, not even escaped.
+#: Characters that XML 1.0 cannot contain, not even escaped.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -26,8 +26,8 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
     """Returns a report as JUnit XML, UTF-8.
 
     Args:
-      report: what was found.
-      expectations: names of those that were looked at.
+      report: result of the validation.
+      expectations: names of the expectations that were checked.
     """
     cases = [_case_of_code(report, code) for code in FindingCode if _was_sought(report, code)]
     cases += [_case_of_expectation(report, name) for name in expectations]
@@ -42,7 +42,7 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
 
 def _was_sought(report: ValidationReport, code: FindingCode) -> bool:
     if code is FindingCode.EXPECTATION:
-        return False  # each has its own case
+        return False  # each has its own test case
     if code.value in report.counts:
         return True
     return code in sought(report.run.check_depth, bool(report.against))

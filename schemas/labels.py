@@ -1,4 +1,4 @@
-"""Class names in id order and the files that list them."""
+"""Class names in the order of ids, and the files that list them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from shardwright.schemas.pbtxt import message
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.units import counted
 
-#: What an image without a class has where a layout wants one (as in TFDS's unlabelled splits).
+#: Class of an image without a class if the layout requires one (as in TFDS's unlabelled splits).
 UNLABELLED = -1
 
 
 class ClassId(NamedTuple):
-    """A class name with the id that its source gives it, and what the class is called if not so."""
+    """A class name with the id that its source gives it, and a readable name if the class name is a code."""
 
     name: str
     id: int
     text: str = ""
 
 
-#: Largest id up to which a source's own ids are kept; every id below it takes a line in the side files.
+#: Largest id up to which ids of a source are kept. Every id below it takes a line in the side files.
 MAX_OWN_ID = 1_000_000
 
 
@@ -34,22 +34,22 @@ def order_labels(
     own_ids: Mapping[str, int] | None = None,
     first_label: int = 0,
 ) -> tuple[str, ...]:
-    """Returns class names in id order: carried ones keep their place, new ones follow.
+    """Returns class names in the order of ids: carried names keep their place, new ones follow.
 
-    Where the source has an id of its own for every name, names get these: ids that no name has are
-    named by their number, which gives way to a name once there is one. If the smallest lies below the
-    layout's first id, all are moved up. None of it counts where it would move a carried name.
-    Otherwise new names are sorted by their UTF-8 bytes, so the order never depends on a locale.
+    If the source has an id for every name, these ids are used. Ids without a name are named by their number,
+    until a name takes the id. If the smallest id is below the layout's first id, all ids are shifted up. The
+    source's ids are ignored if they would move a carried name. Then new names are sorted by their UTF-8
+    bytes, so the order never depends on a locale.
 
     Args:
-      seen: the names that images have.
-      carried: the names of an earlier build, in id order.
-      own_ids: class name -> id of the source; they may hold more names than were seen.
-      first_label: the id of the first class.
+      seen: class names of the images.
+      carried: class names of an earlier build, in the order of ids.
+      own_ids: class name -> id in the source; may contain more names than the images have.
+      first_label: id of the first class.
     """
     seen = set(seen)
     kept = _by_own_id(own_ids, first_label) if own_ids and seen <= own_ids.keys() else ()
-    unambiguous = len(set(kept)) == len(kept) > 0  # no name is the number of another's id
+    unambiguous = len(set(kept)) == len(kept) > 0  # no name equals the number of another name's id
     if unambiguous and moved_label(kept, carried[: len(kept)], first_label) is None:
         beyond = carried[len(kept) :]
         if set(kept).isdisjoint(beyond):
@@ -60,10 +60,10 @@ def order_labels(
 
 
 def moved_label(names: Sequence[str], carried: Sequence[str], first_label: int = 0) -> int | None:
-    """Returns the place of the first carried name that has another one among new names; None if none has.
+    """Returns the place of the first carried name that new names would move; None if there is none.
 
-    A name that is the number of its own id, as ids without a name have it, may give way to another,
-    unless it is among the new names too.
+    A name that equals the number of its own id stands for an unused id. Another name may take its place,
+    unless the new names contain it.
     """
     places = {name: place for place, name in enumerate(names)}
     for place, name in enumerate(carried):
@@ -77,17 +77,17 @@ def moved_label(names: Sequence[str], carried: Sequence[str], first_label: int =
 def check_carried(
     names: Sequence[str], carried: Sequence[str], first_label: int, path: str, plan_path: str
 ) -> None:
-    """Checks that the names of `--class_names` leave the ids of `--plan_from` as they are.
+    """Checks that the names of `--class_names` do not change the ids of `--plan_from`.
 
     Args:
-      names: of the file, in id order.
-      carried: of the plan, in id order.
-      first_label: the id of the first class.
-      path: of the file.
-      plan_path: of the plan.
+      names: names in the file, in the order of ids.
+      carried: names in the plan, in the order of ids.
+      first_label: id of the first class.
+      path: path of the file.
+      plan_path: path of the plan.
 
     Raises:
-      UsageError: naming the first class whose id would not stay.
+      UsageError: if an id would change; the message names the first such class.
     """
     place = moved_label(names, carried, first_label)
     if place is None:
@@ -112,9 +112,9 @@ def _by_own_id(own_ids: Mapping[str, int], first_label: int) -> tuple[str, ...]:
 
 
 def merge_class_ids(found: Iterable[ClassId]) -> dict[str, int]:
-    """Returns class name -> id of all that the sources say; nothing where they contradict each other.
+    """Returns class name -> id according to all sources; empty if they contradict each other.
 
-    Numbers above `MAX_OWN_ID` or below 0 are no ids.
+    Numbers above `MAX_OWN_ID` or below 0 are not accepted as ids.
     """
     ids: dict[str, int] = {}
     for name, number in sorted({item[:2] for item in found}):
@@ -124,7 +124,7 @@ def merge_class_ids(found: Iterable[ClassId]) -> dict[str, int]:
 
 
 def merge_class_texts(found: Iterable[ClassId]) -> dict[str, str]:
-    """Returns class name -> what the class is called, where its name is a code and one text is said."""
+    """Returns class name -> readable name for names that are codes, if the sources agree on it."""
     texts: dict[str, set[str]] = {}
     for item in found:
         if item.text:
@@ -139,14 +139,14 @@ def unused_ids(
     carried: Sequence[str] = (),
     carried_unused: Container[int] = (),
 ) -> tuple[int, ...]:
-    """Returns the ids that no class has; `order_labels` named them by their number.
+    """Returns the ids without a class; `order_labels` named them by their number.
 
     Args:
-      labels: class names in id order.
-      first_label: the id of the first class.
+      labels: class names in the order of ids.
+      first_label: id of the first class.
       known: class names that images have or the source lists.
-      carried: the names of an earlier build, in id order.
-      carried_unused: the ids that no class had there.
+      carried: class names of an earlier build, in the order of ids.
+      carried_unused: ids without a class in that build.
     """
     return tuple(
         number
@@ -158,10 +158,11 @@ def unused_ids(
 
 
 def labels_txt(classes: Mapping[int, str]) -> str:
-    """Returns TF-Slim's `id:name` lines (research/slim/datasets/dataset_utils.py).
+    """Returns the text of `labels.txt`: TF-Slim's `id:name` lines (research/slim/datasets/dataset_utils.py).
 
-    A line break inside a name (file systems allow it) is written as `\\n`, other control characters likewise;
-    a tab stays, and so do Unicode's separators of lines, which end no line here.
+    A line break inside a name (file systems allow it) is written as `\
+    `, and other control characters likewise. Tabs stay, and so do Unicode's line separators, which do not end
+    a line here.
 
     Args:
       classes: id -> class name, in the order of ids.
@@ -171,24 +172,24 @@ def labels_txt(classes: Mapping[int, str]) -> str:
 
 
 def label_map_pbtxt(classes: Mapping[int, str]) -> str:
-    """Returns a `StringIntLabelMap` as the TF Object Detection API reads it.
+    """Returns a `StringIntLabelMap` for the TF Object Detection API.
 
     Args:
-      classes: id -> class name, in the order of ids; 0 means the background there and cannot be an id.
+      classes: id -> class name, in the order of ids; 0 means background there, so it cannot be an id.
     """
     return message(("item", [("id", number), ("name", name)]) for number, name in classes.items())
 
 
 def lines_of(text: str) -> list[str]:
-    """Returns the lines of a file of class names, which may hold other characters that end lines."""
+    """Returns the lines of a file of class names. Names may contain characters that end a line elsewhere."""
     lines = [line.strip() for line in re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff"))]
     return [line for line in lines if line]
 
 
 def numbered_names(names: Sequence[str], first: int = 0) -> Mapping[str, str]:
-    """Returns number as text -> class name, for sources whose classes are the numbers of names.
+    """Returns number as text -> class name, for sources whose classes are numbers of names.
 
-    Nothing if numbers are names themselves: if a name is the number of another name.
+    The result is empty if a name is itself the number of another name.
 
     >>> numbered_names(("cat", "dog"))
     {'0': 'cat', '1': 'dog'}
@@ -196,24 +197,24 @@ def numbered_names(names: Sequence[str], first: int = 0) -> Mapping[str, str]:
     {}
 
     Args:
-      names: in id order; empty for an id that no class has.
-      first: the number of the first name.
+      names: class names in the order of ids; empty for an id without a class.
+      first: number of the first name.
     """
     numbers = {str(number): name for number, name in enumerate(names, first) if name}
     return numbers if all(numbers.get(name, name) == name for name in names) else {}
 
 
 def check_numbering(seen: Container[str], names: Sequence[str], first_label: int, path: str) -> None:
-    """Checks that a source does not count its classes from 1 where the names are counted from 0.
+    """Checks that a source does not count its classes from 1 if the names are counted from 0.
 
     Args:
-      seen: the classes of the images, with names in the place of numbers.
-      names: of the `--class_names` file, in id order; number 0 stands for the first.
-      first_label: the id of the first class.
-      path: of the file.
+      seen: classes of the images, with names instead of numbers.
+      names: names in the `--class_names` file, in the order of ids; number 0 stands for the first.
+      first_label: id of the first class.
+      path: path of the file.
 
     Raises:
-      UsageError: if it seems to do so: each class would get the name of the next one.
+      UsageError: if it seems to do so, because each class would get the name of the next one.
     """
     beyond = str(len(names))
     if names[0] in seen or beyond not in seen or beyond in names or str(len(names) + 1) in seen:
@@ -234,17 +235,17 @@ def first_number_of(text: str) -> int:
 
 
 def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, ...]:
-    """Reads a `--class_names` file: one name a line, in id order; `id:name` lines work too.
+    """Reads a `--class_names` file: one name per line, in the order of ids, or `id:name` lines.
 
-    `id:name` lines may leave ids out, as COCO does. An empty name stands for each of these in the result.
+    `id:name` lines may skip ids, as COCO does. The result has an empty name for each skipped id.
 
     Args:
-      text: of the file.
-      path: of the file.
-      first_label: the id of the first class, at which ids may begin as well as at 0.
+      text: content of the file.
+      path: path of the file.
+      first_label: id of the first class; ids may begin there or at 0.
 
     Raises:
-      UsageError: if a name is empty or occurs twice, or the ids do not begin at the first one and grow.
+      UsageError: if a name is empty or occurs twice, or ids do not ascend from the first one.
     """
     names = lines_of(text)
     if names and all(re.match(r"[0-9]+:", name) for name in names):

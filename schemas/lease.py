@@ -1,4 +1,4 @@
-"""A lease: who writes to an output now, and until when that counts."""
+"""A lease: which run writes to an output now, and how long its lease is valid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 
-#: A stored lease counts for 14 days at most, so that a damaged one blocks nobody for ever.
+#: Maximum duration of a lease (14 days), so that a damaged one does not block an output for ever.
 MOST_SECONDS = 14 * 86_400.0
 
 
@@ -16,14 +16,14 @@ class Lease:
     """The contents of a `lease.json`.
 
     Attributes:
-      holder: made up anew for each run; what tells one from another.
-      version: that a rebuild makes; empty for a conversion or salvage.
-      host: where its launcher runs.
-      pid: of the launcher; 0 when the job goes on without it, so that its end says nothing.
-      began: when that process began, as its system says it; tells a pid from its next owner.
+      holder: random name of a run, which tells runs apart.
+      version: name of the version that a rebuild makes; empty for a conversion or salvage.
+      host: machine of the run's launcher.
+      pid: process id of the launcher; 0 if the job continues without it, so that its end means nothing.
+      began: start of that process as its system reports it, because a pid may be used again.
       since: when the holder got the lease, in seconds since the epoch.
-      renewed: when the holder last said that it works, in seconds since the epoch.
-      seconds: for how long that counts.
+      renewed: when the holder last renewed the lease, in seconds since the epoch.
+      seconds: duration of the lease after a renewal.
     """
 
     holder: str
@@ -41,12 +41,12 @@ class Lease:
 
     @staticmethod
     def loads(data: bytes) -> Lease:
-        """Reads a stored document; what a later version of the software adds to it is passed over.
+        """Reads a stored document; fields that a later version of the software added are ignored.
 
         Its `seconds` are at most `MOST_SECONDS`.
 
         Raises:
-          ValueError: if it is none.
+          ValueError: if it is not a lease.
         """
         try:
             value = json.loads(data)
@@ -66,16 +66,16 @@ def _is_number(value: object, kind: type) -> bool:
 
 
 def is_void(lease: Lease, age: float, host: str, is_alive: Callable[[int, str], bool]) -> bool:
-    """Whether a lease keeps nobody away any more.
+    """Returns whether a lease no longer keeps other runs away.
 
-    A silent holder's lease ends with its time. A lease from the far future was written while the storage's
-    clock was wrong. On the holder's own machine the end of its process is seen at once.
+    A lease that is not renewed ends after its duration. A lease from the far future was written while the
+    storage's clock was wrong. On the holder's own machine, the end of its process ends the lease at once.
 
     Args:
-      lease: as it is stored.
-      age: seconds since it was stored, by the storage's own clock: those of machines may differ.
-      host: the machine that asks.
-      is_alive: whether the process with a pid and a beginning may still run on this machine.
+      lease: the stored lease.
+      age: seconds since it was stored, by the storage's own clock, because clocks of machines differ.
+      host: name of this machine.
+      is_alive: returns whether the process with this pid and start may still run on this machine.
     """
     if not abs(age) <= lease.seconds:
         return True

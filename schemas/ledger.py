@@ -1,4 +1,4 @@
-"""The books: what became of every listed file, per shard on disk and summed up per dataset."""
+"""The ledger: the outcome of every listed file, per shard on disk and summed up per dataset."""
 
 from __future__ import annotations
 
@@ -17,45 +17,46 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.split_order import by_split
 
 LEDGER_VERSION = 2
-#: Version 1 did not have the sizes of sources; it is read as if they were not known.
+#: Version 1 had no sizes of sources; they are unknown then.
 READABLE_VERSIONS = (1, LEDGER_VERSION)
-#: gzip level of the ledgers: checksums hardly compress, so more effort buys nothing.
+#: gzip level of the ledgers. Checksums hardly compress, so a higher level does not help.
 _LEVEL = 1
-#: Bytes of a ledger that are unpacked at once where its header alone is wanted.
+#: Number of bytes to unpack at once to read the header alone.
 _HEADER_STEP = 1 << 16
-#: Longest line that a ledger may have: a header counts classes and reasons, not images.
+#: Maximum length of a line, in bytes. A header counts classes and reasons, not images.
 _MAX_LINE = 1 << 24
-#: Bytes of a ledger that are unpacked at once where all of it is wanted.
+#: Number of bytes to unpack at once to read the whole ledger.
 _BLOCK_BYTES = 1 << 15
 
 
 class Entry(NamedTuple):
-    """One line of a shard's ledger: what became of one listed file.
+    """One line of a shard's ledger: the outcome of one listed file.
 
     Attributes:
-      key: the file's key.
+      key: key of the file.
       outcome: written, quarantined, filtered or deduplicated.
-      fingerprint: the source's state when it was listed, `size:version`.
-      sha256: hex digest of the source bytes, empty when they were not read.
+      fingerprint: state of the source when it was listed, `size:version`.
+      sha256: hex digest of the source bytes; empty if they were not read.
       label: class name.
       offset: byte offset of the record's frame in the uncompressed shard.
-      length: bytes of the frame: the record and 16 bytes of length and checksums.
+      length: bytes of the frame: the record, its length and its checksums (16 bytes).
       stored: kept (the source's own bytes) or encoded.
-      format: of the stored image: jpg, png, webp or raw.
-      animated: whether only the first of several frames was taken.
-      reason: why the file was left out; the winning key for a deduplicated one.
-      stage: at which step.
-      message: one sentence about the fault; of a written image, about its first bad box, which was dropped.
-      uri: where the bytes were, for quarantined files.
-      boxes: of an annotated image, how many were written, clipped, vanished and dropped.
-      digest: of all that decides the record besides the source's bytes and the recipe (`digests.ref_digest`).
-      mask_sha256: hex digest of the bytes of its mask's file, empty when none was read.
-      source_width: width of a written image's source in pixels, upright; None where it is not known.
-      source_height: height of the same.
-      source_bytes: number of bytes of the same.
-      decoder_warning: what the decoder said about a written image's file, empty for nothing.
+      format: format of the stored image: jpg, png, webp or raw.
+      animated: whether the source has several frames, of which the first was stored.
+      reason: why the file was left out; for a deduplicated file, the key of the image that was kept.
+      stage: step at which it was left out.
+      message: one sentence about the fault; for a written image, about its first bad box, which was dropped.
+      uri: location of the bytes, for quarantined files.
+      boxes: for an annotated image, how many boxes were written, clipped, removed by a crop, and dropped.
+      digest: digest of everything that decides the record besides the source's bytes and the recipe
+        (`digests.ref_digest`).
+      mask_sha256: hex digest of its mask's file; empty if none was read.
+      source_width: width of a written image's source in pixels, upright; None if unknown.
+      source_height: height of that source in pixels, upright; None if unknown.
+      source_bytes: size of that source in bytes; None if unknown.
+      decoder_warning: decoder's warning about a written image's file; empty if there was none.
       damaged: whether the image was written although data was missing or damaged (`--damaged keep`).
-      file_name: the file name in the record, if the source's record had one that is not the key.
+      file_name: file name in the record, if the source's record had one that is not the key.
     """
 
     key: str
@@ -84,10 +85,10 @@ class Entry(NamedTuple):
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Entry:
-        """Reads what `as_json` wrote; fields that a later version may add are left out.
+        """Reads the result of `as_json`; fields of later versions are ignored.
 
         Raises:
-          TypeError: for anything else.
+          TypeError: if it is not such a result.
         """
         try:
             return Entry(**value)
@@ -96,11 +97,11 @@ class Entry(NamedTuple):
 
     @property
     def name_in_record(self) -> str:
-        """What a record says its image is called: its key, or the name that its source's record gave it."""
+        """The name of the image in its record: its key, or the name that its source's record gave it."""
         return self.file_name or self.key
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the entry without its empty fields; `key` and `outcome` always stand."""
+        """Returns the entry without its empty fields; `key` and `outcome` are always included."""
         return {
             name: value
             for name, value in zip(self._fields, self, strict=True)
@@ -120,30 +121,30 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardHeader:
-    """The header of a shard's ledger: what the shard is and what its entries come to.
+    """The header of a shard's ledger: facts about the shard, and the sums of its entries.
 
     Attributes:
-      file: the shard's file name.
-      split: its split.
-      shard: its number, from 0.
-      num_shards: shards in the split.
-      plan_digest: digest of all that decides the shard's bytes (`digests.plan_digest`).
-      records: records written.
-      bytes: size of the file.
-      sha256: hex digest of the file.
-      counts: files per outcome.
+      file: name of the shard file.
+      split: name of its split.
+      shard: number of the shard in its split, from 0.
+      num_shards: number of shards in the split.
+      plan_digest: digest of everything that decides the shard's bytes (`digests.plan_digest`).
+      records: number of records.
+      bytes: size of the shard file.
+      sha256: hex digest of the shard file.
+      counts: outcome -> files.
       reasons: outcome -> reason -> files.
-      class_counts: records per class name.
-      kept: records that hold the source's own bytes.
-      animated: records of which only the first frame was taken.
-      damaged: records of images that were written although they are damaged.
-      warned: records of images whose decoder warned about something harmless.
-      boxes: of annotated images, how many were written, clipped, vanished and dropped.
-      formats: records per format of the stored image.
-      bad_boxes: of some images of which boxes were dropped, the key and why.
+      class_counts: class name -> records.
+      kept: number of records with the source's own bytes.
+      animated: number of records whose source has several frames, of which the first was stored.
+      damaged: number of records of images that were written although they are damaged.
+      warned: number of records of images whose decoder gave a harmless warning.
+      boxes: for annotated images, how many boxes were written, clipped, removed by a crop, and dropped.
+      formats: format of the stored image -> records.
+      bad_boxes: key and reason for some images with dropped boxes.
       recipe: digest of the settings and versions that decide the bytes of a record (`digests.recipe_digest`).
-      crc32c: of the file, as storages write it; they know their objects by it.
-      sources: sizes of the written images' sources (`SourceSizes.state`); empty where they are not known.
+      crc32c: checksum of the shard file in the form that object storage uses.
+      sources: sizes of the written images' sources (`SourceSizes.state`); empty if unknown.
     """
 
     file: str
@@ -174,7 +175,7 @@ class ShardHeader:
         return self.split, self.shard, self.num_shards
 
     def as_shard(self) -> Shard:
-        """Returns the shard as `dataset.json` lists it."""
+        """Returns the shard's entry in `dataset.json`."""
         return Shard(self.file, self.records, self.bytes, self.sha256)
 
     def as_json(self) -> dict[str, Any]:
@@ -187,19 +188,18 @@ _HEADER = frozenset(item.name for item in fields(ShardHeader))
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What a finished shard reports: the header of its ledger, and what the run did with it.
+    """The result of a finished shard: the header of its ledger, and what the run did with the shard.
 
-    It has nothing for each image: results of all shards travel to one step together.
+    It holds nothing per image, because the results of all shards go to one step.
 
     Attributes:
-      header: the header of its ledger.
-      reused: whether the shard was taken over from an earlier run.
-      carried: whether it was taken over from a finished dataset, which was verified.
-      copied: records whose bytes were copied from an earlier build.
-      rejected: shards of an earlier build from which nothing was copied because their bytes do not match
-        their sha256.
-      started: seconds since the epoch.
-      finished: seconds since the epoch.
+      header: header of its ledger.
+      reused: whether the shard was reused from an earlier run.
+      carried: whether it was reused from a finished dataset, which was verified.
+      copied: number of records whose bytes were copied from an earlier build.
+      rejected: shards of an earlier build that were not used because their bytes do not match their sha256.
+      started: start time in seconds since the epoch.
+      finished: end time in seconds since the epoch.
       files: path -> sha256 of its ledger and its index.
     """
 
@@ -214,7 +214,7 @@ class ShardResult:
 
 
 def ledger_header(data: bytes) -> ShardHeader:
-    """Reads what a shard's ledger says of the shard, without its lines.
+    """Reads the header of a shard's ledger without its other lines.
 
     Raises:
       ValueError: if it is damaged or of another version.
@@ -233,7 +233,7 @@ def ledger_header(data: bytes) -> ShardHeader:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether nothing of a ledger's file is damaged or missing."""
+    """Returns whether no part of a ledger's file is damaged or missing."""
     try:
         return sum(map(len, line_blocks(data))) > 0
     except (OSError, EOFError, zlib.error, ValueError, RecursionError):
@@ -241,9 +241,9 @@ def is_whole(data: bytes) -> bool:
 
 
 def line_blocks(data: bytes) -> Iterator[list[bytes]]:
-    """Yields the lines of a ledger's file, some at a time; the header comes first and alone.
+    """Yields the lines of a ledger's file in groups; the first group is the header alone.
 
-    Memory stays flat. A small file cannot unpack to endless lines: there are as many as the header counts.
+    This bounds memory. A small file cannot unpack to endless lines, because the header counts the lines.
 
     Raises:
       OSError, EOFError, zlib.error, ValueError, RecursionError: if it is damaged.
@@ -275,10 +275,10 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
 
 
 def _counted_lines(header: bytes) -> int:
-    """Returns how many lines a ledger's header counts.
+    """Returns the number of lines that a ledger's header counts.
 
     Raises:
-      ValueError: if it does not count them.
+      ValueError: if it has no such counts.
     """
     try:
         return sum(int(count) for count in json.loads(header)["counts"].values())
@@ -303,7 +303,7 @@ def header_from_json(header: Mapping[str, Any]) -> ShardHeader:
 
 
 def dump_ledger(header: ShardHeader, entries: Iterable[Entry]) -> bytes:
-    """Returns a shard's ledger file: gzip without a time stamp, a header line, a line per file."""
+    """Returns a shard's ledger file: gzip without a time stamp; a header line, then a line per file."""
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="", compresslevel=_LEVEL) as file:
         lines = [json.dumps(header.as_json(), sort_keys=True)]
@@ -322,7 +322,7 @@ def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
         first = b""
         for number, lines in enumerate(
             line_blocks(data)
-        ):  # all of it, so that damage is noticed before its use
+        ):  # read all lines first, to find damage before the entries are used
             if number == 0:
                 (first,) = lines
         header = _header_of(first)
@@ -338,18 +338,18 @@ def _entries(data: bytes) -> Iterator[Entry]:
 
 
 class OtherBuild(ValueError):
-    """The ledger is that of another shard than the one at hand."""
+    """The ledger belongs to another shard."""
 
 
 def ledger_of(data: bytes, sha256: str) -> tuple[ShardHeader, list[Entry]]:
-    """Reads the ledger of a certain shard.
+    """Reads the ledger of one particular shard.
 
     Args:
-      data: of the ledger.
-      sha256: of the shard, as `dataset.json` says it.
+      data: content of the ledger file.
+      sha256: checksum of the shard in `dataset.json`.
 
     Raises:
-      OtherBuild: if it is not that shard's.
+      OtherBuild: if it belongs to another shard.
       ValueError: if it is damaged or of another version.
     """
     try:
@@ -362,14 +362,14 @@ def ledger_of(data: bytes, sha256: str) -> tuple[ShardHeader, list[Entry]]:
 
 
 def written_entries(data: bytes, sha256: str) -> list[Entry]:
-    """Returns what a shard's ledger says of its records, in their order.
+    """Returns the entries of a shard's records, in the order of the records.
 
     Args:
-      data: of the ledger.
-      sha256: of the shard, as `dataset.json` says it.
+      data: content of the ledger file.
+      sha256: checksum of the shard in `dataset.json`.
 
     Raises:
-      OtherBuild: if it is not that shard's.
+      OtherBuild: if it belongs to another shard.
       ValueError: if it is damaged or of another version.
     """
     return [entry for entry in ledger_of(data, sha256)[1] if entry.outcome == Outcome.WRITTEN]
@@ -378,7 +378,7 @@ def written_entries(data: bytes, sha256: str) -> list[Entry]:
 def dump_index(entries: Iterable[Entry]) -> bytes:
     """Returns the index of an uncompressed shard: a line `OFFSET LENGTH` for each record's frame.
 
-    That is what NVIDIA DALI's tfrecord2idx writes and its readers, like others, ask for.
+    NVIDIA DALI's tfrecord2idx writes this format, and DALI and other readers require it.
     """
     return b"".join(
         index_line(entry.offset, entry.length)
@@ -388,7 +388,7 @@ def dump_index(entries: Iterable[Entry]) -> bytes:
 
 
 def index_line(offset: int, length: int) -> bytes:
-    """Returns a shard's index's line for a record: where its frame begins, and all bytes of the frame."""
+    """Returns a record's line in the index of its shard: offset and total length of its frame."""
     return b"%d %d\n" % (offset, length)
 
 
@@ -396,7 +396,7 @@ def load_index(data: bytes) -> list[tuple[int, int]]:
     """Reads a shard's index: the offset and the length of each frame.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it is not an index.
     """
     numbers = [int(number) for number in data.split()]
     if len(numbers) % 2 or any(number < 0 for number in numbers):
@@ -406,7 +406,7 @@ def load_index(data: bytes) -> list[tuple[int, int]]:
 
 @dataclass
 class LedgerTotals:
-    """The dataset's ledger: `listed = written + quarantined + filtered + deduplicated`."""
+    """The ledger of the dataset: `listed = written + quarantined + filtered + deduplicated`."""
 
     splits: dict[str, Counter[str]] = field(default_factory=dict)
     reasons: dict[str, Counter[str]] = field(default_factory=dict)
@@ -418,17 +418,17 @@ class LedgerTotals:
             self.reasons.setdefault(outcome, Counter()).update(reasons)
 
     def total(self, outcome: Outcome) -> int:
-        """Files of one outcome in all splits."""
+        """Number of files with one outcome in all splits."""
         return sum(counts[outcome] for counts in self.splits.values())
 
     @property
     def listed(self) -> int:
-        """Files with any outcome, in all splits."""
+        """Number of files with any outcome, in all splits."""
         return sum(sum(counts.values()) for counts in self.splits.values())
 
     @property
     def bad_fraction(self) -> float:
-        """Quarantined / (written + quarantined); 0 when nothing was tried."""
+        """Quarantined / (written + quarantined); 0 if both are 0."""
         bad = self.total(Outcome.QUARANTINED)
         tried = bad + self.total(Outcome.WRITTEN)
         return bad / tried if tried else 0.0

@@ -8,16 +8,16 @@ LOST_JSONL = "lost.jsonl"
 
 
 class LostRecord(NamedTuple):
-    """A record that could not be saved; None stands for what cannot be known any more.
+    """A record that could not be saved; a field is None if its value is not known any more.
 
     Attributes:
-      key: the image's key.
-      shard: the file it was in.
-      record: its number there, from 0.
-      offset: where its frame began in the (uncompressed) shard, before the damage; in files without a
-        ledger or index, where the damage begins.
-      length: bytes of its frame; likewise of the damage.
-      code: what is wrong, as a validation names it.
+      key: key of the image.
+      shard: name of its shard file.
+      record: number of the record in the shard, from 0.
+      offset: where its frame began in the (uncompressed) shard, before the damage; where the damage begins,
+        if the shard has no ledger or index.
+      length: bytes of its frame, or of the damage.
+      code: code of the validation finding that describes the damage.
       message: one sentence.
     """
 

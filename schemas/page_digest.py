@@ -1,4 +1,4 @@
-"""The last line of `report.html`: the digest of all that stands before it."""
+"""The last line of `report.html`: the digest of everything before it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _BEGIN = b"<!-- sha256 of the lines above: "
 
 
 def with_page_digest(page: str) -> str:
-    """Returns a page with a last line that says its digest; HTML readers take it for a comment."""
+    """Returns a page with its digest as the last line. The line is a comment in HTML."""
     page = page if page.endswith("\n") else page + "\n"
     return f"{page}{_BEGIN.decode()}{hashlib.sha256(page.encode()).hexdigest()} -->\n"
 
 
 def has_page_digest(data: bytes) -> bool:
-    """Whether a page is as its last line says; also where an older version wrote no such line."""
+    """Returns whether a page matches its digest, or has none because an older version wrote it."""
     match = _LINE.search(data)
     if match is None:
         return _BEGIN not in data

@@ -1,7 +1,7 @@
-"""How a reader parses the features of a layout: which of `tf.io`'s descriptions each of them has.
+"""How a reader parses the features of a layout: the class and arguments in `tf.io` for each feature.
 
-The loader, the generated `parse.py` and the command `layouts` follow this one table. It is data, so
-that nobody needs TensorFlow to make or to print it.
+The loader, the generated `parse.py` and the command `layouts` all use this table. It is data, so creating and
+printing it does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Value = int | float | bytes
 class ParsingKind(StrEnum):
     """The class of `tf.io` that describes a feature."""
 
-    FIXED = "FixedLenFeature"  # always as many values, in the shape named
-    SEQUENCE = "FixedLenSequenceFeature"  # any number of elements of the shape named; none where it is absent
+    FIXED = "FixedLenFeature"  # the same number of values in each record, in the given shape
+    SEQUENCE = "FixedLenSequenceFeature"  # any number of elements of the given shape; none if absent
 
 
 @dataclass(frozen=True)
 class Parsing:
-    """How `tf.io.parse_single_example` is told of a feature.
+    """The arguments for `tf.io.parse_single_example` about one feature.
 
     Attributes:
-      kind: the class of `tf.io`.
-      shape: of the value, or of one element of a sequence; () for scalars.
-      dtype: TensorFlow's name of what a record holds: int64, float32 or string.
-      default: what a record without the feature reads as, a value or one for each place of the
-        shape; None where the feature has to be there, and for sequences, which are empty then.
+      kind: class in `tf.io`.
+      shape: shape of the value, or of one element of a sequence; () for scalars.
+      dtype: TensorFlow's name of the stored type: int64, float32 or string.
+      default: value if the feature is absent: one value, or one per element of the shape. None if the feature
+        is required, and for sequences, which are empty then.
     """
 
     kind: ParsingKind
@@ -45,7 +45,7 @@ class Parsing:
 
 
 _DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "string"}
-#: What an optional single value reads as where it is absent: -1 as for images without a class.
+#: Value of an optional single feature if it is absent: -1, as for images without a class.
 _ABSENT: dict[FeatureType, Value] = {FeatureType.INT64: -1, FeatureType.FLOAT: -1.0, FeatureType.BYTES: b""}
 
 
@@ -57,12 +57,12 @@ def parsing_spec(features: Iterable[FeatureSpec]) -> dict[str, Parsing]:
 def parsing_of(spec: FeatureSpec) -> Parsing:
     """Returns how a feature is parsed.
 
-    A feature of fixed shape must be in every record unless it is optional. One of any number of
-    values parses whether it is absent, empty or full. Where more than the first size varies, the
-    record does not say where one row ends, so the values come in one flat list.
+    A feature of fixed shape must be in every record unless it is optional. One with any number of values may
+    be absent, empty or full. If another size than the first varies, the record does not say where a row ends,
+    so the values come in one flat list.
     """
     dtype = _DTYPES[spec.type]
-    if spec.encoding is Encoding.TENSOR:  # its shape is inside
+    if spec.encoding is Encoding.TENSOR:  # the bytes contain its shape
         return Parsing(ParsingKind.FIXED, (), dtype, _absent_tensor(spec) if spec.optional else None)
     sizes = [size for size in spec.shape if size is not None]
     if len(sizes) == len(spec.shape):
@@ -75,9 +75,9 @@ def parsing_of(spec: FeatureSpec) -> Parsing:
 
 
 def _absent_tensor(spec: FeatureSpec) -> bytes:
-    """Returns a serialized tensor for where there is none: `tf.io.parse_tensor` refuses an empty text.
+    """Returns a serialized tensor for an absent value, because `tf.io.parse_tensor` refuses an empty text.
 
-    It has the shape that was declared: no values where any number may be, else as of single values.
+    It has the declared shape, where sizes that vary are 0, and each value is -1, 0 or an empty text.
     """
     shape = tuple(size or 0 for size in spec.tensor_shape)
     absent: Value = b"" if spec.dtype == "object" else 0 if spec.dtype.startswith(("bool", "uint")) else -1
@@ -85,7 +85,7 @@ def _absent_tensor(spec: FeatureSpec) -> bytes:
 
 
 def parsing_source(parsing: Parsing) -> str:
-    """Returns the Python expression that makes it, such as `tf.io.FixedLenFeature([], tf.int64)`."""
+    """Returns a Python expression for the arguments, such as `tf.io.FixedLenFeature([], tf.int64)`."""
     arguments = [str(list(parsing.shape)), f"tf.{parsing.dtype}"]
     if parsing.kind is ParsingKind.SEQUENCE:
         arguments.append("allow_missing=True")
@@ -97,7 +97,7 @@ def parsing_source(parsing: Parsing) -> str:
 
 
 def spec_source(features: Iterable[FeatureSpec], name: str = "features") -> str:
-    """Returns the Python statement that names the description of all features, for people to copy."""
+    """Returns a Python statement that describes all features, for people to copy."""
     lines = (
         f"    {quoted(key)}: {parsing_source(value)},\n" for key, value in parsing_spec(features).items()
     )
@@ -111,5 +111,5 @@ def _literal(value: Value) -> str:
 
 
 def quoted(text: str) -> str:
-    """Returns a text as a Python literal, in double quotes where that needs no escape."""
+    """Returns a text as a Python literal, in double quotes if that needs no escapes."""
     return repr(text) if '"' in text else f'"{repr(text)[1:-1]}"'

@@ -1,4 +1,4 @@
-"""Protobuf's text format, as `label_map.pbtxt` and `schema.pbtxt` are written in."""
+"""Protobuf's text format, the format of `label_map.pbtxt` and `schema.pbtxt`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TypeAlias
 
 
 class Symbol(str):
-    """The name of an enum's value, which stands without quotes."""
+    """The name of an enum's value, written without quotes."""
 
 
-#: The fields of a message in order; a field that repeats stands there several times.
+#: The fields of a message in order; a repeated field occurs several times.
 Fields: TypeAlias = "Iterable[tuple[str, Value]]"
-#: Of one field: a text, bytes, a number, a name, or the fields of a message in it.
+#: The value of a field: a text, bytes, a number, a name, or the fields of a nested message.
 Value: TypeAlias = "str | bytes | int | float | Symbol | Sequence[tuple[str, Value]]"
 
 
 def message(fields: Fields) -> str:
-    """Returns a message as text, one field a line."""
+    """Returns a message as text, with one field per line."""
     return "".join(f"{line}\n" for line in _lines(fields))
 
 
@@ -42,7 +42,7 @@ def _scalar(value: str | bytes | int | float | Symbol) -> str:
 
 
 def quoted(value: str | bytes) -> str:
-    """Returns a text (as UTF-8) or bytes in quotes; whatever is not plain ASCII is escaped."""
+    """Returns a text (as UTF-8) or bytes in quotes; everything except plain ASCII is escaped."""
     out = []
     for byte in value.encode() if isinstance(value, str) else value:
         char = chr(byte)

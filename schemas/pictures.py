@@ -1,4 +1,4 @@
-"""What was seen of one record's picture: the rows from which statistics and duplicates are reckoned."""
+"""The measurements of each record's picture, from which statistics and duplicates are computed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 
 class ImageQuality(NamedTuple):
-    """What the pixels of one picture are like.
+    """Measurements of the pixels of one picture.
 
     Attributes:
-      sums: per channel, the sum of its uint8 values.
-      squares: per channel, the sum of their squares.
+      sums: sum of the uint8 values of each channel.
+      squares: sum of their squares for each channel.
       pixels: number of pixels.
       digest: 16 bytes that are equal for pictures with equal pixels, size and mode.
-      hash: 32 bytes, near each other (in bits) for pictures that look alike.
-      patch: a small picture, for the second look at those.
-      issues: finding codes of what is odd about this picture alone.
-      scores: the measures behind them, as `transforms/images/quality_metrics.py` names them.
+      hash: 32 bytes; similar pictures differ in few bits.
+      patch: a small copy of the picture, for the second comparison of similar pictures.
+      issues: finding codes of problems of this picture alone.
+      scores: the values behind these codes, in the order of `transforms/images/quality_metrics.py`.
     """
 
     sums: tuple[int, ...]
@@ -30,23 +30,23 @@ class ImageQuality(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """The picture of one record: what costs next to nothing to know, and its looks if they were taken.
+    """The picture of one record: facts that are cheap to read, and measurements if the pixels were decoded.
 
     Attributes:
-      file: the shard's name.
-      number: of the record in it, from 0.
-      offset: of the record's frame.
-      key: the image's key, None where records have none.
-      split: of the shard, empty if unknown.
-      labels: names of the image's classes.
-      bytes: of the stored picture.
-      format: jpg, png, webp, raw, ... as its bytes say.
-      width: in pixels.
-      height: in pixels.
-      channels: 1 to 4.
-      boxes: width and height of each object's box, as shares of the picture's.
-      source: sha256 of the source picture, where the record says it.
-      looks: what its pixels are like; None where nobody looked.
+      file: name of the shard file.
+      number: number of the record in the shard, from 0.
+      offset: byte offset of the record's frame.
+      key: key of the image; None if records have no key.
+      split: split of the shard; empty if unknown.
+      labels: class names of the image.
+      bytes: size of the stored picture in bytes.
+      format: format detected from the bytes: jpg, png, webp, raw, ...
+      width: width in pixels.
+      height: height in pixels.
+      channels: number of channels, 1 to 4.
+      boxes: width and height of each object's box, as shares of the picture's width and height.
+      source: sha256 of the source picture, if the record states it.
+      looks: measurements of the pixels; None if they were not decoded.
     """
 
     file: str

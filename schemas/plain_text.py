@@ -1,8 +1,8 @@
-"""Text for people: nothing in it breaks a line, steers a terminal or turns the direction of writing."""
+"""Text that is safe to show: it cannot break a line, control a terminal or change the direction."""
 
 from __future__ import annotations
 
-#: C0 and C1 control characters, those that end lines, and those that turn the direction of writing.
+#: C0 and C1 control characters, line separators, and characters that change the direction of writing.
 _CONTROLS = (
     *range(32), *range(127, 160), 0x2028, 0x2029, 0x200E, 0x200F, *range(0x202A, 0x202F),
     *range(0x2066, 0x206A),
@@ -11,7 +11,7 @@ _ESCAPES = {code: ascii(chr(code))[1:-1] for code in _CONTROLS}
 
 
 def escape_controls(text: str, keep: str = "") -> str:
-    """Returns a text with its control characters as Python writes them, such as `\\x1b`.
+    """Returns a text with control characters escaped as in Python, such as `\\x1b`.
 
     Args:
       text: any text.

@@ -1,4 +1,4 @@
-"""YAML without what makes it dangerous: no aliases, no tags of objects, no key twice, nothing huge."""
+"""YAML without dangerous features: aliases, object tags, duplicate keys and huge files are errors."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import yaml
 
-#: Characters; more than anybody writes by hand, and few enough for all that a parser does slowly.
+#: Maximum number of characters: more than people write by hand, few enough for a slow parser.
 _LONGEST = 1 << 17
 
 
 class NotPlain(ValueError):
-    """Says why a text is no plain YAML.
+    """The text is not YAML of this restricted kind.
 
     Attributes:
-      line: where, from 1; 0 where that is not known.
-      column: the same.
-      why: what is wrong there.
+      line: line of the problem, from 1; 0 if unknown.
+      column: column of the problem, from 1; 0 if unknown.
+      why: description of the problem.
     """
 
     def __init__(self, why: str, mark: Any = None) -> None:
@@ -28,10 +28,10 @@ class NotPlain(ValueError):
 
 
 class WrongValue(ValueError):
-    """Says what is wrong with what a text says.
+    """A value in a file is wrong.
 
     Attributes:
-      path: the keys under which it stands.
+      path: keys that lead to the value.
     """
 
     def __init__(self, message: str, *path: Any) -> None:
@@ -40,10 +40,10 @@ class WrongValue(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's, with what it lets pass in silence refused."""
+    """PyYAML's loader, which also refuses what PyYAML ignores."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):  # with which a few lines become gigabytes
+        if self.check_event(yaml.AliasEvent):  # a few lines of aliases can expand to gigabytes
             event = self.peek_event()
             raise yaml.MarkedYAMLError(
                 problem="write out what *name stands for", problem_mark=event.start_mark
@@ -68,10 +68,10 @@ class _Loader(yaml.SafeLoader):
 
 
 class _TextLoader(_Loader):
-    """Takes `no`, `010`, `1.10` and `12:30` for the texts that they are."""
+    """A loader that keeps `no`, `010`, `1.10` and `12:30` as texts."""
 
 
-# By the first character of what they are for.
+# Keyed by the first character of the values that they match.
 _TextLoader.yaml_implicit_resolvers = {
     first: [pair for pair in resolvers if pair[0].endswith(":null")]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -79,19 +79,19 @@ _TextLoader.yaml_implicit_resolvers = {
 
 
 def load_plain_yaml(text: str) -> Any:
-    """Returns what a YAML text says.
+    """Returns the content of a YAML text.
 
     Raises:
-      NotPlain: if it is no such text; the message says why and where.
+      NotPlain: if it is not such a text; the message says why and where.
     """
     return _load(text, _Loader)
 
 
 def load_plain_texts(text: str) -> Any:
-    """Returns what a YAML text says with every key and value as it is written there, nulls aside.
+    """Returns the content of a YAML text with every key and value as text, except null.
 
     Raises:
-      NotPlain: if it is no such text; the message says why and where.
+      NotPlain: if it is not such a text; the message says why and where.
     """
     return _load(text, _TextLoader)
 
@@ -111,19 +111,19 @@ def _load(text: str, loader: type[_Loader]) -> Any:
 
 
 def lines_of_keys(text: str) -> dict[tuple[str, ...], int]:
-    """Returns the line, from 1, in which each key of a text's mappings stands, by the keys that lead to it.
+    """Returns the path of keys -> line, from 1, for each key in a text's mappings.
 
     Args:
-      text: one that `load_plain_yaml` takes.
+      text: a text that `load_plain_yaml` accepts.
     """
     return {path: line for path, (line, _) in places_of_keys(text).items()}
 
 
 def places_of_keys(text: str) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Returns line and column, from 1, of each key of a text's mappings, by the keys that lead to it.
+    """Returns the path of keys -> line and column, from 1, for each key in a text's mappings.
 
     Args:
-      text: one that `load_plain_yaml` takes.
+      text: a text that `load_plain_yaml` accepts.
     """
     places: dict[tuple[str, ...], tuple[int, int]] = {}
 

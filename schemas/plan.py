@@ -1,4 +1,4 @@
-"""The plan of a dataset: what is carried from one build to the next, and what one build adds."""
+"""The plan of a dataset, which later builds continue, and the forecast of one build."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 
 @dataclass(frozen=True)
 class Plan:
-    """What places every image, stored in `dataset.json` and carried on by rebuilds.
+    """Everything that decides the place of an image. `dataset.json` stores it, and rebuilds continue it.
 
     Attributes:
-      labels: class names in id order.
+      labels: class names in the order of ids.
       shards: number of shards per split.
-      estimate: estimated output bytes per split, from which the numbers of shards were chosen.
+      estimate: estimated output bytes per split, from which the number of shards was chosen.
       settings: the settings that can change a byte of the dataset.
-      texts: what classes are called whose names are synset ids, in id order, empty for a class without
-        one; none at all unless the layout stores both.
-      unused_ids: ids that no class has, such as 2 to 16 where COCO's ids are 1 and 17. In `labels` their
-        number stands in the place of a name.
+      texts: readable names of classes whose names are synset ids, in the order of ids, empty for a class
+        without one; no texts unless the layout stores both.
+      unused_ids: ids without a class, such as 2 to 16 if COCO's ids are 1 and 17. `labels` has the number
+        instead of a name for these.
     """
 
     labels: tuple[str, ...]
@@ -41,19 +41,19 @@ class Plan:
 
     @property
     def text_of(self) -> dict[str, str]:
-        """Class name -> what the class is called, where that is not its name."""
+        """Class name -> readable name, if it differs from the name."""
         return {name: text for name, text in zip(self.labels, self.texts) if text}
 
     @property
     def label_texts(self) -> tuple[str, ...]:
-        """What records call the classes, in id order: the text where there is one, else the name."""
+        """Class names as records state them, in the order of ids: the readable name, or else the name."""
         return tuple(text or name for name, text in zip(self.labels, self.texts or self.labels))
 
     def classes(self, first_label: int) -> dict[int, str]:
-        """Returns class name by id, in the order of ids, of the ids that a class has.
+        """Returns id -> class name, in the order of ids, without unused ids.
 
         Args:
-          first_label: the id of the first class.
+          first_label: id of the first class.
         """
         unused = set(self.unused_ids)
         return {number: name for number, name in enumerate(self.labels, first_label) if number not in unused}
@@ -71,10 +71,10 @@ class Plan:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Plan:
-        """Reads what `as_json` wrote.
+        """Reads the result of `as_json`.
 
         Raises:
-          KeyError, TypeError, ValueError or AttributeError: for anything else.
+          KeyError, TypeError, ValueError or AttributeError: if it is not such a result.
         """
         plan = Plan(
             labels=tuple(value["labels"]),
@@ -97,7 +97,7 @@ class Plan:
 
 
 def settings_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings as `dataset.json` stores them: a layout of one's own as an object that can be read."""
+    """Returns settings as `dataset.json` stores them: a custom layout becomes a readable object."""
     layout = settings.get("layout")
     if isinstance(layout, str) and layout.startswith("{"):
         return {**settings, "layout": json.loads(layout)}
@@ -112,7 +112,7 @@ def _settings_from_json(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class SplitsFrom(StrEnum):
-    """What decides which split an image goes to."""
+    """How the split of an image is chosen."""
 
     HASH = "hash"
     SOURCE = "source"
@@ -121,24 +121,24 @@ class SplitsFrom(StrEnum):
 
 @dataclass(frozen=True)
 class Forecast:
-    """What one build is going to write: its plan, and what was counted and sampled for it.
+    """What one build will write: its plan, and the counts and the sample behind it.
 
     Attributes:
       plan: the plan.
-      candidates: images to convert, per split.
-      listed: files listed, per split.
-      filtered: files left out as no candidates, per reason.
-      deduplicated: images left out as copies of another.
-      source_bytes: bytes of the candidates' sources.
-      class_counts: candidates per class name.
-      sampled: images of the sample.
+      candidates: number of images to convert, per split.
+      listed: number of files listed, per split.
+      filtered: number of files that are not candidates, per reason.
+      deduplicated: number of images left out as copies of another.
+      source_bytes: total size of the candidates' sources.
+      class_counts: number of candidates per class name.
+      sampled: number of images in the sample.
       sample_faults: quarantine reason -> count in the sample.
       limit_cut: (hash, key) of the last image taken under a limit, or None.
-      moved: per split, hash -> shard of the images that fill a shard that would be empty. Only `AssignShards`
-        knows them.
+      moved: split -> hash -> shard of images that fill a shard that would otherwise be empty. Only
+        `AssignShards` knows these.
       class_names_given: whether labels outside the plan are faults.
       warnings: sentences for the user.
-      split_class_counts: candidates per split and class name.
+      split_class_counts: number of candidates per split and class name.
       splits_from: whether the source names the splits, or `--splits` and a hash choose them.
     """
 
@@ -160,14 +160,14 @@ class Forecast:
 
     @property
     def balance(self) -> SplitBalance:
-        """How the classes are going to be spread over the splits."""
+        """How evenly the classes will be spread over the splits."""
         return compare_splits(self.split_class_counts, self.candidates)
 
     @property
     def tree(self) -> str:
-        """What the input holds, and what is left out: `3 splits x 10 classes, 3,781 images`.
+        """The content of the input, and what is left out: `3 splits x 10 classes, 3,781 images`.
 
-        Splits count here if the source names them.
+        Splits are counted here only if the source names them.
         """
         classes = sum(count > 0 for count in self.class_counts.values())
         parts = [counted(classes, "class")] if classes else []
@@ -186,7 +186,7 @@ class Forecast:
 
     @property
     def total(self) -> int:
-        """Images to convert in all splits."""
+        """Number of images to convert in all splits."""
         return sum(self.candidates.values())
 
     def as_json(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def shard_file(split: str, shard: int, num_shards: int, suffix: str) -> str:
 
 
 def is_compressed(file: str) -> bool:
-    """Whether a shard of that name, as `shard_file` makes it, is compressed."""
+    """Whether the name of a shard, as `shard_file` returns it, is that of a compressed one."""
     return file.endswith((".gz", ".zlib"))
 
 

@@ -1,7 +1,7 @@
-"""Which shards of the latest version a rebuild reads again, and `scrub.json`, which remembers when it did.
+"""Chooses the shards of the latest version that a rebuild reads again, and stores when it read them.
 
-The rotation counts runs, so no clock has to be right: the shards that were read longest ago come first.
-A shard that was written since the last run counts as read then, for it was verified when it was written.
+The rotation counts runs, so it does not depend on a clock: the shards that were read longest ago come first.
+A shard that was written since the last run counts as read then, because it was verified when it was written.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.units import counted, format_size
 
 FORMAT_VERSION = 1
-#: Share of the shards that a run reads again by default: all of them in 30 nights.
+#: Default share of the shards that a run reads again: all of them in 30 runs.
 DEFAULT_SCRUB = 1 / 30
-#: Damaged shards that a sentence names.
+#: Maximum number of damaged shards that a sentence names.
 _SHOWN = 3
-#: Digits of a shard's sha256 that tell whether it is still the same shard.
+#: Number of digits of a shard's sha256 that identify the shard.
 _DIGITS = 16
-#: So that 0.07 of 100 shards are 7, although the product is a little more.
+#: Tolerance for rounding: 0.07 of 100 shards are 7, although the product is slightly larger.
 _ROUNDING = 1e-9
 
 
@@ -33,7 +33,7 @@ class ScrubState:
     Attributes:
       run: number of runs that have read shards again.
       shards: file -> the first digits of the shard's sha256, and the number of the run that read it last; 0
-        for a shard that no run has read, or that was damaged.
+        for a shard that no run has read or that was damaged.
     """
 
     run: int = 0
@@ -63,12 +63,12 @@ class ScrubState:
 
 
 def choose_shards(shards: Sequence[Shard], state: ScrubState, fraction: float) -> list[Shard]:
-    """Returns the shards to read now: those that were read longest ago, in the order of the dataset.
+    """Returns the shards to read now, in the order of the dataset: those that were read longest ago.
 
     Args:
       shards: all shards of the latest version.
-      state: which run read which of them.
-      fraction: share of them to read, from 0 to 1; at least one shard is read unless it is 0.
+      state: the runs that last read each shard.
+      fraction: share of the shards to read, from 0 to 1. Above 0 this is at least one shard.
     """
     count = min(len(shards), math.ceil(len(shards) * fraction - _ROUNDING))
     oldest_first = sorted(range(len(shards)), key=lambda i: (_last_read(shards[i], state), i))
@@ -81,10 +81,10 @@ def state_after(
     """Returns the state after a run.
 
     Args:
-      shards: all shards of the version that it read.
-      state: before the run.
-      sound: files that it read and found as they were written.
-      damaged: files that it found damaged; they are read again first, in case their repair is refused.
+      shards: all shards of the version that the run read.
+      state: state before the run.
+      sound: files that the run read and found undamaged.
+      damaged: files that it found damaged. They are read again first, in case their repair is refused.
     """
     run = state.run + 1
     last: dict[str, tuple[str, int]] = {}
@@ -100,10 +100,10 @@ def _last_read(shard: Shard, state: ScrubState) -> int:
 
 
 def scrub_text(facts: Mapping[str, Any]) -> str:
-    """Returns how much was read again and what was found, in one line.
+    """Returns in one line how much was read again, and what was found.
 
     Args:
-      facts: `version`, `shards`, `of_shards`, `bytes`, `of_bytes`, and the files that are `damaged`.
+      facts: `version`, `shards`, `of_shards`, `bytes`, `of_bytes`, and the `damaged` files.
     """
     share = f"{format_size(facts['bytes'])} of {format_size(facts['of_bytes'])}"
     read = f"{facts['shards']:,} of {counted(facts['of_shards'], 'shard')} of {facts['version']} read again"
@@ -113,6 +113,6 @@ def scrub_text(facts: Mapping[str, Any]) -> str:
 
 
 def listed(files: Sequence[str]) -> str:
-    """Returns the first of some files in words."""
+    """Returns the first names of a list in words."""
     more = f" and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else ""
     return ", ".join(files[:_SHOWN]) + more

@@ -1,4 +1,4 @@
-"""What the lines of a shard's ledger come to: the counts that its header states."""
+"""Sums over the lines of a shard's ledger: the counts in its header."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.source_sizes import SourceSizes
 
-#: Images of which a shard tells why boxes were dropped.
+#: Maximum number of images for which a shard says why boxes were dropped.
 _SHOWN = 3
 
 
 class ShardTotals:
-    """Adds up the entries of one shard; memory grows with the classes alone."""
+    """Adds up the entries of one shard; its memory grows only with the number of classes."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -29,7 +29,7 @@ class ShardTotals:
 
     @staticmethod
     def of(entries: Iterable[Entry]) -> ShardTotals:
-        """Adds up all entries of a shard."""
+        """Returns the totals of all entries of a shard."""
         totals = ShardTotals()
         for entry in entries:
             totals.add(entry)
@@ -39,7 +39,7 @@ class ShardTotals:
         """Adds an entry.
 
         Raises:
-          TypeError, ValueError or AttributeError: if a value of it is of a wrong type.
+          TypeError, ValueError or AttributeError: if one of its values has a wrong type.
         """
         outcome = entry.outcome
         self._counts[outcome] += 1
@@ -60,12 +60,12 @@ class ShardTotals:
         self._warned += bool(entry.decoder_warning) and not entry.damaged
 
     def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
-        """Returns what the entries come to, without what only the shard's file says.
+        """Returns the totals as a header, without the fields that need the shard's file.
 
         Args:
-          split: of the shard.
-          shard: its number, from 0.
-          num_shards: shards in the split.
+          split: split of the shard.
+          shard: number of the shard, from 0.
+          num_shards: number of shards in the split.
         """
         return ShardHeader(
             file="",

@@ -1,4 +1,4 @@
-"""Paths in the commands that messages tell people to run."""
+"""Quotes paths in the commands that messages suggest."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from shardwright.schemas.image_ref import printable
 
 
 def shell_word(path: str) -> str:
-    """Returns a path as it can be pasted into a shell."""
+    """Returns a path in a form that can be pasted into a shell."""
     return shlex.quote(f"./{printable(path)}" if path.startswith("-") else printable(path))

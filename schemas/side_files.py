@@ -24,7 +24,7 @@ from shardwright.schemas.lost import LOST_JSONL
 from shardwright.schemas.sidecars import SIDECARS
 from shardwright.schemas.version import CHECKS_DIR, DIFF_JSON, PINNED_JSON, VERSION_JSON
 
-#: Everything that Shardwright writes at the top level of a dataset directory besides the shards.
+#: All files that Shardwright writes at the top level of a dataset directory besides the shards.
 SIDE_FILES: tuple[str, ...] = tuple(
     sorted(
         (
@@ -50,7 +50,7 @@ def check_split_names(splits: Iterable[str]) -> None:
     """Checks that no side file begins with the name of a split.
 
     Raises:
-      ValueError: if one does, saying which.
+      ValueError: if one does; the message names it.
     """
     for split in splits:
         if file := clash_of(split):

@@ -1,7 +1,7 @@
-"""`image/source_id`: the number by which evaluations know an image.
+"""`image/source_id`: the number by which evaluation tools identify an image.
 
-Readers convert the text with `tf.strings.to_number(text, tf.int64)`, so an id that is made here is a number
-from 0 to 2^63 - 1. An id that a record of the source already has is kept as it is.
+Readers convert the text with `tf.strings.to_number(text, tf.int64)`. So a generated id is a number from 0 to
+2^63 - 1. An id in a record of the source stays as it is.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def number_of_key(key: str) -> int:
 
 
 def source_id_of(ref: ImageRef) -> str:
-    """Returns the id that an image's record stores."""
+    """Returns the id that the record of an image stores."""
     return ref.source_id or str(number_of_key(ref.key))

@@ -1,4 +1,4 @@
-"""How large the sources of the written images were: sums that can be added in any order."""
+"""Sizes of the sources of the written images, as sums that can be added in any order."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _MEASURES = ("width", "height", "bytes")
 
 
 class SourceSizes:
-    """Least, greatest and mean width, height and number of bytes of some sources.
+    """Minimum, maximum and mean of width, height and number of bytes of some sources.
 
     Attributes:
-      moments: width, height and bytes -> what is known of them.
+      moments: width, height and bytes -> the moments of their values.
     """
 
     def __init__(self) -> None:
         self.moments = {name: Moments() for name in _MEASURES}
 
     def add(self, entry: Entry) -> None:
-        """Adds what a ledger says of one image, if it says anything."""
+        """Adds the sizes in an entry of a ledger, if it has any."""
         found = (entry.source_width, entry.source_height, entry.source_bytes)
         if all(isinstance(value, int) for value in found):
             for moment, value in zip(self.moments.values(), found):
@@ -30,25 +30,25 @@ class SourceSizes:
 
     @property
     def images(self) -> int:
-        """Number of images whose source was measured."""
+        """Number of images with known sizes."""
         return self.moments["bytes"].count
 
     def merge(self, other: SourceSizes) -> SourceSizes:
-        """Adds what another has; returns itself."""
+        """Adds the sizes of others; returns itself."""
         for name, moment in self.moments.items():
             moment.merge(other.moments[name])
         return self
 
     def state(self) -> dict[str, Any]:
-        """Returns all of it as a ledger stores it; nothing where nothing was measured."""
+        """Returns the form that a ledger stores; empty if there are no sizes."""
         return {name: moment.state() for name, moment in self.moments.items()} if self.images else {}
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> SourceSizes:
-        """Makes one from what `state` returned.
+        """Reads the result of `state`.
 
         Raises:
-          KeyError, TypeError, ValueError or IndexError: for anything else.
+          KeyError, TypeError, ValueError or IndexError: if it is not such a result.
         """
         sizes = SourceSizes()
         if state:
@@ -56,7 +56,7 @@ class SourceSizes:
         return sizes
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what `run.json` says: number of images, and what each measure adds up to."""
+        """Returns the entry for `run.json`: the number of images, and the moments of each measure."""
         measured = {
             name: {**moment.as_json(), "sum": int(moment.sum)}
             for name, moment in self.moments.items()

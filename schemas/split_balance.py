@@ -1,11 +1,11 @@
-"""Compares the classes of the splits: which ones are spread unevenly, and which ones a split lacks.
+"""Compares the classes of the splits: finds classes that are spread unevenly, and classes that a split lacks.
 
-Only the counts of `dataset.json` are needed. The largest split, usually the training split, is the yardstick:
-every other split is compared with it. A class is uneven in a split if
+This needs only the counts of `dataset.json`. Every split is compared with the largest one, which is usually
+the training split. A class is uneven in a split if
 
 - its share there is at least twice or at most half of its share in the largest split, and
-- chance alone would hardly do that: over all comparisons of a dataset together, the probability that a
-  split drawn at random gives even one such warning is below 1 %.
+- chance does not explain it: over all comparisons of a dataset together, the probability that a split drawn
+  at random gives even one such warning is below 1 %.
 
 A class is missing from a split if the split has records with classes, but none of this class.
 """
@@ -19,23 +19,23 @@ from typing import NamedTuple
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import counted
 
-#: How many times as large one share must be as the other.
+#: Minimum ratio of the two shares.
 MIN_RATIO = 2.0
 #: Probability of a warning by chance, over all comparisons of a dataset.
 MAX_CHANCE = 0.01
-#: Classes that a sentence names, and splits that have a sentence of their own.
+#: Maximum number of classes that a sentence names, and of splits with a sentence of their own.
 _NAMED, _SENTENCES = 3, 6
-#: Letters of a class name in a sentence.
+#: Maximum number of letters of a class name in a sentence.
 _LETTERS = 60
 
 
 class ClassShare(NamedTuple):
-    """How many records of a split have a class.
+    """The number of records of a class in a split.
 
     Attributes:
-      split: the split.
-      number: its records of the class.
-      records: its records.
+      split: name of the split.
+      number: number of its records with the class.
+      records: number of its records.
     """
 
     split: str
@@ -55,7 +55,7 @@ class UnevenClass(NamedTuple):
     """A class whose share differs between two splits.
 
     Attributes:
-      name: the class.
+      name: name of the class.
       more: its share in the split that has more of it.
       less: its share in the split that has less of it.
     """
@@ -69,10 +69,10 @@ class UnevenClass(NamedTuple):
 
 
 class MissingClasses(NamedTuple):
-    """The classes that a split lacks.
+    """The classes that are missing from a split.
 
     Attributes:
-      split: the split.
+      split: name of the split.
       names: the classes, those with the most records in other splits first.
       classes: number of classes of the dataset that have records.
     """
@@ -92,7 +92,7 @@ class MissingClasses(NamedTuple):
 
 
 class SplitBalance(NamedTuple):
-    """What is different between the classes of the splits.
+    """The differences between the classes of the splits.
 
     Attributes:
       uneven: the uneven classes, the largest difference of shares first.
@@ -106,7 +106,7 @@ class SplitBalance(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """What a command prints: few lines, however many classes there are."""
+        """Lines for a command to print; there are few of them, however many classes there are."""
         lines = []
         if self.uneven:
             named = "; ".join(map(str, self.uneven[:_NAMED]))
@@ -124,9 +124,9 @@ class SplitBalance(NamedTuple):
 
 
 def compare_splits(class_counts: Mapping[str, Mapping[str, int]], records: Mapping[str, int]) -> SplitBalance:
-    """Finds the classes that are spread unevenly over the splits, and those that a split lacks.
+    """Finds classes that are spread unevenly over the splits, and classes that a split lacks.
 
-    Splits without records, and splits whose records have no classes, are left alone.
+    Ignores splits without records, and splits whose records have no classes.
 
     Args:
       class_counts: split -> class -> records of the class.
@@ -174,12 +174,12 @@ def _gap(found: UnevenClass) -> float:
 
 
 def _is_uneven(more: ClassShare, less: ClassShare, tests: int) -> bool:
-    """Whether two shares differ by `MIN_RATIO`, and by more than chance explains.
+    """Returns whether two shares differ by `MIN_RATIO`, and by more than chance explains.
 
-    If the records of both splits were dealt at random, the records of a class would fall into the one
-    split with the probability `expected`. Chernoff's and Hoeffding's bound on the probability that so many
-    of them do is exp(-count * KL), with the relative entropy KL of what was found and what was expected. It
-    is an upper bound for any counts, so small ones do not warn by chance.
+    If the records of both splits were distributed at random, each record of a class would be in the first
+    split with probability `expected`. The Chernoff-Hoeffding bound on the probability of at least the
+    observed number is exp(-count * KL), where KL is the relative entropy of the observed and the expected
+    share. It is an upper bound for any counts, so small counts do not cause warnings by chance.
     """
     if more.share < MIN_RATIO * less.share:
         return False
@@ -192,7 +192,7 @@ def _is_uneven(more: ClassShare, less: ClassShare, tests: int) -> bool:
 
 
 def _percent(share: float) -> str:
-    """Returns a share with two digits: `20%`, `6.1%`, `0.012%`; never rounded to all."""
+    """Returns a share with two digits: `20%`, `6.1%`, `0.012%`; it never rounds up to 100%."""
     value = 100 * share
     if 99.5 <= value < 100:
         return "over 99%"

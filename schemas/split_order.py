@@ -1,4 +1,4 @@
-"""The one order in which splits are stored and shown."""
+"""The order in which splits are stored and shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardwright.schemas.image_ref import NO_SPLIT
 
 Value = TypeVar("Value")
 
-#: Names of the splits that nearly every dataset has, in the order in which they are used.
+#: Usual names of splits, in the order in which they are used.
 _RANKS = {
     name: rank
     for rank, names in enumerate(
@@ -31,10 +31,10 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def in_split_order(names: Iterable[str]) -> list[str]:
-    """Returns the names of splits in order: train, validation, test, all others by name, then `none`."""
+    """Returns the names of splits in order: train, validation, test, others alphabetically, then `none`."""
     return sorted(names, key=_rank)
 
 
 def by_split(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns what is known of each split in the order of the splits."""
+    """Returns a mapping of splits in the order of the splits."""
     return {name: values[name] for name in in_split_order(values)}

@@ -1,4 +1,4 @@
-"""`TensorProto` on the wire, as `tf.io.serialize_tensor` writes it and `tf.io.parse_tensor` reads it.
+"""Reads and writes `TensorProto` messages, as `tf.io.parse_tensor` and `tf.io.serialize_tensor` do.
 
 The message is `{ DataType dtype = 1, TensorShapeProto tensor_shape = 2, bytes tensor_content = 4,
 repeated bytes string_val = 8 }` and the shape `{ repeated Dim { int64 size = 1 } dim = 2 }`
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from shardwright.schemas.example import read_varint, write_varint
 from shardwright.schemas.example_spans import fields_in
 
-#: NumPy's name of a type -> (TensorFlow's number of it, `struct`'s letter).
+#: NumPy's name of a type -> (TensorFlow's number for it, letter for `struct`).
 _TYPES: Mapping[str, tuple[int, str]] = {
     "float32": (1, "f"),
     "float64": (2, "d"),
@@ -31,9 +31,9 @@ _BY_NUMBER = {number: (dtype, letter) for dtype, (number, letter) in _TYPES.item
 
 
 class Tensor(NamedTuple):
-    """A tensor: NumPy's name of its type, its sides, and its content.
+    """A tensor: NumPy's name of its type, its shape, and its content.
 
-    Numbers are bytes in row order, little endian; texts (`object`) a list of bytes.
+    The content is the numbers in row order, little endian, or a list of bytes for texts (`object`).
     """
 
     dtype: str
@@ -50,15 +50,15 @@ class Tensor(NamedTuple):
 
 
 def serialize_tensor(values: Sequence[Any] | bytes, dtype: str, shape: Sequence[int]) -> bytes:
-    """Returns a tensor as TensorFlow serialises it.
+    """Returns the bytes that TensorFlow would write for a tensor.
 
     Args:
-      values: in row order; of uint8 they may be bytes, of `object` they are bytes each.
+      values: values in row order; bytes for uint8, or a sequence of bytes for `object`.
       dtype: NumPy's name of their type, `object` for texts.
-      shape: its sides.
+      shape: size of each dimension.
 
     Raises:
-      ValueError: if there are not as many values as the shape says.
+      ValueError: if the number of values does not match the shape.
     """
     count = prod(shape)
     if len(values) != count:
@@ -73,10 +73,10 @@ def serialize_tensor(values: Sequence[Any] | bytes, dtype: str, shape: Sequence[
 
 
 def parse_tensor(data: bytes) -> Tensor:
-    """Reads what `serialize_tensor` wrote.
+    """Reads the result of `serialize_tensor`.
 
     Raises:
-      ValueError: if it is no such tensor.
+      ValueError: if it is not such a tensor.
     """
     number, sides, content, texts = 0, list[int](), b"", list[bytes]()
     for field, wire, begin, end in fields_in(data, 0, len(data)):
@@ -99,7 +99,7 @@ def parse_tensor(data: bytes) -> Tensor:
 
 
 def tensor_sides(data: bytes, begin: int, end: int) -> list[int]:
-    """Returns the sides in a TensorShapeProto.
+    """Returns the shape in a TensorShapeProto.
 
     Raises:
       ValueError: if it is malformed.
@@ -107,7 +107,7 @@ def tensor_sides(data: bytes, begin: int, end: int) -> list[int]:
     sides = []
     for field, wire, dim_begin, dim_end in fields_in(data, begin, end):
         if (field, wire) == (2, 2):
-            side = 0  # which protobuf leaves out
+            side = 0  # protobuf leaves out this default
             for part, part_wire, place, _ in fields_in(data, dim_begin, dim_end):
                 if (part, part_wire) == (1, 0):
                     side = read_varint(data, place)[0]

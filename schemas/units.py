@@ -1,4 +1,4 @@
-"""Parses and prints the values that settings are made of: sizes, shares, boxes, colours."""
+"""Parses and prints the values of settings: sizes, shares, boxes, colours."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _UNITS = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-#: `image_ref.NO_SPLIT`.
+#: The same as `image_ref.NO_SPLIT`.
 _RESERVED = "none"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]{1,64}\Z")
-#: Instead of a number of folders that make a class name: all of them, and the innermost alone.
+#: Special values of `label_depth`: all folders make the class name, or only the innermost one does.
 ALL_FOLDERS, LAST_FOLDER = 0, -1
 _FOLDERS = {"all": ALL_FOLDERS, "last": LAST_FOLDER}
 
-#: How a picture meets a target size (Pillow's ImageOps terms).
+#: Ways to fit a picture into a target size (the terms of Pillow's ImageOps).
 FITS = ("stretch", "contain", "cover", "fit", "pad")
-#: Those that make all pictures of one size.
+#: Ways that give all pictures the same size.
 SAME_SIZE_FITS = ("stretch", "fit", "pad")
 
 
@@ -28,7 +28,7 @@ def parse_size(text: str) -> int:
     """Parses a number of bytes: `128MB` (10^6), `64MiB` (2^20), `1000`.
 
     Raises:
-      ValueError: if it is no size of at least one byte.
+      ValueError: if it is not a size of at least one byte.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
     if not match or match[2].lower() not in _UNITS:
@@ -40,7 +40,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(value: float) -> str:
-    """Prints a number of bytes for people, with the units of 10^3."""
+    """Prints a number of bytes for people, in units of powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
         text = f"{value:.0f}" if unit == "B" else f"{value:.1f}"
         if abs(float(text)) < 1000 or unit == "GB":
@@ -50,12 +50,12 @@ def format_size(value: float) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Prints a number of things for people: `1 shard`, `3,781 images`, `2 classes`, `0 copies`.
+    """Prints a number with its noun for people: `1 shard`, `3,781 images`, `2 classes`, `0 copies`.
 
     Args:
-      number: how many.
-      noun: what one of them is called; other words may stand before it.
-      plural: what several are called, where the rules of English do not say it.
+      number: the number.
+      noun: singular of the noun; other words may precede it.
+      plural: plural of the noun, if it is irregular.
     """
     if number == 1:
         return f"1 {noun}"
@@ -67,24 +67,24 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def is_or_are(number: int) -> str:
-    """Returns the verb that goes with a number of things."""
+    """Returns the verb for a number of things."""
     return "is" if number == 1 else "are"
 
 
-#: A number has no more digits than this before a limit.
+#: Maximum number of digits of a value printed beside a limit.
 _MOST_DIGITS = 17
 
 
 def beside_limit(value: float, limit: float, scale: float = 1, digits: int = 3) -> tuple[str, str]:
-    """Prints a number and its limit for people, with enough digits to show which of them is larger.
+    """Prints a number and its limit for people, with enough digits to show which one is larger.
 
-    The limit is printed as it was given. The number gets some digits, or as many as it takes.
+    The limit is printed as it was given. The number gets `digits` digits, or more if they are needed.
 
     Args:
       value: the number.
-      limit: what it is compared with.
-      scale: what both are multiplied by, such as 100 for percent.
-      digits: significant digits of the number, if those are enough.
+      limit: the limit that it is compared with.
+      scale: factor for both, such as 100 for percent.
+      digits: minimum number of significant digits.
 
     Returns:
       Both as text, such as `0.0304` and `0.03`.
@@ -99,18 +99,18 @@ def beside_limit(value: float, limit: float, scale: float = 1, digits: int = 3) 
 
 
 def decimals_apart(value: float, limit: float) -> int:
-    """Returns how many decimals it takes to print two numbers that differ as texts that differ."""
+    """Returns the number of decimals needed to print two different numbers as different texts."""
     return next((d for d in range(_MOST_DIGITS) if f"{value:.{d}f}" != f"{limit:.{d}f}"), _MOST_DIGITS)
 
 
 def percent_beside_limit(value: float, limit: float) -> tuple[str, str]:
-    """Prints a share and its limit as percent: 51% and 20%."""
+    """Prints a share and its limit as percentages: 51% and 20%."""
     value_text, limit_text = beside_limit(value, limit, 100, digits=2)
     return f"{value_text}%", f"{limit_text}%"
 
 
 def _plain(value: float, digits: int) -> str:
-    """Returns a number with some significant digits and without an exponent where that is readable."""
+    """Returns a number with some significant digits, without an exponent if that is readable."""
     text = f"{value:.{digits}g}"
     return f"{float(text):.15g}" if "e+" in text and abs(value) < 1e15 else text
 
@@ -130,10 +130,10 @@ def parse_resize(text: str) -> tuple[int, int]:
 
 
 def parse_pixel_shape(text: str) -> tuple[int, int, int]:
-    """Parses the shape of bare pixels: `28x28` or `32x32x3`, height x width x channels.
+    """Parses the shape of raw pixels: `28x28` or `32x32x3`, height x width x channels.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it is not such a shape.
     """
     match = re.fullmatch(r"(\d{1,5})[xX](\d{1,5})(?:[xX]([134]))?", str(text).strip())
     if not match or not int(match[1]) or not int(match[2]):
@@ -142,7 +142,7 @@ def parse_pixel_shape(text: str) -> tuple[int, int, int]:
 
 
 def parse_label_depth(text: str) -> int:
-    """Parses `1`, `2`, ..., `all` or `last`: how many folders make a class name.
+    """Parses `1`, `2`, ..., `all` or `last`: the number of folders that make a class name.
 
     Returns:
       The number, or `ALL_FOLDERS` or `LAST_FOLDER`.
@@ -217,7 +217,7 @@ def parse_color(text: str) -> tuple[int, int, int]:
     """Parses a CSS colour name, `#rrggbb` or `rgb(r, g, b)` as Pillow's ImageColor does.
 
     Raises:
-      ValueError: if it is no colour.
+      ValueError: if it is not a colour.
     """
     try:
         red, green, blue = ImageColor.getrgb(str(text))[:3]
@@ -230,7 +230,7 @@ def parse_fraction(text: str) -> float:
     """Parses a share between 0 and 1.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it is not such a share.
     """
     try:
         value = float(text)
@@ -245,7 +245,7 @@ def parse_int(text: str, low: int, high: int) -> int:
     """Parses a whole number in [low, high].
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if it is not such a number.
     """
     if not re.fullmatch(r"[+-]?\d{1,20}", str(text).strip()) or not low <= int(text) <= high:
         raise ValueError(f"{text!r} is no whole number from {low} to {high}")

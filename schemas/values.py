@@ -1,12 +1,12 @@
-"""Types of single values, and what a `tf.train.Feature` stores of a value of each of them.
+"""The types of single values, and their conversion to what a `tf.train.Feature` stores.
 
-`tf.train.Feature` knows 64-bit integers, 32-bit floats and bytes. What goes in is what protobuf itself
-would take and store (protobuf 6 in Python), with these differences:
+`tf.train.Feature` stores 64-bit integers, 32-bit floats and bytes. Values are accepted and stored as protobuf
+does (protobuf 6 in Python), with these differences:
 
-- text is read as numbers, as CSV files have nothing else, and stored as UTF-8;
-- NumPy's booleans count as booleans, which protobuf refuses;
+- text is read as numbers if needed, because CSV files contain only text, and is stored as UTF-8;
+- NumPy's booleans, which protobuf refuses, count as booleans;
 - `bool`, `int32` and `uint32` have the range of their type;
-- a finite number that 32 bits cannot hold is refused, where protobuf stores infinity.
+- a finite number that does not fit into 32 bits is refused; protobuf stores infinity.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwright.schemas.example import FeatureType
 
 
 class ValueType(StrEnum):
-    """What a value is declared as."""
+    """The declared type of a value."""
 
     BOOL = "bool"
     ENUM = "enum"
@@ -37,13 +37,13 @@ class ValueType(StrEnum):
     BYTES = "bytes"
 
 
-#: Other names of types.
+#: Aliases of types.
 ALIASES = {"int": ValueType.INT64}
 #: All names of types.
 TYPE_NAMES = (*(type_.value for type_ in ValueType), *ALIASES)
 
 _INT64 = range(-(2**63), 2**63)
-#: The integers of each type that a 64-bit signed integer can hold: not the upper half of uint64.
+#: The integers of each type that fit into a signed 64-bit integer: not the upper half of uint64.
 _RANGES = {
     ValueType.BOOL: range(2),
     ValueType.ENUM: _INT64,
@@ -57,12 +57,12 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,400}\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _NOT_FINITE = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.IGNORECASE)
 _FLOAT32, _FLOAT64 = struct.Struct("<f"), struct.Struct("<d")
-#: Characters of a value that a message shows.
+#: Maximum number of characters of a value in a message.
 _SHOWN = 80
 
 
 def value_type(name: str) -> ValueType:
-    """Returns the type of a name.
+    """Returns the type with this name.
 
     Raises:
       ValueError: if there is none.
@@ -75,7 +75,7 @@ def value_type(name: str) -> ValueType:
 
 
 def feature_type(type_: ValueType) -> FeatureType:
-    """Returns the kind of list that holds values of a type."""
+    """Returns the kind of list that stores values of a type."""
     if type_ in _RANGES:
         return FeatureType.INT64
     return FeatureType.FLOAT if type_ in (ValueType.FLOAT, ValueType.DOUBLE) else FeatureType.BYTES
@@ -84,13 +84,13 @@ def feature_type(type_: ValueType) -> FeatureType:
 def coerce(
     value: Any, type_: ValueType, names: Sequence[str] = (), wide: bool = False
 ) -> int | float | bytes:
-    """Returns what a `tf.train.Feature` stores of a value.
+    """Converts a value to what a `tf.train.Feature` stores.
 
     Args:
       value: a value of Python or NumPy, or text.
-      type_: what it is declared as.
-      names: of an enum, in the order of its numbers from 0.
-      wide: whether a double and a uint64 have all their 64 bits, as inside of a serialized tensor.
+      type_: its declared type.
+      names: names of an enum, in the order of its numbers from 0.
+      wide: whether all 64 bits of a double or a uint64 are kept, as in a serialized tensor.
 
     Raises:
       ValueError: if the value is not of that type or does not fit; the message says why.
@@ -103,12 +103,12 @@ def coerce(
 
 
 def allowed_numbers(type_: ValueType, names: Sequence[str] = (), wide: bool = False) -> range:
-    """Returns the integers that a type has.
+    """Returns the range of integers of a type.
 
     Args:
-      type_: any that is stored as integers.
-      names: of an enum, in the order of its numbers from 0.
-      wide: whether a uint64 has all its 64 bits, as inside of a serialized tensor.
+      type_: a type that is stored as integers.
+      names: names of an enum, in the order of its numbers from 0.
+      wide: whether all 64 bits of a uint64 are kept, as in a serialized tensor.
     """
     if wide and type_ is ValueType.UINT64:
         return range(2**64)
@@ -116,10 +116,10 @@ def allowed_numbers(type_: ValueType, names: Sequence[str] = (), wide: bool = Fa
 
 
 def shown(value: Any) -> str:
-    """Returns a value for a message, cut off where it is long."""
+    """Returns a value for a message, cut off if it is long."""
     try:
         text = repr(value)
-    except ValueError:  # Python writes no integer of more than 4,300 digits
+    except ValueError:  # Python refuses to print an integer of more than 4,300 digits
         return "a number of thousands of digits"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
@@ -162,7 +162,7 @@ def _whole_in_text(value: str, type_: ValueType, names: Sequence[str]) -> int:
 
 
 def _numpy_kind(value: Any) -> str:
-    """Returns NumPy's letter for the kind of a scalar of its own; empty for any other value."""
+    """Returns NumPy's letter for the kind of one of its scalars; empty for any other value."""
     return str(getattr(getattr(value, "dtype", None), "kind", ""))
 
 
@@ -175,7 +175,7 @@ def _float(value: Any, type_: ValueType, _names: Sequence[str], stored_as: struc
         text = value.strip()
         if not _NUMBER.match(text) and not _NOT_FINITE.match(text):
             raise ValueError(f"{shown(value)} is no {type_}")
-        infinite = "n" in text.lower()  # inf, infinity, nan
+        infinite = "n" in text.lower()  # inf, infinity or nan
         number = float(text)
     elif isinstance(value, Sized | complex) or _numpy_kind(value) == "c":
         raise ValueError(f"{shown(value)} is no {type_}")

@@ -1,4 +1,4 @@
-"""The versions of a dataset: their names, what `version.json` says of one, and the pointer to the latest."""
+"""The versions of a dataset: their names, `version.json`, and the pointer to the latest version."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LEASE_JSON = "lease.json"
 INDEX_HTML = "index.html"
 METRICS_PROM = "metrics.prom"
 SCRUB_JSON = "scrub.json"
-#: Inside the directory of a version, beside what every dataset has.
+#: Files inside a version's directory, in addition to those of every dataset.
 VERSION_JSON = "version.json"
 DIFF_JSON = "diff.json"
 PINNED_JSON = "pinned.json"
 CHECKS_DIR = "_checks"
-#: Says the sha256 of each other file in `_checks/`.
+#: Lists the sha256 of each other file in `_checks/`.
 CHECK_LIST = f"{CHECKS_DIR}/sha256.json"
 
 _TYPES: Mapping[str, Any] = {
@@ -38,30 +38,30 @@ _TYPES: Mapping[str, Any] = {
     "Mapping[str, int]": dict,
     "Mapping[str, str]": dict,
 }
-#: What the values of a mapping have to be.
+#: Mappings -> the type of their values.
 _VALUE_TYPES: Mapping[str, type] = {"Mapping[str, int]": int, "Mapping[str, str]": str}
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _VERSION = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 
 
 class VersionState(StrEnum):
-    """How far a version came."""
+    """State of a version."""
 
     BUILDING = "building"
-    REFUSED = "refused"  # complete, and a gate did not let it pass
+    REFUSED = "refused"  # complete, but a gate refused it
     PUBLISHED = "published"
-    WITHDRAWN = "withdrawn"  # was published, and rolled back
-    DAMAGED = "damaged"  # its version.json cannot be read; never stored
+    WITHDRAWN = "withdrawn"  # published, then rolled back
+    DAMAGED = "damaged"  # its version.json cannot be read; this state is never stored
 
 
 class Acceptance(NamedTuple):
-    """Somebody's decision to publish a version that a gate refused.
+    """A decision to publish a version that a gate refused.
 
     Attributes:
-      names: refusals that were accepted, by their names or their gates.
-      who: the account and the machine, such as `ana@trainer`.
-      when: in seconds since the epoch.
-      reason: why, in that person's words; empty if nothing was said.
+      names: accepted refusals, by their names or their gates.
+      who: account and machine, such as `ana@trainer`.
+      when: time in seconds since the epoch.
+      reason: reason in that person's words; empty if none was given.
     """
 
     names: tuple[str, ...]
@@ -87,25 +87,25 @@ class VersionRecord:
     """The contents of `version.json`.
 
     Attributes:
-      version: its name.
-      state: how far it came.
-      created: when it was begun, in seconds since the epoch.
-      finished: when it was refused, or the pointer was switched to it; 0 before.
-      previous: the version that it was made from; empty for the first.
-      fingerprint: of its `dataset.json`; empty before that.
-      records: in all splits.
-      total_bytes: of all shards.
-      classes: how many it has.
-      findings: of its validation, how many of each code.
-      work: what was done for it: shards, reused_shards, converted, copied (records), quarantined.
-      changes: kind -> images, against the version before (`schemas/changes.py`).
-      refusals: what the gates said.
-      accepted: refusals that somebody let pass, by gate or name.
-      acceptances: who let them pass, when and why.
-      holder: what tells the run that made it from any other, as in its lease.
-      files: file -> sha256 of the files that were written with it, `diff.json` and `_checks/sha256.json`.
-      pinned: whether it stays whatever retention says; told by `pinned.json`, and not stored here.
-      problem: why its `version.json` cannot be used; empty for one that can, and not stored.
+      version: name of the version.
+      state: state of the version.
+      created: start time in seconds since the epoch.
+      finished: time at which it was refused, or the pointer was switched to it; 0 before.
+      previous: version that it was built from; empty for the first.
+      fingerprint: fingerprint of its `dataset.json`; empty until that exists.
+      records: number of records in all splits.
+      total_bytes: total size of its shards.
+      classes: number of classes.
+      findings: finding code -> number of findings in its validation.
+      work: counts of the work: shards, reused_shards, converted, copied (records), quarantined.
+      changes: kind -> number of images that changed since the previous version (`schemas/changes.py`).
+      refusals: violations that its gates found.
+      accepted: refusals that somebody accepted, by gate or name.
+      acceptances: the decisions to accept them.
+      holder: random name of the run that built it, as in its lease.
+      files: file -> sha256 for the files written with it: `diff.json` and `_checks/sha256.json`.
+      pinned: whether retention keeps it in any case. `pinned.json` decides this; it is not stored here.
+      problem: why its `version.json` cannot be used; empty if it can. It is not stored.
     """
 
     version: str
@@ -130,7 +130,7 @@ class VersionRecord:
 
     @property
     def is_unseen(self) -> bool:
-        """Whether it passed its gates and nobody knows of readers who got it, unless the pointer names it."""
+        """Whether it passed its gates, but reached readers only if the pointer names it."""
         return self.state is VersionState.PUBLISHED and not self.finished
 
     def dumps(self) -> str:
@@ -144,10 +144,10 @@ class VersionRecord:
 
     @staticmethod
     def loads(data: bytes) -> VersionRecord:
-        """Reads a stored document; those of older versions of the software have no digest.
+        """Reads a stored document; older versions of the software wrote no digest.
 
         Raises:
-          ValueError: if it is none that this version of the software reads, or its digest is wrong.
+          ValueError: if this version of the software cannot read it, or its digest is wrong.
         """
         with _damaged():
             value = _document(data)
@@ -164,15 +164,15 @@ class VersionRecord:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The contents of `latest.json`: which version readers get.
+    """The contents of `latest.json`: the version that readers get.
 
     Attributes:
-      version: its name.
-      fingerprint: of its `dataset.json`.
-      published: when the pointer was switched, in seconds since the epoch.
-      previous: the version that a rollback goes to unless it names one: mostly the one that readers got
-        before. After a rollback it is the version itself, so that a rollback that is repeated, after an
-        error for example, goes no further back. Empty for none.
+      version: name of the version.
+      fingerprint: fingerprint of its `dataset.json`.
+      published: time at which the pointer was switched, in seconds since the epoch.
+      previous: version to which a rollback goes by default; empty for none. Usually it is the version that
+        readers got before. After a rollback it is the version itself, so that a repeated rollback, for
+        example after an error, goes no further back.
     """
 
     version: str
@@ -189,7 +189,7 @@ class Pointer:
         """Reads a stored document.
 
         Raises:
-          ValueError: if it is none that this version of the software reads.
+          ValueError: if this version of the software cannot read it.
         """
         with _damaged():
             pointer = Pointer(**_document(data))
@@ -201,7 +201,7 @@ class Pointer:
 
 @contextlib.contextmanager
 def _damaged() -> Iterator[None]:
-    """Turns whatever reading a document of another kind raises into one error."""
+    """Turns the exceptions from reading a damaged document into one error."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -209,7 +209,7 @@ def _damaged() -> Iterator[None]:
 
 
 def _document(data: bytes) -> dict[str, Any]:
-    """Returns the values of a stored document of this format."""
+    """Returns the fields of a stored document of this format."""
     value = dict(json.loads(data))
     if not has_own_digest(value):
         raise ValueError(f"its fields are not those that its field {DIGEST!r} was made of")
@@ -220,7 +220,7 @@ def _document(data: bytes) -> dict[str, Any]:
 
 
 def _check_types(document: VersionRecord | Pointer) -> None:
-    """Checks that values have the types that are declared, as far as somebody counts on them."""
+    """Checks that values have their declared types, as far as other code depends on them."""
     for item in fields(document):
         value, wanted = getattr(document, item.name), _TYPES.get(str(item.type))
         values, kind = value.values() if isinstance(value, dict) else (), _VALUE_TYPES.get(str(item.type))
@@ -231,19 +231,19 @@ def _check_types(document: VersionRecord | Pointer) -> None:
 
 
 def is_version(name: str) -> bool:
-    """Whether a name is that of a version, such as `20261121T020000Z`."""
+    """Returns whether a name is that of a version, such as `20261121T020000Z`."""
     return bool(_VERSION.fullmatch(name))
 
 
 def next_version(now: float, existing: Iterable[str]) -> str:
-    """Returns the name of a new version: the time in UTC, or a second after the newest one if that is later.
+    """Returns the name of a new version: the time in UTC, or a second after the newest version if later.
 
     Args:
       now: seconds since the epoch.
-      existing: names of all versions there are.
+      existing: names of all versions.
 
     Raises:
-      UsageError: if the newest one is called after a time that none can follow.
+      UsageError: if the newest version is named after the last possible time.
     """
     newest = max(filter(is_version, existing), default="")
     earliest = int(created_at(newest)) + 1 if newest else 0
@@ -256,13 +256,13 @@ def next_version(now: float, existing: Iterable[str]) -> str:
 
 
 def split_version(path: str) -> tuple[str, str]:
-    """Returns a path without the version behind its last `@`, and that version; empty without one."""
+    """Splits a path at its last `@` into the path and the version; the version is empty if there is none."""
     base, at, version = path.rstrip("/").rpartition("@")
     return (base, version) if at and base and is_version(version) else (path, "")
 
 
 def created_at(name: str) -> float:
-    """Returns when a version was begun by its name, in seconds since the epoch; 0 for a time that is none."""
+    """Returns the time in a version's name, in seconds since the epoch; 0 if the time is invalid."""
     try:
         return float(calendar.timegm(time.strptime(name, _TIME_FORMAT)))
     except ValueError:
@@ -270,7 +270,7 @@ def created_at(name: str) -> float:
 
 
 def time_text(seconds: float) -> str:
-    """Returns a time in UTC as people write it; empty for one that no clock shows."""
+    """Returns a time in UTC in the form that people read; empty if the time is invalid."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
     except (ValueError, OverflowError, OSError):
@@ -278,13 +278,13 @@ def time_text(seconds: float) -> str:
 
 
 def version_name(directory: str) -> str:
-    """Returns `OUT@V` for the dataset directory of a version; any other one as it is."""
+    """Returns `OUT@V` for the dataset directory of a version; other paths stay unchanged."""
     output, slash, folder = directory.rstrip("/").rpartition(f"/{VERSIONS_DIR}/")
     return f"{output}@{folder}" if slash and is_version(folder) else directory
 
 
 def check_file(shard: str) -> str:
-    """Returns where it stands, inside the directory of a version, what was found in a shard."""
+    """Returns the path of the findings in a shard, inside the directory of a version."""
     return f"{CHECKS_DIR}/{shard}.json.gz"
 
 
@@ -294,7 +294,7 @@ def pin_text(when: float) -> str:
 
 
 def is_pin(data: bytes) -> bool:
-    """Whether `pinned.json` is as it was written; older software wrote it without a digest."""
+    """Returns whether `pinned.json` matches its digest, or has none because older software wrote it."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):

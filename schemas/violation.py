@@ -1,4 +1,4 @@
-"""What a gate says of a dataset or a version that does not pass it."""
+"""A gate that a dataset or a version does not pass."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Violation(NamedTuple):
       name: name of the gate, or code of the finding.
       severity: an error refuses the dataset, a warning does not.
       message: one line.
-      value: what was found; None for what has no number.
-      limit: what is allowed; None for what has no limit.
+      value: the actual value; None if it is not a number.
+      limit: the allowed value; None if there is no limit.
     """
 
     gate: str
@@ -43,6 +43,6 @@ class Violation(NamedTuple):
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Violation:
-        """Reads what `as_json` returns."""
+        """Reads the result of `as_json`."""
         gate, name, message = (str(value[key]) for key in ("gate", "name", "message"))
         return Violation(gate, name, Severity(value["severity"]), message)

@@ -60,14 +60,14 @@ class Expectations:
         return tuple(item.name for item in fields(self) if getattr(self, item.name) not in (None, (), {}))
 
     def names_read_from_shards(self) -> tuple[str, ...]:
-        """Returns the names of those that `dataset.json` cannot answer."""
+        """Returns the names of the expectations that `dataset.json` cannot answer."""
         return tuple(name for name in self.names if name in (*_OF_PICTURES, "max_fraction"))
 
     def names_of_looks(self, counted: bool = True) -> tuple[str, ...]:
-        """Returns the names of those that need every image decoded.
+        """Returns the names of the expectations that need every image decoded.
 
         Args:
-          counted: whether a `dataset.json` says how many images of each class and format there are.
+          counted: whether `dataset.json` counts the images of each class and format.
         """
         by_looks = any(FindingCode(code) in QUALITY for code in self.max_fraction)
         asking = {*_OF_PICTURES, *(() if counted else _OF_CLASSES), *(["max_fraction"] if by_looks else [])}
@@ -86,7 +86,7 @@ class DatasetFacts:
       widths: Smallest and largest width; None if they were not measured.
       heights: Smallest and largest height; None if they were not measured.
       aspect_ratio: Largest ratio of longer side / shorter side.
-      findings: finding code -> number.
+      findings: finding code -> number of findings.
     """
 
     records: Mapping[str, int]

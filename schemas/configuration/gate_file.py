@@ -1,6 +1,6 @@
-"""The gate file: requirements of a dataset, and limits of its difference from the dataset before.
+"""The gate file: requirements for a dataset, and limits on how it may differ from the previous dataset.
 
-`validate --expect`, `diff --thresholds` and the `gates` of a job file take the same language:
+`validate --expect`, `diff --thresholds` and the `gates` of a job file use the same language:
 
 fail_on: [SPLIT_LEAKAGE]
 min_images: 1000
@@ -30,7 +30,7 @@ from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml
 
 
 def _number(value: Any) -> Any:
-    """Returns a text such as 1e-3, which YAML reads as a text, as a number."""
+    """Converts a text such as 1e-3, which YAML reads as a text, to a number."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             return float(value)
@@ -57,7 +57,7 @@ def _code(value: Any) -> str:
 
 
 def _codes(value: Any) -> Any:
-    """Returns the codes of a list that is written as one text."""
+    """Splits a text that lists several codes."""
     return [code for code in value.split(",") if code.strip()] if isinstance(value, str) else value
 
 
@@ -126,7 +126,7 @@ def _known_formats(value: Any) -> Any:
 
 
 class DatasetGates(FileModel):
-    """What a dataset must be like."""
+    """The requirements for a dataset."""
 
     min_images: _Count | None = None
     """Records in all splits together."""
@@ -165,7 +165,7 @@ class DatasetGates(FileModel):
 
 
 class GateFile(DatasetGates):
-    """Everything that a gate file can say."""
+    """All keys of a gate file."""
 
     fail_on: _Codes | None = None
     """Findings that are errors."""
@@ -213,7 +213,7 @@ class GateFile(DatasetGates):
     """The older name of min_images and min_images_per_split."""
 
 
-#: Where a file can say what its gates are about in a block of its own.
+#: Key of a block that holds the gates of the dataset.
 EXPECT = "expect"
 _EXAMPLE = "min_images: 1000"
 _PAIRS = ("images", "images_per_class", "classes", "width", "height")
@@ -233,7 +233,7 @@ def parse_gates(text: str, option: str, path: str) -> JobGates:
       path: Path of the file, for messages.
 
     Raises:
-      UsageError: naming the line, what is wrong there and what to write instead.
+      UsageError: if it is wrong; the message names the line and what to write instead.
     """
     try:
         return gates_from(load_plain_yaml(text))
@@ -255,7 +255,7 @@ def gates_from(said: Any) -> JobGates:
       said: Content of the YAML; None for an empty file.
 
     Raises:
-      WrongValue: with the keys of the first wrong value, and what to write instead.
+      WrongValue: if a value is wrong; it has the keys of the first one, and says what to write instead.
     """
     said = {} if said is None else said
     expected = said.get(EXPECT) if isinstance(said, Mapping) else None
@@ -283,7 +283,7 @@ def gates_from(said: Any) -> JobGates:
 
 
 def with_expectations(gates: JobGates, block: Expectations) -> JobGates:
-    """Returns gates with those of a block or file `expect`.
+    """Returns gates together with those of a block or file `expect`.
 
     Raises:
       WrongValue: if a gate occurs in both.
@@ -309,7 +309,7 @@ def _without(said: Any, name: str) -> Any:
 
 
 def _chosen(given: Mapping[str, Any], cls: type) -> dict[str, Any]:
-    """Returns the values that a dataclass has fields for, lists as tuples."""
+    """Returns the values for the fields of a dataclass, with lists as tuples."""
     names = {item.name for item in fields(cls)}
     return {
         name: tuple(value) if isinstance(value, list) else value

@@ -17,13 +17,13 @@ EVENTS = ("success", "no_change", "refused", "failure")
 
 @dataclass(frozen=True)
 class JobGates:
-    """The content of a gate file: the checks that a dataset, or a new version, has to pass.
+    """The content of a gate file: the checks that a dataset or a new version has to pass.
 
     Attributes:
       findings: Which findings of the validation are errors.
       expectations: Requirements of the dataset.
-      limits: Limits of its difference from the dataset before.
-      notes: How to write gates in an old form now.
+      limits: Limits on how it may differ from the previous dataset.
+      notes: How to write gates that are in an old form.
     """
 
     findings: Gates = field(default_factory=Gates)
@@ -48,7 +48,7 @@ class Retention:
 
     Attributes:
       keep: Number of published versions to keep; 0 for all.
-      keep_days: Versions younger than this also stay; 0 for no such rule.
+      keep_days: Younger versions also stay, in days; 0 for no such rule.
     """
 
     keep: int = 5
@@ -57,7 +57,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class Hook:
-    """A command or URL to call at the end of a run. It may contain secrets, so no `repr` shows it.
+    """A command or URL to call at the end of a run. It may contain secrets, so its `repr` does not show it.
 
     Attributes:
       command: Command with its arguments; empty for none.
@@ -73,13 +73,14 @@ class JobFile:
     """The content of a job file.
 
     Attributes:
-      settings: of the conversion, by name, those that were given; `verify` so that it answers the gates.
+      settings: The given settings of the conversion, by name; `verify` is chosen so that the gates can be
+        checked.
       gates: Checks that a new version has to pass.
       retention: Which versions to keep.
       hooks: Event (success, no_change, refused, failure) -> hooks to call.
       verify_sources: Whether to read and hash every source instead of trusting its size and state.
       scrub: Share of the latest version's shards to read again in each run, from 0 to 1.
-      lease_minutes: Minutes after which the lease of a silent holder is void.
+      lease_minutes: Minutes without renewal after which a lease is void.
       beam: Options for Beam, as on a command line.
       path: Path of the file.
       lines: Setting, or `runner.` and the name of a Beam option -> its line in the file.

@@ -1,4 +1,4 @@
-"""The sections of a job file beside the settings and gates, as types."""
+"""Types for the sections of a job file other than settings and gates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.schemas.configuration.gate_file import DatasetGates, GateFile
 from shardwright.schemas.configuration.typed_yaml import FileModel, wrong
 from shardwright.schemas.scrub import DEFAULT_SCRUB
 
-_LONGEST = 1e9  # of numbers; a thousand years in minutes
+_LONGEST = 1e9  # a thousand years in minutes
 _PLACEHOLDER = {"type": "string", "pattern": r"\$\{|\{"}
 
 
@@ -55,19 +55,19 @@ def _fraction(value: Any) -> float:
 
 
 def _schema(**kind: Any) -> WithJsonSchema:
-    """Returns the schema of a value that a variable can stand for, as in `keep: ${KEEP:-5}`."""
+    """Returns the schema of a value that may be a variable, as in `keep: ${KEEP:-5}`."""
     return WithJsonSchema({"anyOf": [kind, _PLACEHOLDER]})
 
 
 class Scalars(FileModel):
-    """What a job file says in one value each."""
+    """The keys of a job file that have a single value."""
 
     keep: Annotated[int, BeforeValidator(_versions), _schema(type="integer", minimum=0)] = 5
-    """How many published versions stay; 0 for all."""
+    """Number of published versions to keep; 0 for all."""
     keep_days: Annotated[
         float, _number(0, "a number of days, such as 30"), _schema(type="number", minimum=0)
     ] = 0.0
-    """Younger versions stay too, in days."""
+    """Younger versions also stay, in days."""
     verify_sources: Annotated[bool, BeforeValidator(_switch), _schema(type="boolean")] = False
     """Read and hash every source instead of trusting its size and time."""
     scrub: Annotated[
@@ -79,7 +79,7 @@ class Scalars(FileModel):
     lease_minutes: Annotated[
         float, _number(1, "a number of minutes from 1 on, such as 60"), _schema(type="number", minimum=1)
     ] = 60.0
-    """After how many silent minutes another run takes over."""
+    """Minutes without renewal after which another run takes over the lease."""
 
 
 def scalar_names() -> tuple[str, ...]:
@@ -88,12 +88,12 @@ def scalar_names() -> tuple[str, ...]:
 
 
 def default_of(name: str) -> Any:
-    """Returns what counts where a job file does not say a scalar."""
+    """Returns the default of a scalar."""
     return Scalars.model_fields[name].default
 
 
 def reader_of(name: str) -> Callable[[Any], Any]:
-    """Returns the function that reads a scalar; it raises ValueError with what to write instead."""
+    """Returns the function that reads a scalar; it raises ValueError, which says what to write instead."""
 
     def read(value: Any) -> Any:
         try:
@@ -108,19 +108,19 @@ _Command = str | Annotated[list[str], Field(min_length=1)]
 
 
 class HookBlock(FileModel):
-    """What is told of the end of a run."""
+    """A command or URL to call at the end of a run."""
 
     command: _Command | None = None
-    """A command, which no shell runs."""
+    """A command. It runs without a shell."""
     webhook: str | None = None
-    """An address that gets a JSON document."""
+    """A URL that receives a JSON document."""
 
 
 _Hooks = _Command | HookBlock | list[HookBlock]
 
 
 class Hooks(FileModel):
-    """Who is told of the end of a run."""
+    """The commands and URLs to call at the end of a run."""
 
     on_any: _Hooks | None = None
     """After every run."""
@@ -135,18 +135,18 @@ class Hooks(FileModel):
 
 
 class JobGateBlock(GateFile):
-    """What a new version has to pass."""
+    """The checks that a new version has to pass."""
 
     expect: Annotated[DatasetGates | str | None, Field(deprecated=True)] = None
-    """The older way to write gates of the dataset; they can stand directly below `gates`."""
+    """The old way to write gates of the dataset. Write them directly below `gates`."""
 
 
 class Sections(Scalars):
-    """What a job file holds beside settings."""
+    """The sections of a job file besides settings."""
 
     gates: JobGateBlock | str | None = None
-    """What a new version has to pass, or the gate file that says it."""
+    """The checks that a new version has to pass, or the path of a gate file."""
     hooks: Hooks | None = None
-    """Who is told of the end of a run."""
+    """The commands and URLs to call at the end of a run."""
     runner: dict[str, Any] | None = None
     """Beam's options, as on the command line."""

@@ -1,15 +1,15 @@
 """Expands `${NAME}` and `{date}` in the values of a job file.
 
-    ${NAME}            the environment variable; an error if there is none
-    ${NAME:-default}   the same, or the default where it is missing or empty
+    ${NAME}            the environment variable; an error if it is not set
+    ${NAME:-default}   the same, or the default if it is not set or empty
     {date}             2026-11-21, the day of the run in UTC; {year} {month} {day} are its parts
     {time}             02-30-00, the time of the run in UTC
 
-Nothing else is touched, so regular expressions, JSON and shell commands stay what they are: `[a-z]{2}`,
-`(?P<label>.+)$`, `$HOME`, `{"a": {"b": 1}}`. To write one of the above as it stands, double what begins
-it: `$${NAME}`, `{{date}}`. Doubling means that only there; `$$` and `}}` elsewhere are two characters.
+Everything else stays unchanged, so regular expressions, JSON and shell commands work: `[a-z]{2}`,
+`(?P<label>.+)$`, `$HOME`, `{"a": {"b": 1}}`. To write a placeholder literally, double its first characters:
+`$${NAME}`, `{{date}}`. Elsewhere, `$$` and `}}` are ordinary characters.
 
-Values are expanded after the file was read as YAML, and what comes in is not expanded again: a variable
+Values are expanded after the file was read as YAML, and the result is not expanded again. So a variable
 cannot add a line, a key or another variable.
 """
 
@@ -31,7 +31,7 @@ _PLACEHOLDER = re.compile(
     re.ASCII,
 )
 _NUMBER = re.compile(r"[+-]?(\d{1,30}|(\d{1,30}\.\d*|\.\d+|\d{1,30})([eE][+-]?\d{1,3})?)", re.ASCII)
-#: Shorter values of variables also occur inside other words.
+#: Shorter values of variables also occur inside ordinary words.
 _SHORT = 4
 
 
@@ -39,8 +39,8 @@ class Variables(NamedTuple):
     """Values for placeholders.
 
     Attributes:
-      environ: the environment's variables.
-      dates: the names in braces.
+      environ: environment variables.
+      dates: values of the names in braces.
     """
 
     environ: Mapping[str, str]
@@ -78,7 +78,7 @@ class Variables(NamedTuple):
 
 
 def _between_braces(match: re.Match[str], value_of: Callable[[str], str]) -> str:
-    """Returns what a name in braces becomes; of those on both its sides two stand for one."""
+    """Replaces a name in braces. Each pair of doubled braces around it becomes a single one."""
     pairs = min(len(match["left"]), len(match["right"]))
     before, after = match["left"][pairs:], match["right"][pairs:]
     inner = value_of(match["date"]) if pairs % 2 else match["date"]
@@ -90,23 +90,23 @@ def variables_at(now: float, environ: Mapping[str, str]) -> Variables:
 
     Args:
       now: seconds since the epoch.
-      environ: the environment's variables.
+      environ: environment variables.
     """
     when = time.gmtime(now)
     return Variables(environ, {name: time.strftime(form, when) for name, form in _DATES.items()})
 
 
 def expanded(value: Any, variables: Variables, *path: str, numbers: bool = False) -> Any:
-    """Returns a value, or all of a list or mapping, with placeholders replaced; never those in keys.
+    """Returns a value with placeholders replaced, also inside lists and mappings, but not in keys.
 
     Args:
       value: The value as read.
       variables: Values for placeholders.
       *path: Keys that lead to the value.
-      numbers: whether a text that becomes a number by that is the number.
+      numbers: whether a text that becomes a number by this is returned as a number.
 
     Raises:
-      WrongValue: if a variable is not set; under `path` and the keys of the value.
+      WrongValue: if a variable is not set; it has `path` and the keys of the value.
     """
     if isinstance(value, Mapping):
         return {
@@ -134,7 +134,7 @@ def _as_number(text: str) -> str | int | float:
 
 
 def escaped(text: str) -> str:
-    """Returns the value that expands to a text."""
+    """Returns the value that expands to this text."""
 
     def doubled(match: re.Match[str]) -> str:
         if match["date"]:
@@ -150,14 +150,14 @@ def without_secrets(message: str, texts: Iterable[str], environ: Mapping[str, st
     """Returns a message with the names of the variables in place of their values.
 
     Args:
-      message: about values that were expanded.
-      texts: the values as they are written.
-      environ: the environment's variables.
+      message: a message about expanded values.
+      texts: the values as the file has them.
+      environ: environment variables.
     """
     names = {match["name"] for text in texts for match in _PLACEHOLDER.finditer(text) if match["name"]}
     for name in sorted(names, key=lambda name: (-len(environ.get(name, "")), name)):
         value = environ.get(name, "")
         for form in {repr(value)[1:-1], value} if value else ():
             wanted = re.escape(form) if len(form) >= _SHORT else rf"(?<!\w){re.escape(form)}(?!\w)"
-            message = re.sub(wanted, f"${{{name}}}", message)  # a name has no backslash
+            message = re.sub(wanted, f"${{{name}}}", message)  # a name contains no backslash
     return message

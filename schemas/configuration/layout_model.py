@@ -1,4 +1,4 @@
-"""The keys of a layout file, as types for editors; `layout_file.py` checks how they go together."""
+"""Types for the keys of a layout file. They serve editors; `layout_file.py` checks how keys go together."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _Side = Annotated[int, Field(ge=1)] | None
 
 
 class FeatureBlock(FileModel):
-    """What fills a feature and how it is stored: one of fill, column and constant."""
+    """A feature: its content (one of fill, column and constant), and how it is stored."""
 
     fill: _Role = None
-    """What fills it."""
+    """Role that fills the feature."""
     column: str | None = None
-    """The column of the source that fills it."""
+    """Column of the source that fills the feature."""
     constant: Any = None
     """The value that it has in every record."""
     type: Literal[tuple(TYPE_NAMES)] | None = None  # type: ignore[valid-type]
     """Type of the values of a column or a constant."""
     shape: _Side | list[_Side] = None
-    """Sides of the value: [4], [2, 3], or [null] for any number."""
+    """Number of values per dimension: [4], [2, 3], or [null] for any number."""
     values: list[str] | None = None
     """Names of an enum."""
     optional: bool = False
-    """Whether a record can be without it."""
+    """Whether a record may lack it."""
     tensor: bool = False
     """Store it as a serialized tensor."""
     base64: bool = False
@@ -40,23 +40,23 @@ class FeatureBlock(FileModel):
 
 
 class LayoutFile(FileModel):
-    """A record layout of one's own."""
+    """A custom record layout."""
 
     name: str | None = None
-    """Name of the layout; default the name of the file."""
+    """Name of the layout; by default the name of the file."""
     extends: Literal[tuple(LAYOUTS)] | None = None  # type: ignore[valid-type]
     """The built-in layout to begin with."""
     first_label: Annotated[int, Field(ge=0)] = 0
     """Id of the first class."""
     needs: Literal[tuple(need.value for need in Needs)] | None = None  # type: ignore[valid-type]
-    """What every image must have."""
+    """Kind of annotations that every image must have."""
     pixels: bool = False
-    """Store bare pixels instead of image files."""
+    """Store raw pixels instead of image files."""
     format_names: dict[Literal["jpg", "png", "webp", "raw"], str] | None = None
-    """What records call the formats of images."""
+    """Names that records use for image formats."""
     drop: list[str] | None = None
     """Features of the built-in layout to leave out."""
     rename: dict[str, str] | None = None
-    """Features of the built-in layout and their new names."""
+    """New names for features of the built-in layout."""
     features: dict[str, FeatureBlock] | None = None
-    """More features."""
+    """Additional features."""

@@ -23,7 +23,7 @@ IMAGE_FORMATS = ("keep", "jpeg", "png", "webp", "raw")
 DAMAGED = ("quarantine", "keep")
 COLORS = ("rgb", "gray", "keep")
 COMPRESSIONS = ("none", "gzip", "zlib")
-#: What the folders at the top of an input may be said to mean.
+#: Meanings that a user can give to the folders at the top of an input.
 FOLDERS = ("auto", "classes", "splits", "ignore")
 SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz", "zlib": ".tfrecord.zlib"}
 
@@ -33,15 +33,15 @@ class Affects(Enum):
 
     #: The bytes of a record, given its reference.
     RECORD = "record"
-    #: How the records stand in their shard: their order and the compression.
+    #: The order and the compression of the records in a shard.
     SHARD = "shard"
     #: The split and the shard of an image.
     PLACEMENT = "placement"
-    #: Which images there are, and what is known about each.
+    #: The choice of images, and what is known about each.
     REFERENCE = "reference"
-    #: Where to read the input, and where not. The plan records what was read, not the place.
+    #: Where to read the input. The plan records what was read, not the place.
     INPUT = "input"
-    #: How the command runs. The dataset stays the same.
+    #: How the command runs. The dataset does not depend on it.
     RUN = "run"
 
 
@@ -49,8 +49,8 @@ class Affects(Enum):
 RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.REFERENCE})
 
 
-#: Settings that the plan records only where they are not empty: datasets from before they existed then have
-#: the digests that a build has today.
+#: Settings that the plan records only if they are not empty. So datasets from before these settings existed
+#: keep their digests.
 RECORDED_IF_GIVEN = ("bounds",)
 
 
@@ -83,15 +83,15 @@ def _setting(
     """Declares a setting.
 
     Args:
-      default: its value, in the form in which a user writes it.
-      help: what it does, for `--help`.
-      affects: what it decides.
-      *needs: what it needs to have an effect; without any it always has one.
-      check: raises ValueError on a wrong value; the result is not used.
-      choices: the values allowed, if they are few; those of `source` are the modules of the sources.
-      metavar: the placeholder in `--help`.
-      between: what stands between a name and its value, for a setting that a job file can write as a mapping.
-      not_for_rebuilds: why a rebuild does not take the setting; empty if it does.
+      default: default value, in the form in which a user writes it.
+      help: what the setting does, for `--help`.
+      affects: what the setting decides.
+      *needs: what the setting needs to have an effect; without any it always has one.
+      check: raises ValueError for a wrong value; the result is not used.
+      choices: the allowed values, if there are few; those of `source` are the modules of the sources.
+      metavar: placeholder in `--help`.
+      between: text between a name and its value, for a setting that a job file can write as a mapping.
+      not_for_rebuilds: why a rebuild does not accept the setting; empty if it does.
     """
     return field(
         default=default,
@@ -134,8 +134,10 @@ def _opt(check: Callable[[str], Any]) -> Callable[[str], Any]:
 
 @dataclass(frozen=True)
 class ConvertSettings:
-    """All that `convert` and `plan` can be told. Values are in the form in which users write them;
-    the properties below give them parsed. `check()` is called before anything is written."""
+    """The settings of `convert` and `plan`.
+
+    Values are in the form in which users write them; the properties below return them parsed. `check()` is
+    called before anything is written."""
 
     input: tuple[str, ...] = _setting(
         (),
@@ -502,13 +504,13 @@ class ConvertSettings:
 
     @cached_property
     def parsed_extra_columns(self) -> tuple[ExtraColumn, ...]:
-        """The columns to store as features, those that the layout names first."""
+        """The columns to store as features. Those that the layout names come first."""
         named = layout_by_name(self.layout).columns
         known = {column.name for column in named}
         return (*named, *(column for column in self._option_columns if column.name not in known))
 
     def option_of(self, column: ExtraColumn) -> str:
-        """Returns what asks for an extra column, for messages: an option, or the layout."""
+        """Returns the origin of an extra column for messages: an option, or the layout."""
         layout = layout_by_name(self.layout)
         named = any(item.name == column.name for item in layout.columns)
         return f"{f'--layout {layout.name}, column' if named else '--extra_columns'} {printable(column.name)}"
@@ -528,16 +530,16 @@ class ConvertSettings:
         return SUFFIXES[self.compression]
 
     def check(self) -> None:
-        """Checks every value and how they go together.
+        """Checks every value, and whether the values go together.
 
         Raises:
-          UsageError: naming the first setting that is wrong and what to write instead.
+          UsageError: if a setting is wrong; the message names the first one and what to write instead.
         """
         for item in fields(self):
             self.check_one(item.name)
         if not self.input:
             raise UsageError("--input is missing; name a folder of images.")
-        _ = self.record_layout  # raises if extra columns do not go with it
+        _ = self.record_layout  # raises if extra columns do not fit the layout
         if self.label_regex and self.folders_of_label != 1:
             raise UsageError(
                 f"--label_depth {self.label_depth} makes class names of folders and --label_regex of whole "
@@ -563,10 +565,10 @@ class ConvertSettings:
         self._check_pixels()
 
     def check_one(self, name: str) -> None:
-        """Checks the value of one setting, whatever the others are.
+        """Checks the value of one setting, whatever the values of the others.
 
         Raises:
-          UsageError: if it is wrong, saying what to write instead.
+          UsageError: if it is wrong; the message says what to write instead.
         """
         value, item = getattr(self, name), self.__dataclass_fields__[name]
         choices = item.metadata["choices"]
@@ -581,10 +583,10 @@ class ConvertSettings:
                 raise UsageError(f"--{name} {value}: {error}.") from None
 
     def _check_pixels(self) -> None:
-        """Checks that readers can tell the shape of bare pixels.
+        """Checks that readers can know the shape of raw pixels.
 
         Raises:
-          UsageError: if they could not, or the layout wants pixels and another format is asked for.
+          UsageError: if they cannot, or the layout stores raw pixels and another format is given.
         """
         layout = self.record_layout
         if layout.pixels and self.image_format not in ("", "raw"):

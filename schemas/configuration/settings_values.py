@@ -1,4 +1,4 @@
-"""Builds settings from what users give: command lines, job files, notebooks, carried plans."""
+"""Builds settings from given values: of command lines, job files, notebooks and carried plans."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def setting_fields() -> dict[str, Any]:
 
 
 def not_for_rebuilds() -> dict[str, str]:
-    """Returns the settings that a rebuild does not take, and why."""
+    """Returns the settings that a rebuild does not accept, with the reasons."""
     reasons = {name: item.metadata["not_for_rebuilds"] for name, item in setting_fields().items()}
     return {name: why for name, why in reasons.items() if why}
 
 
 def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None = None) -> ConvertSettings:
-    """Builds settings from what was given, over those of a carried plan, over the defaults.
+    """Builds settings from given values; a carried plan and the defaults supply the others.
 
     Args:
-      values: settings given explicitly, by name; YAML's own types are accepted.
+      values: given settings, by name; YAML's own types are accepted.
       carried: `settings` of the `dataset.json` named by `plan_from`.
 
     Raises:
@@ -46,14 +46,14 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
     if carried and "resize" in values and "image_format" not in values:
         merged.pop("image_format", None)  # its default follows --resize
     if carried and "layout" in values and "image_format" not in values and _stores_pixels(carried):
-        merged.pop("image_format", None)  # raw was the layout's own
+        merged.pop("image_format", None)  # the layout chose raw
     if "shard_size" in values and "shards" not in values:
         merged.pop("shards", None)
     return replace(ConvertSettings(), **merged)
 
 
 def settings_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings of two origins as one; of two that exclude each other those `above` count alone."""
+    """Merges settings of two origins; if two exclude each other, those in `above` win."""
     below = dict(below)
     for name, other in (("shards", "shard_size"), ("overwrite", "resume")):
         if is_on(above.get(name)):
@@ -64,7 +64,7 @@ def settings_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[st
 
 
 def is_on(value: Any) -> bool:
-    """Whether a setting that may be empty or a switch is given and on."""
+    """Returns whether a setting that may be empty or a switch is given and on."""
     return bool(value) and str(value).lower() not in ("false", "no")
 
 
@@ -73,7 +73,7 @@ def _stores_pixels(carried: Mapping[str, Any]) -> bool:
 
 
 def _coerce(name: str, value: Any, setting: Any) -> Any:
-    """Brings a value from a job file, a notebook or a plan into the form of its setting."""
+    """Converts a value of a job file, a notebook or a plan to the form of its setting."""
     default, between = setting.default, setting.metadata["between"]
     if name == "input":
         return _coerce_input(value)
@@ -103,7 +103,7 @@ def _coerce(name: str, value: Any, setting: Any) -> Any:
 
 
 def _coerce_input(value: Any) -> tuple[str, ...]:
-    """Brings a path, several, or names with their paths into the form of `input`."""
+    """Converts a path, several paths, or names with paths to the form of `input`."""
     if isinstance(value, Mapping):
         value = [f"{key}={item}" for key, item in value.items()]
     if isinstance(value, str | os.PathLike):

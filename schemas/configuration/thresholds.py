@@ -1,4 +1,4 @@
-"""Limits for how far a dataset may differ from the one before, and what exceeds them."""
+"""Limits on how far a dataset may differ from the previous one, and the check against them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_VALUE = 60
 
 
 class Policy(StrEnum):
-    """What is done about something that has no number."""
+    """What to do about a difference that has no number."""
 
     ALLOW = "allow"
     WARN = "warn"
@@ -29,34 +29,34 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What may be different; nothing is checked of which nothing is said, but that class ids stay.
+    """Limits on differences. Only given limits are checked, except that ids of classes must always stay.
 
-    Fractions of images are per record of the old dataset. What is said of records and of classes counts for
-    the whole dataset and for each split that both have.
+    Fractions of images are per record of the old dataset. Limits on records and classes apply to the whole
+    dataset and to each split that both datasets have.
 
     Attributes:
-      min_records: records that the new dataset must have, or split -> records.
-      max_count_drop: the share of its records that the dataset, or a split of it, may lose.
-      max_count_jump: the share by which its records, or those of a split, may grow.
-      max_added_fraction: images that came.
-      max_removed_fraction: images that went.
-      max_renamed_fraction: images that have another key.
+      min_records: minimum number of records in the new dataset, or split -> minimum.
+      max_count_drop: share of its records that the dataset, or a split, may lose.
+      max_count_jump: share by which the number of records, also of a split, may grow.
+      max_added_fraction: images that were added.
+      max_removed_fraction: images that were removed.
+      max_renamed_fraction: images with another key.
       max_changed_fraction: images with another source.
       max_re_encoded_fraction: images stored in another way.
       max_label_change_fraction: images with other classes.
       max_split_move_fraction: images in another split.
-      max_class_l_infinity: how far the distributions over classes may be apart, by the largest difference.
-      max_class_jensen_shannon: the same by their Jensen-Shannon distance.
+      max_class_l_infinity: distance of the distributions over classes, as their largest difference.
+      max_class_jensen_shannon: the same, as Jensen-Shannon distance.
       max_bad_fraction: share of images with faults in the new dataset.
-      max_rise: finding code -> by how much the findings per record may rise.
-      max_statistics_change: number of `statistics.json` (or the end of its name) -> by which share of the
-        old value it may change.
+      max_rise: finding code -> maximum rise of the findings per record.
+      max_statistics_change: number of `statistics.json` (or the end of its name) -> share of the old value by
+        which it may change.
       new_classes: classes that had no records.
-      vanished_classes: classes that have none any more.
+      vanished_classes: classes that have no records any more.
       renumbered_classes: classes with another id, which a trained model does not know.
-      changed_features: another layout or features.
-      changed_settings: other settings.
-      changed_versions: other software.
+      changed_features: a changed layout or changed features.
+      changed_settings: changed settings.
+      changed_versions: changed versions of software.
     """
 
     min_records: int | Mapping[str, int] | None = None
@@ -106,19 +106,19 @@ _IMAGES = {
 
 
 def check(drift: Drift, thresholds: Thresholds) -> list[Violation]:
-    """Returns the limits that a drift exceeds; one that cannot be checked counts as exceeded."""
+    """Returns a violation for each limit that is exceeded, or that cannot be checked."""
     return [
         *_check_records(drift, thresholds),
         *_check_images(drift, thresholds),
         *_check_classes(drift, thresholds),
-        # Nothing else was read of identical datasets, nor need it be.
+        # Of identical datasets nothing else was read, and nothing else is needed.
         *([] if drift.identical else _check_quality(drift, thresholds)),
         *([] if drift.identical else _check_statistics(drift, thresholds)),
         *_check_policies(drift, thresholds),
     ]
 
 
-#: Says what is wrong, given the value and its limit as text.
+#: Returns the message, given the value and its limit as text.
 _Say = Callable[[str, str], str]
 
 
@@ -126,10 +126,10 @@ def _over(name: str, value: float, limit: float, say: _Say, percent: bool = True
     """Yields a violation if a value is above its limit.
 
     Args:
-      name: of the limit.
-      value: what was found.
-      limit: what is allowed.
-      say: what is wrong.
+      name: name of the limit.
+      value: actual value.
+      limit: highest allowed value.
+      say: returns the message.
       percent: whether value and limit are shares.
     """
     if value > limit:
@@ -275,7 +275,7 @@ def _unknown(name: str, what: str, limit: float, advice: str) -> Violation:
     return Violation(_DRIFT, name, Severity.ERROR, message, None, limit)
 
 
-#: What is said of names that a policy is about: of one, and of several.
+#: Policy -> its message about one name, and about several.
 _POLICY_TEXTS = {
     "new_classes": ("new class", "new classes"),
     "vanished_classes": ("class has no records any more", "classes have no records any more"),

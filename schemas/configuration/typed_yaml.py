@@ -1,4 +1,4 @@
-"""Typed models of configuration files, and errors that say what to write instead."""
+"""Typed models of configuration files, with errors that say what to write instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Model = TypeVar("_Model", bound="FileModel")
 
 
 class FileModel(BaseModel):
-    """The base of all models: what a file says is never changed, and every key must be known."""
+    """Base of all models: objects are immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -27,10 +27,10 @@ def wrong(message: str) -> PydanticCustomError:
 
 
 def write(what: str) -> WrapValidator:
-    """Returns a validator that says what to write in place of a wrong value.
+    """Returns a validator whose error says what to write instead of a wrong value.
 
     Args:
-      what: the right values, such as "a whole number from 0 on".
+      what: description of right values, such as "a whole number from 0 on".
     """
 
     def validate(value: Any, handler: Callable[[Any], Any]) -> Any:
@@ -38,29 +38,29 @@ def write(what: str) -> WrapValidator:
             return handler(value)
         except ValidationError as error:
             if any(item["loc"] or item["type"] == "wrong" for item in error.errors()):
-                raise  # about an item of the value, or with a message of its own
+                raise  # about an item of the value, or with its own message
             raise wrong(f"write {what}, not {shown(value)}") from None
 
     return WrapValidator(validate)
 
 
 def shown(value: Any) -> str:
-    """Returns a value for a message, in quotes and not too long."""
+    """Returns a value for a message: in quotes, and shortened."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return repr(text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "...")
 
 
 def read_model(model: type[_Model], said: Any, what: str, example: str) -> _Model:
-    """Returns what a file says as its model.
+    """Returns the content of a file as its model.
 
     Args:
-      model: the type.
-      said: what was read from the YAML.
-      what: what a key is called, such as "gate".
-      example: a right line.
+      model: type of the result.
+      said: content of the YAML.
+      what: what to call a key, such as "gate".
+      example: an example of a correct line.
 
     Raises:
-      WrongValue: with the keys of the first wrong value, and what to write instead.
+      WrongValue: if a value is wrong; it has the keys of the first one, and says what to write instead.
     """
     if not isinstance(said, Mapping):
         raise WrongValue(f"write one `{what}: value` on each line, such as {example}")

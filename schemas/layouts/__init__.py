@@ -1,4 +1,4 @@
-"""Record layouts as data: which features a record has, and what fills each of them."""
+"""Record layouts as data: the features of a record, and the content of each feature."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def is_layout_file(value: str) -> bool:
 
 
 def layout_by_name(value: str) -> Layout:
-    """Returns a built-in layout by its name, or one from what `inline_layout` returned.
+    """Returns the layout for a value of the setting `layout`: a built-in name or a result of `inline_layout`.
 
     Raises:
-      UsageError: if there is none of that name, or it is damaged.
+      UsageError: if there is no layout of that name, or the layout is damaged.
     """
     if value.startswith("{"):
         return _inline(value)

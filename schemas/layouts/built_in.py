@@ -1,6 +1,7 @@
-"""The built-in layouts, each as its readers know it.
+"""The built-in layouts, with the features that their readers expect.
 
-The keys are those of the code that is named with each; what it has besides is said there.
+The names of features are those of the code named at each layout. A comment says what a layout has in
+addition.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from shardwright.schemas.layouts.spec import Encoding, FeatureSpec, Layout
 
 
 def _feature(name: str, role: FeatureRole, optional: bool = False) -> FeatureSpec:
-    """Returns a feature of the type and shape that its role has."""
+    """Returns a feature with the type and shape of its role."""
     info = FEATURE_ROLES[role]
     return FeatureSpec(name, info.type, info.shape, role, optional)
 
@@ -42,7 +43,7 @@ CLASSIFICATION = Layout(
 IMAGENET = Layout(
     name="imagenet",
     summary="ImageNet records as TF-Slim and the TPU models read them: ids from 1, synset, colour space.",
-    # research/slim/datasets/build_imagenet_data.py without its boxes, which imagenet_to_gcs.py omits, too
+    # research/slim/datasets/build_imagenet_data.py without its boxes, like imagenet_to_gcs.py
     features=(
         _feature("image/channels", FeatureRole.CHANNELS),
         _feature("image/class/label", FeatureRole.LABEL),
@@ -85,8 +86,8 @@ _MASKS_AND_CAPTIONS = (
 DETECTION = Layout(
     name="detection",
     summary="The TF Object Detection API's records: boxes, classes from 1, masks; lists may be empty.",
-    # dataset_tools/create_coco_tf_record.py, create_pascal_tf_record.py, oid_tfrecord_creation.py: what
-    # only one of them writes is there where the source says it
+    # dataset_tools/create_coco_tf_record.py, create_pascal_tf_record.py, oid_tfrecord_creation.py: features
+    # that only one of them writes are present if the source has the value
     features=(
         *_PICTURE,
         _feature("image/source_id", FeatureRole.SOURCE_ID),
@@ -159,7 +160,8 @@ TFDS = Layout(
 TFRECORDER = Layout(
     name="tfrecorder",
     summary="TFRecorder's records: bare pixels as base64, the picture's sides, split and label.",
-    # tfrecorder/input_schema.py, beam_image.py; labels here are numbered as everywhere in this project
+    # tfrecorder/input_schema.py, beam_image.py; unlike there, labels have the ids that this project gives
+    # them
     features=(
         replace(_feature("image", FeatureRole.ENCODED), encoding=Encoding.BASE64),
         *_features(

@@ -1,4 +1,4 @@
-"""Layouts of one's own: a YAML file that takes a built-in layout and renames, drops and adds, or begins anew.
+"""Custom layouts: a YAML file that changes a built-in layout (drop, rename, add), or defines all features.
 
 extends: classification
 drop: [image/key/sha256]
@@ -32,7 +32,7 @@ _KEYS = ("name", "extends", "first_label", "needs", "pixels", "format_names", "d
 _FILLED_BY = ("fill", "column", "constant")
 _FEATURE_KEYS = (*_FILLED_BY, "type", "shape", "values", "optional", "tensor", "base64")
 _CLASSES = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
-#: What a serialized tensor holds of each type of value.
+#: Type of a value -> type of the numbers in its serialized tensor.
 _DTYPES = {
     ValueType.BOOL: "bool",
     ValueType.ENUM: "int64",
@@ -52,18 +52,18 @@ _MOST_VALUES = 1_000_000
 
 
 class _Wrong(ValueError):
-    """What is wrong with a layout file, and what to write instead."""
+    """An error in a layout file. The message says what to write instead."""
 
 
 def parse_layout_file(text: str, path: str) -> Layout:
-    """Reads a layout of one's own.
+    """Reads a custom layout.
 
     Args:
       text: YAML.
-      path: of the file, whose stem is the layout's name unless it says another.
+      path: path of the file; its stem is the layout's name unless the file gives another name.
 
     Raises:
-      UsageError: naming what is wrong and what may be written.
+      UsageError: if it is wrong; the message says what may be written instead.
     """
     try:
         layout = _layout(_mapping(load_plain_yaml(text), "the file"), PurePosixPath(path).stem)
@@ -71,7 +71,7 @@ def parse_layout_file(text: str, path: str) -> Layout:
     except ValueError as error:
         why = str(error)
         raise UsageError(f"--layout {path}: {why}{'' if why.endswith('?') else '.'}") from None
-    _ = layout.columns  # raises if two features disagree on one
+    _ = layout.columns  # raises if two features disagree on a column
     return layout
 
 
@@ -98,7 +98,7 @@ def _layout(said: Mapping[str, Any], stem: str) -> Layout:
 
 
 def _inherited(base: Layout, said: Mapping[str, Any]) -> list[FeatureSpec]:
-    """Returns the features of the layout that the file begins with, without some and with new names."""
+    """Returns the features of the layout named by `extends`, without dropped ones and with new names."""
     dropped = _names(said.get("drop", []), "drop")
     renamed = _mapping(said.get("rename", {}), "rename")
     if not base.features and (dropped or renamed):
@@ -185,7 +185,7 @@ def _can_be_absent(spec: FeatureSpec) -> bool:
 
 
 def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:
-    """Returns a feature that holds its value as a serialized tensor."""
+    """Returns a feature that stores its value as a serialized tensor."""
     tensor = replace(spec, type=FeatureType.BYTES, shape=(), encoding=Encoding.TENSOR)
     if spec.fill is FeatureRole.ENCODED and pixels:
         return replace(tensor, dtype="uint8", tensor_shape=(None, None, None))
@@ -194,7 +194,7 @@ def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:
 
 
 def _check(layout: Layout) -> None:
-    """Checks that the features go together."""
+    """Checks that the features fit together."""
     roles = layout.by_role()
     if FeatureRole.ENCODED not in roles:
         raise _Wrong("no feature holds the image; add one with fill: encoded")

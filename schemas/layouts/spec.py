@@ -1,4 +1,4 @@
-"""What a layout is: named features, and what fills each of them."""
+"""The parts of a layout: named features, and the role that fills each of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwright.schemas.values import ValueType
 class Encoding(StrEnum):
     """How a value becomes the bytes of a feature."""
 
-    PLAIN = "plain"  # as it is
+    PLAIN = "plain"  # unchanged
     BASE64 = "base64"  # URL-safe base64 with padding, of bytes
     TENSOR = "tensor"  # tf.io.serialize_tensor's TensorProto, which tf.io.parse_tensor reads
 
@@ -29,18 +29,18 @@ class FeatureSpec:
     """One feature of a layout.
 
     Attributes:
-      name: the key in `tf.train.Example`.
-      type: bytes, float or int64, as it stands in the record.
-      shape: number of values per dimension; () is one value, (None,) any number, (None, 4) any
-        number of fours in one flat list.
-      fill: the role of its values; None for features inferred from records of unknown origin.
-      optional: whether records leave it out where the source says nothing of the kind.
+      name: key in `tf.train.Example`.
+      type: bytes, float or int64, as the record stores it.
+      shape: number of values per dimension. () is one value, (None,) any number, (None, 4) any number of
+        groups of four in one flat list.
+      fill: role of its values; None for features inferred from records of unknown origin.
+      optional: whether records leave it out if the source has no value.
       encoding: how the value becomes bytes.
       dtype: NumPy's name of the type inside a serialized tensor (`object` for texts), else empty.
-      tensor_shape: of a serialized tensor, None for any number; () for a single value.
-      value_type: the declared type (`ValueType`) of an extra column or a constant, else empty.
-      value: of a constant: its values.
-      column: of an extra column: its name in the source, where it is not the feature's own.
+      tensor_shape: shape of a serialized tensor, None for any number; () for a single value.
+      value_type: declared type (`ValueType`) of an extra column or a constant, else empty.
+      value: values of a constant; for a column of type enum, the names of its numbers.
+      column: name of an extra column in the source, if it differs from the feature's name.
     """
 
     name: str
@@ -57,7 +57,7 @@ class FeatureSpec:
 
     @property
     def value_shape(self) -> tuple[int | None, ...]:
-        """The shape of its values, in a serialized tensor too."""
+        """Shape of its values, also if they are in a serialized tensor."""
         return self.tensor_shape if self.encoding is Encoding.TENSOR else self.shape
 
     @property
@@ -67,7 +67,7 @@ class FeatureSpec:
 
     @property
     def length(self) -> int | None:
-        """Number of values a record holds, or None when it may vary."""
+        """Number of values in a record; None if it varies."""
         product = 1
         for size in self.shape:
             if size is None:
@@ -81,13 +81,13 @@ class Layout:
     """A named set of features.
 
     Attributes:
-      name: by which `--layout` chooses it.
-      features: what each record holds.
-      first_label: the id of the first class.
-      needs: what a source must say of its images.
-      format_names: how the layout's readers spell formats, where not jpg, png, webp or raw.
-      pixels: whether it stores bare pixels instead of image files.
-      summary: what it is and who reads it, in one sentence.
+      name: name for `--layout`.
+      features: features of each record.
+      first_label: id of the first class.
+      needs: kind of annotations that the source must have.
+      format_names: format -> the name that the layout's readers use, if it is not jpg, png, webp or raw.
+      pixels: whether it stores raw pixels instead of image files.
+      summary: one sentence about the layout and its readers.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Layout:
     summary: str = ""
 
     def by_role(self) -> Mapping[FeatureRole, FeatureSpec]:
-        """Returns the features by their roles; of several one that is always there, if one is."""
+        """Returns the features by role; if several have the same role, prefers one that every record has."""
         return self._by_role
 
     @cached_property
@@ -109,10 +109,10 @@ class Layout:
 
     @property
     def columns(self) -> tuple[ExtraColumn, ...]:
-        """The columns of the source that it stores, each once; one that any feature needs is needed.
+        """The columns of the source that it stores, each once; required if any feature requires it.
 
         Raises:
-          UsageError: if two features want another thing of the same column.
+          UsageError: if two features contradict each other about a column.
         """
         named: dict[str, tuple[ExtraColumn, str]] = {}
         for spec in self.features:
@@ -131,18 +131,18 @@ class Layout:
 
     @property
     def says_size(self) -> bool:
-        """Whether records say the stored picture's height and width."""
+        """Whether records state the stored picture's height and width."""
         roles = self.by_role().keys()
         return self._has_shape or {FeatureRole.HEIGHT, FeatureRole.WIDTH} <= roles
 
     @property
     def says_channels(self) -> bool:
-        """Whether records say the stored picture's channels."""
+        """Whether records state the stored picture's number of channels."""
         return self._has_shape or FeatureRole.CHANNELS in self.by_role()
 
     @property
     def _has_shape(self) -> bool:
-        """Whether a feature holds height, width and channels: by itself, or as a tensor of the pixels."""
+        """Whether a feature contains height, width and channels: as its value, or as a tensor's shape."""
         return any(spec.fill is FeatureRole.SHAPE or spec.holds_pixels for spec in self.features)
 
 
@@ -150,7 +150,7 @@ _EACH = (None,)
 
 
 def column_of(spec: FeatureSpec) -> ExtraColumn:
-    """Returns the column of the source that fills a feature."""
+    """Returns the source's column for a feature."""
     shape = spec.value_shape
     return ExtraColumn(
         name=spec.column or spec.name,
@@ -164,10 +164,10 @@ def column_of(spec: FeatureSpec) -> ExtraColumn:
 
 
 def extended(layout: Layout, columns: Sequence[ExtraColumn], several_labels: bool) -> Layout:
-    """Returns a layout with features for extra columns, and any number of classes an image if asked.
+    """Returns a layout with features for extra columns and, if requested, any number of classes per image.
 
     Raises:
-      UsageError: if a column has the name of one of the layout's features, or another type there.
+      UsageError: if a column has the name of a feature of the layout, or another type there.
     """
     taken = {spec.name for spec in layout.features}
     for column in columns:
@@ -189,7 +189,7 @@ def extended(layout: Layout, columns: Sequence[ExtraColumn], several_labels: boo
 
 
 def _several(spec: FeatureSpec) -> FeatureSpec:
-    """Returns a feature of any number of values instead of one."""
+    """Returns the feature with any number of values instead of one."""
     if spec.encoding is Encoding.TENSOR:
         return replace(spec, tensor_shape=_EACH)
     return replace(spec, shape=_EACH)
@@ -199,7 +199,7 @@ _ALWAYS_SAID = ("name", "type", "shape", "fill")
 
 
 def features_json(features: Sequence[FeatureSpec]) -> list[dict[str, Any]]:
-    """Returns the features as `dataset.json` stores them: without what is at its default."""
+    """Returns the features as `dataset.json` stores them: without default values."""
     return [
         {
             item.name: _plain(getattr(spec, item.name))
@@ -219,14 +219,14 @@ def _plain(value: Any) -> Any:
 
 
 def features_from_json(value: Sequence[Mapping[str, Any]]) -> tuple[FeatureSpec, ...]:
-    """Reads what `features_json` wrote."""
+    """Reads the result of `features_json`."""
     return tuple(_feature_from_json(item) for item in value)
 
 
 def _feature_from_json(item: Mapping[str, Any]) -> FeatureSpec:
     fill = FeatureRole(item["fill"]) if item.get("fill") else None
     values = tuple(item.get("value", ()))
-    if fill is FeatureRole.CONSTANT:  # of columns they are the names of an enum
+    if fill is FeatureRole.CONSTANT:  # for a column, these are the names of an enum
         values = tuple(value.encode() if isinstance(value, str) else value for value in values)
     return FeatureSpec(
         name=str(item["name"]),
@@ -244,7 +244,7 @@ def _feature_from_json(item: Mapping[str, Any]) -> FeatureSpec:
 
 
 def layout_json(layout: Layout) -> dict[str, Any]:
-    """Returns a layout as the settings of a dataset store one that is not built in."""
+    """Returns a custom layout as the settings of a dataset store it."""
     return {
         "name": layout.name,
         "first_label": layout.first_label,
@@ -256,7 +256,7 @@ def layout_json(layout: Layout) -> dict[str, Any]:
 
 
 def layout_from_json(value: Mapping[str, Any]) -> Layout:
-    """Reads what `layout_json` wrote."""
+    """Reads the result of `layout_json`."""
     return Layout(
         name=str(value["name"]),
         features=features_from_json(value["features"]),
@@ -269,5 +269,5 @@ def layout_from_json(value: Mapping[str, Any]) -> Layout:
 
 
 def inline_layout(layout: Layout) -> str:
-    """Returns a layout as a value of the setting `layout`, so that nothing but that has to travel."""
+    """Returns a layout as a value of the setting `layout`, so that workers do not need its file."""
     return json.dumps(layout_json(layout), sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Files beside the shards that other tools read a dataset by, as pure functions of it."""
+"""Files by which other tools read a dataset; each is a pure function of the dataset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwright.schemas.sidecars.parse_module import parse_py
 from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
 from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
 
-#: File name -> its text, None where the file makes no sense for a dataset.
+#: File name -> the text of the file, None if a dataset cannot have the file.
 SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
     LABELS_TXT: lambda dataset: labels_txt(dataset.classes),
     LABEL_MAP_PBTXT: lambda dataset: label_map_pbtxt(_ids_from_one(dataset)),
@@ -26,12 +26,12 @@ SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
 
 
 def _ids_from_one(dataset: Dataset) -> dict[int, str]:
-    """Returns the classes with ids from 1, as label maps have them."""
+    """Returns the classes with ids that begin at 1, as label maps require."""
     return {number + 1 - dataset.first_label: name for number, name in dataset.classes.items()}
 
 
 def with_sidecars(dataset: Dataset) -> tuple[Dataset, dict[str, bytes]]:
-    """Returns a dataset that knows its sidecars, and these by their file names."""
+    """Returns a dataset that lists its sidecars, and the sidecars by file name."""
     texts = {name: make(dataset) for name, make in SIDECARS.items()}
     contents = {name: text.encode() for name, text in texts.items() if text is not None}
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}

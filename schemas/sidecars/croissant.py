@@ -1,9 +1,9 @@
 """`croissant.json`: the dataset in MLCommons' Croissant format 1.1, which catalogues of datasets read.
 
-It says what the files are (each shard with its size and sha256) and what the fields of a record mean.
-The standard knows no way to take TFRecords apart, so programs such as mlcroissant read the classes and the
-splits from here, and the records with TensorFlow. What only a person knows is left out for that person
-to add: licence, creator, url, citation, and the date of publication.
+It describes the files (each shard with its size and sha256) and the meaning of each field in a record. The
+standard cannot describe how to read TFRecords, so programs such as mlcroissant read the classes and the
+splits here, and the records with TensorFlow. It leaves out what only a person knows: licence, creator, url,
+citation, and the date of publication.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
-#: Shards up to which each is listed with its checksum. Readers take a millisecond for each: with more
-#: only the patterns of their names stand here, and the checksums in `dataset.json`.
+#: Maximum number of shards to list with checksums, because readers take a millisecond for each. For more
+#: shards, the file has only the patterns of their names; the checksums are in `dataset.json`.
 MAX_LISTED_SHARDS = 10_000
 
 _Json = dict[str, Any]
@@ -79,7 +79,7 @@ _FORMATS = {
     "gzip": ["application/x-tfrecord", "application/gzip"],
     "zlib": ["application/x-tfrecord", "application/zlib"],
 }
-#: What the usual names of splits mean.
+#: Descriptions of splits with usual names.
 _SPLIT_URLS = {
     "train": "cr:TrainingSplit",
     "training": "cr:TrainingSplit",
@@ -93,7 +93,7 @@ _SPLIT_URLS = {
 
 
 def croissant_json(dataset: Dataset) -> str:
-    """Returns the description of a dataset as JSON-LD, in ASCII that may stand inside an HTML page, too."""
+    """Returns the description of a dataset as JSON-LD, in ASCII that can be embedded in an HTML page."""
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -135,7 +135,7 @@ def _distribution(dataset: Dataset) -> Iterable[_Json]:
 
 
 def _pattern(file: str) -> str:
-    """Returns what matches the names of all shards of a split, such as `train-*-of-00016.tfrecord`."""
+    """Returns a pattern for the names of all shards of a split, such as `train-*-of-00016.tfrecord`."""
     return re.sub(r"-[0-9]+-of-", "-*-of-", file, count=1)
 
 
@@ -179,7 +179,7 @@ def _splits(dataset: Dataset) -> _Json:
 
 def _labels(dataset: Dataset) -> Iterable[_Json]:
     if dataset.labels:
-        texts = bool(dataset.plan.texts)  # where the names are codes
+        texts = bool(dataset.plan.texts)  # the class names are codes
         classes = dataset.classes
         yield {
             "@type": "cr:RecordSet",
@@ -254,7 +254,7 @@ def _field(spec: FeatureSpec, dataset: Dataset) -> _Json:
 
 
 def _field_id(name: str) -> str:
-    """Returns the identifier of a feature: a relative IRI that stays as it is when it is resolved."""
+    """Returns the identifier of a feature: a relative IRI that does not change when it is resolved."""
     identifier = f"{_RECORDS}/{quote(name, safe='/')}"
     if posixpath.normpath(identifier) != identifier:
         identifier = f"{_RECORDS}/{quote(name, safe='').replace('.', '%2E')}"
@@ -262,7 +262,7 @@ def _field_id(name: str) -> str:
 
 
 def _split_field(dataset: Dataset) -> _Json:
-    """Returns the field that says by a shard's name what split its records belong to."""
+    """Returns the field that finds the split of a record in the name of its shard."""
     names = {spec.name for spec in dataset.features}
     name = "split"
     while name in names:
@@ -312,7 +312,7 @@ _VALUE_TYPES: Mapping[str, str] = {
     ValueType.INT64: "cr:Int64",
     ValueType.UINT64: "cr:UInt64",
 }
-#: By the type inside a serialized tensor.
+#: Type inside a serialized tensor -> Croissant's type.
 _TENSOR_TYPES: Mapping[str, str] = {
     "bool": "sc:Boolean",
     "uint8": "cr:UInt8",
@@ -328,7 +328,7 @@ _Shape = tuple[int, ...]
 
 
 def _type_and_shape(spec: FeatureSpec, dataset: Dataset) -> tuple[str | list[str], _Shape]:
-    """Returns a field's type, and its shape with -1 for any number; () for a single value."""
+    """Returns a field's type and shape. The shape has -1 for any number, and is () for a single value."""
     if (
         spec.fill is FeatureRole.ENCODED
         and spec.encoding is Encoding.PLAIN
@@ -350,7 +350,7 @@ def _sizes(shape: Iterable[int | None]) -> _Shape:
 
 
 def _meaning(spec: FeatureSpec) -> str:
-    """Returns what a feature is, in words."""
+    """Returns the meaning of a feature in words."""
     text = FEATURE_ROLES[spec.fill].what if spec.fill else "of unknown meaning"
     if spec.fill is FeatureRole.EXTRA:
         text = f"column {spec.column or spec.name} of the source"

@@ -1,4 +1,4 @@
-"""`parse.py`: reads a dataset with TensorFlow alone, in code that people copy into their own."""
+"""`parse.py`: code that reads a dataset with TensorFlow alone, for people to copy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import quoted, spec_source
 from shardwright.schemas.units import counted
 
-#: Class names that stand in the file itself; more are read from `dataset.json`.
+#: Maximum number of class names to list in the file; if there are more, it reads `dataset.json`.
 _MAX_NAMES = 300
 _WIDTH = 100
 _COMPRESSION_TYPES = {"gzip": "GZIP", "zlib": "ZLIB"}
 _PIXEL_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
-#: Names in TensorFlow of what NumPy calls otherwise.
+#: NumPy's name of a type -> TensorFlow's name, if they differ.
 _TENSOR_TYPES = {"object": "string"}
 
 _READ_DOCUMENT = """
@@ -108,7 +108,7 @@ def _is_single_label(spec: FeatureSpec) -> bool:
 
 
 def _shown(text: str) -> str:
-    """Returns a name without what ends lines or steers a terminal."""
+    """Returns a name without line ends and control characters."""
     return quoted(text)[1:-1]
 
 
@@ -117,7 +117,7 @@ def _in_docstring(text: str) -> str:
 
 
 def _labels(dataset: Dataset) -> str:
-    """Returns the statement that names the classes."""
+    """Returns the statement that defines the class names."""
     if not dataset.labels:
         return "# There are no classes.\nlabels = ()\n"
     says = f"# Class names in the order of their ids; the first id is {dataset.first_label}.\n"
@@ -134,7 +134,7 @@ def _labels(dataset: Dataset) -> str:
 
 
 def _wrapped(literals: Sequence[str]) -> str:
-    """Returns literals with commas, as many in a line as fit."""
+    """Returns literals with commas, with as many on a line as fit."""
     lines, line = [], ""
     for literal in literals:
         if line and len(line) + len(literal) + 2 > _WIDTH - 4:
@@ -145,7 +145,7 @@ def _wrapped(literals: Sequence[str]) -> str:
 
 
 def _parse_lines(dataset: Dataset) -> Iterator[str]:
-    """Yields the statements that make tensors of a record."""
+    """Yields the statements that turn a record into tensors."""
     yield "example = tf.io.parse_single_example(record, features)"
     for spec in dataset.features:
         yield from _encoding_lines(spec)
@@ -161,12 +161,12 @@ def _parse_lines(dataset: Dataset) -> Iterator[str]:
 
 
 def _may_be_absent(dataset: Dataset, spec: FeatureSpec) -> bool:
-    """Whether a record may be without a mask, or hold an empty one for a picture that has none."""
+    """Returns whether a record may lack a mask, or hold an empty one."""
     return spec.optional or dataset.keeps_unlabelled
 
 
 def _mask_lines(dataset: Dataset) -> Iterator[str]:
-    """Yields what decodes masks with an id for every pixel."""
+    """Yields the statements that decode masks with an id for every pixel."""
     masks = [spec for spec in dataset.features if spec.fill in _PIXEL_MASKS]
     for absent, reader in ((False, "_id_mask"), (True, "_optional_id_mask")):
         specs = [spec for spec in masks if _may_be_absent(dataset, spec) is absent]
@@ -181,7 +181,7 @@ def _mask_lines(dataset: Dataset) -> Iterator[str]:
 
 
 def _encoding_lines(spec: FeatureSpec) -> Iterator[str]:
-    """Yields what undoes the encoding of a feature."""
+    """Yields the statements that undo the encoding of a feature."""
     item = _item(spec)
     if spec.encoding is Encoding.BASE64:
         yield f"{item} = tf.io.decode_base64({item})"
@@ -191,7 +191,7 @@ def _encoding_lines(spec: FeatureSpec) -> Iterator[str]:
 
 
 def _value_lines(spec: FeatureSpec) -> Iterator[str]:
-    """Yields what makes the declared type and shape of what stands in the record."""
+    """Yields the statements that give a stored value its declared type and shape."""
     item = _item(spec)
     if spec.encoding is not Encoding.TENSOR:
         if None in spec.shape[1:]:
@@ -202,9 +202,9 @@ def _value_lines(spec: FeatureSpec) -> Iterator[str]:
 
 
 def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
-    """Yields what makes [height, width, channels], uint8, of the stored picture."""
+    """Yields the statements that turn the stored picture into [height, width, channels], uint8."""
     item, shape = _item(spec), picture_shape(dataset)
-    if spec.holds_pixels:  # in their shape already
+    if spec.holds_pixels:  # these have their shape already
         yield f"{item} = tf.ensure_shape({item}, {list(shape)})"
         return
     stored = stored_format(dataset)
@@ -212,9 +212,9 @@ def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
         yield f"pixels = tf.io.decode_raw({item}, tf.uint8)"
         yield from _reshape_lines(dataset, item, shape)
         return
-    channels = f"channels={shape[2] or 0}"  # 0: as many as the file has
+    channels = f"channels={shape[2] or 0}"  # 0: the number in the file
     if stored == "jpeg":
-        yield f"encoded = {item}"  # and the transform that gives the pixels that other decoders give
+        yield f"encoded = {item}"  # this DCT gives the same pixels as other decoders
         yield f'image = tf.io.decode_jpeg(encoded, {channels}, dct_method="INTEGER_ACCURATE")'
     elif stored == "png":
         yield f"image = tf.io.decode_png({item}, {channels})"
@@ -225,7 +225,7 @@ def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
 
 
 def _reshape_lines(dataset: Dataset, item: str, shape: Sequence[int | None]) -> Iterator[str]:
-    """Yields what gives bare pixels their sides: constants where all have them, else the record's."""
+    """Yields the statements that reshape raw pixels: to common sides if there are, else to the record's."""
     whole = _find(dataset, FeatureRole.SHAPE)
     if None not in shape:
         yield f"{item} = tf.reshape(pixels, {list(shape)})"
@@ -236,7 +236,7 @@ def _reshape_lines(dataset: Dataset, item: str, shape: Sequence[int | None]) -> 
             _find(dataset, role) for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
         ]
         sides = [_side(size, spec) for size, spec in zip(shape, named)]
-        if sides.count("-1") > 1:  # bare pixels of unknown sides stay a flat list
+        if sides.count("-1") > 1:  # raw pixels of unknown sides stay a flat list
             yield f"{item} = pixels"
             return
         yield f"{item} = tf.reshape(pixels, [{', '.join(sides)}])"

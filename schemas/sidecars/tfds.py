@@ -1,21 +1,21 @@
-"""`features.json` and `dataset_info.json`: what `tfds.builder_from_directory` needs to read the shards.
+"""`features.json` and `dataset_info.json`: `tfds.builder_from_directory` needs them to read the shards.
 
-The shards stay as they are. The names of the features in TensorFlow Datasets (TFDS) are those of the
-records, `image/encoded` too: it writes nested features under such names, so it reads them as well.
+The shards do not change. In TensorFlow Datasets (TFDS), the features have the same names as in the records,
+also `image/encoded`: TFDS writes nested features under such names, so it can read them.
 
-Written after TFDS 4.9's `core/features`, `core/splits.py`, `core/naming.py` and `core/dataset_info.py`.
-What a person may stumble over:
+This follows TFDS 4.9: `core/features`, `core/splits.py`, `core/naming.py` and `core/dataset_info.py`.
+Some results may surprise:
 
-- **Class ids are the records' own.** Where they begin at 1, the names begin with `__unused_0__`, so that
-  `int2str` is right for each. -1 (no class) reads as -1; ask `int2str` for no name of that.
-- **Class names** stand in `features.json` itself. TFDS's own `*.labels.txt` has a name on a line, and
-  would lose empty ones, spaces around a name and line breaks within.
-- **Optional features** are lists, empty where a record has none, even those of a single value: TFDS
-  would make up the smallest number there is.
-- **Splits without a record** are left out, as TFDS never has one: else `as_dataset()` of all splits fails.
-- **What TFDS would not decode as it was meant is left as bytes**: pictures where one is WebP (it
-  decodes to four dimensions), base64, serialized tensors, bare pixels of unknown size, masks of objects
-  and of instances, and masks of classes unless the ids of all classes fit into 8 bits.
+- **Class ids are those of the records.** If they begin at 1, the list of names begins with `__unused_0__`, so
+  that `int2str` is right for each id. -1 (no class) reads as -1 and has no name in `int2str`.
+- **Class names** are in `features.json` itself. TFDS's own `*.labels.txt` has one name per line, and would
+  lose empty names, spaces around a name, and line breaks inside.
+- **Optional features** are lists, even single values, and are empty if a record has no value. For a missing
+  scalar, TFDS would return the smallest number of the type.
+- **Splits without records** are left out. TFDS never has one, and `as_dataset()` of all splits would fail.
+- **Values that TFDS would decode wrongly stay bytes**: pictures if one is WebP (which TFDS decodes to four
+  dimensions), base64, serialized tensors, raw pixels of unknown size, masks of objects and of instances, and
+  masks of classes unless the ids of all classes fit into 8 bits.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.plan import is_compressed
 
-#: How TFDS is to put the shards' names together.
+#: Template by which TFDS builds the names of the shards.
 FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
-#: TFDS wants a version of three numbers, and its own tool takes this one where the directory is not
-#: named by any. What tells two builds apart is the fingerprint, which the description has.
+#: TFDS requires a version of three numbers; its own tool uses this one if the directory does not name any.
+#: The fingerprint in the description tells builds apart.
 DEFAULT_VERSION = "1.0.0"
 
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}")
 _MODULE = "tensorflow_datasets.core.features"
 _DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "string"}
-#: Declared types of extra columns and constants that TFDS restores from what a record holds.
+#: Declared types of extra columns and constants that TFDS restores from the stored values.
 _DECLARED = ("bool", "int32", "uint32", "uint64")
-#: Length and checksums around each record, which TFDS does not count.
+#: Length and checksums of each record, which TFDS does not count.
 _FRAME_BYTES = 16
 _MAX_ID_OF_8_BITS = 255
 
@@ -50,7 +50,7 @@ _Shape = Sequence[int | None]
 
 
 def features_json(dataset: Dataset) -> str | None:
-    """Returns `features.json`, or None where TFDS cannot read the shards (compressed ones)."""
+    """Returns `features.json`, or None if TFDS cannot read the shards because they are compressed."""
     if not _readable(dataset):
         return None
     features = {spec.name: _feature(spec, dataset) for spec in dataset.features}
@@ -58,7 +58,7 @@ def features_json(dataset: Dataset) -> str | None:
 
 
 def dataset_info_json(dataset: Dataset) -> str | None:
-    """Returns `dataset_info.json`, or None where TFDS cannot read the shards (compressed ones)."""
+    """Returns `dataset_info.json`, or None if TFDS cannot read the shards because they are compressed."""
     if not _readable(dataset):
         return None
     supervised = _supervised(dataset.features)
@@ -75,7 +75,7 @@ def dataset_info_json(dataset: Dataset) -> str | None:
 
 
 def tfds_name(name: str) -> str:
-    """Returns a dataset's name as TFDS allows them: small letters, digits and `_`, a letter first."""
+    """Returns a dataset's name in the form that TFDS allows: a letter, then lower case, digits and `_`."""
     plain = re.sub(r"[^0-9a-z]+", "_", name.lower()).strip("_")
     if not plain:
         return "dataset"
@@ -83,7 +83,7 @@ def tfds_name(name: str) -> str:
 
 
 def class_names(labels: Sequence[str], first_label: int) -> list[str]:
-    """Returns the name of each id from 0 on; ids below the first class have one that says so."""
+    """Returns the name of each id from 0 on; ids below the first class get a placeholder."""
     taken = set(labels)
     names: list[str] = []
     for number in range(first_label):
@@ -95,14 +95,14 @@ def class_names(labels: Sequence[str], first_label: int) -> list[str]:
 
 
 def _readable(dataset: Dataset) -> bool:
-    """Whether TFDS can read the shards: it takes neither compressed ones nor splits named `_`."""
+    """Returns whether TFDS can read the shards; it cannot read compressed ones, nor splits named `_`."""
     files = (shard.file for shards in dataset.splits.values() for shard in shards)
     named = all(any(map(str.isalnum, split)) for split in dataset.splits)
     return named and not any(map(is_compressed, files))
 
 
 def _feature(spec: FeatureSpec, dataset: Dataset) -> _Json:
-    """Returns a feature as it stands in `features.json`."""
+    """Returns a feature's entry in `features.json`."""
     if spec.encoding is not Encoding.PLAIN:
         return _values(spec, _scalar(spec))
     if spec.fill is FeatureRole.ENCODED and not spec.optional:
@@ -123,7 +123,7 @@ def _picture(dataset: Dataset) -> _Json:
     if "webp" in stored_formats(dataset):
         return _text_feature()
     image = {"dtype": "uint8", "shape": _dimensions(shape)}
-    # TFDS wants to know the number of channels of a picture whose format it is told
+    # TFDS requires the number of channels if the format of a picture is given.
     surely = stored in ("jpeg", "png") and shape[2] is not None
     return _connector(
         "image_feature.Image", "image", {**image, "encodingFormat": stored} if surely else image
@@ -131,10 +131,10 @@ def _picture(dataset: Dataset) -> _Json:
 
 
 def _class_mask(dataset: Dataset) -> _Json:
-    """Returns a mask of class ids: a picture with names, where each mask there is has 8 bits."""
+    """Returns a mask of class ids: a picture with class names, if every record has a mask of 8 bits."""
     names = class_names(dataset.labels, dataset.first_label)
     if not dataset.labels or len(names) > _MAX_ID_OF_8_BITS or dataset.keeps_unlabelled:
-        return _text_feature()  # without a mask, a record has a text of no bytes, which is no picture
+        return _text_feature()  # a record without a mask has empty bytes, which cannot be decoded
     height, width, _ = picture_shape(dataset)
     return _custom(
         "labeled_image.LabeledImage",
@@ -143,7 +143,7 @@ def _class_mask(dataset: Dataset) -> _Json:
 
 
 def _values(spec: FeatureSpec, scalar: _Json) -> _Json:
-    """Returns a feature of as many values as the shape says; lists may be absent from a record."""
+    """Returns a feature with as many values as its shape requires; lists may be absent from a record."""
     if not spec.optional and None not in spec.shape:
         return _tensor(_dtype(spec), spec.shape) if spec.shape else scalar
     each = spec.shape[1:]
@@ -168,7 +168,7 @@ def _class_label(dataset: Dataset) -> _Json:
 
 
 def _text_feature() -> _Json:
-    """Returns the feature of bytes as they are; TFDS has texts undecoded too."""
+    """Returns a feature of unchanged bytes; TFDS also returns texts as bytes."""
     return _connector("text_feature.Text", "text", {})
 
 
@@ -183,12 +183,12 @@ def _sequence(each: _Json) -> _Json:
 
 
 def _custom(name: str, arguments: Mapping[str, Any]) -> _Json:
-    """Returns a feature whose class is called with arguments, which may say more than its message."""
+    """Returns a feature that TFDS creates by calling its class, because the arguments exceed its message."""
     return _connector(name, "jsonFeature", {"json": json.dumps(arguments, sort_keys=True)})
 
 
 def _connector(name: str, field: str, content: Mapping[str, Any]) -> _Json:
-    """Returns a message `Feature` (TFDS's `proto/feature.proto`) in protobuf's JSON."""
+    """Returns a `Feature` message (TFDS's `proto/feature.proto`) in protobuf's JSON."""
     return {"pythonClassName": f"{_MODULE}.{name}", field: content}
 
 
@@ -197,7 +197,7 @@ def _dimensions(shape: _Shape) -> _Json:
 
 
 def _supervised(features: Sequence[FeatureSpec]) -> _Json | None:
-    """Returns what `as_supervised=True` yields: the picture and its class."""
+    """Returns the result of `as_supervised=True`: the picture and its class."""
     images = [spec.name for spec in features if spec.fill is FeatureRole.ENCODED and not spec.optional]
     labels = [
         spec.name
@@ -227,5 +227,5 @@ def _description(dataset: Dataset) -> str:
 
 
 def _text(value: _Json) -> str:
-    """Serialises in plain ASCII, for readers that go by the machine's locale."""
+    """Serializes to plain ASCII, for readers that use the machine's locale."""
     return json.dumps(value, indent=2, sort_keys=True) + "\n"

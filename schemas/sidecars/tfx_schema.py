@@ -1,8 +1,8 @@
-"""`schema.pbtxt`: what TFX, TensorFlow Data Validation and TensorFlow Transform are told of the records.
+"""`schema.pbtxt`: the schema of the records for TFX, TensorFlow Data Validation and TensorFlow Transform.
 
-A text-format `tensorflow.metadata.v0.Schema` (tensorflow_metadata/proto/v0/schema.proto). A feature that
-every record has, with as many values in each, has a `shape`, which `schema_as_feature_spec` reads as
-`FixedLenFeature`; of all others it says the `value_count`, which is read as `VarLenFeature`.
+It is a text-format `tensorflow.metadata.v0.Schema` (tensorflow_metadata/proto/v0/schema.proto). A feature
+with the same number of values in every record has a `shape`, which `schema_as_feature_spec` reads as
+`FixedLenFeature`. Other features have a `value_count`, which it reads as `VarLenFeature`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shardwright.schemas.pbtxt import Symbol, Value, message
 from shardwright.schemas.values import ValueType
 
 _Fields: TypeAlias = Sequence[tuple[str, Value]]
-#: A feature's domain: the field of `Feature` that names its kind, and the fields of that.
+#: The domain of a feature: the name of its field in `Feature`, and the fields of the domain.
 _Domain: TypeAlias = tuple[str, _Fields]
 
 _TYPES = {FeatureType.BYTES: "BYTES", FeatureType.INT64: "INT", FeatureType.FLOAT: "FLOAT"}
 _ANY_SHARE: _Domain = ("float_domain", [("min", 0.0), ("max", 1.0)])
 _FLAG: _Domain = ("int_domain", [("min", 0), ("max", 1)])
-#: What `image/format` may say, and which of these formats TensorFlow decodes.
+#: Possible values of `image/format`, and which of these formats TensorFlow decodes.
 _FORMATS = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
 _DECODABLE = ("jpeg", "png")
 _MAX_CHANNELS = 4
@@ -57,9 +57,9 @@ _ENCODED_AS = {
 
 
 def _size(spec: FeatureSpec) -> tuple[str, Value]:
-    """Returns how many values a record holds of a feature.
+    """Returns the number of values of a feature in a record.
 
-    A shape stands only where every record has the feature: TensorFlow Transform refuses it elsewhere.
+    Only a feature in every record gets a shape, because TensorFlow Transform refuses it elsewhere.
     """
     if spec.length is None:
         return "value_count", [("min", 0)]
@@ -69,7 +69,7 @@ def _size(spec: FeatureSpec) -> tuple[str, Value]:
 
 
 def _domain(spec: FeatureSpec, dataset: Dataset) -> _Domain | None:
-    """Returns what is known of a feature's values; None where nothing is."""
+    """Returns the domain of a feature's values; None if it is unknown."""
     if spec.fill is None or spec.encoding is not Encoding.PLAIN:
         return None
     if spec.fill is FeatureRole.CONSTANT:
@@ -90,7 +90,7 @@ _DECLARED: Mapping[str, _Domain] = {
 
 def _declared(spec: FeatureSpec) -> _Domain | None:
     if spec.value_type == ValueType.ENUM:
-        known = [("min", 0), ("max", len(spec.value) - 1)] if spec.value else []  # the names of its numbers
+        known = [("min", 0), ("max", len(spec.value) - 1)] if spec.value else []  # names of numbers
         return "int_domain", [*known, ("is_categorical", True)]
     return _DECLARED.get(spec.value_type)
 
@@ -116,7 +116,7 @@ def _layout(dataset: Dataset) -> Layout:
 
 
 def _keeps_unlabelled(dataset: Dataset) -> bool:
-    """Whether there may be images without a class; only layouts about classes leave them out."""
+    """Returns whether images without a class are possible; only layouts for classification leave them out."""
     return dataset.keeps_unlabelled or _layout(dataset).needs is not Needs.LABEL
 
 
@@ -148,7 +148,7 @@ def _synset(dataset: Dataset) -> _Domain | None:
 
 def _label_names(dataset: Dataset, names: Sequence[str]) -> _Domain | None:
     if _layout(dataset).needs is not Needs.LABEL:
-        return None  # there an image may have a class that is none of the objects' or the masks'
+        return None  # such an image may have a class that no object and no mask has
     return _one_of([*names, *([""] if _keeps_unlabelled(dataset) else [])])
 
 
@@ -172,7 +172,7 @@ def _mask(dataset: Dataset) -> _Domain:
 
 
 def _has_masks(dataset: Dataset) -> bool:
-    """Whether every image has the mask that a layout wants."""
+    """Returns whether every image has the mask that its layout stores."""
     return not dataset.keeps_unlabelled
 
 
@@ -181,7 +181,7 @@ def _images(decodable: bool) -> _Domain:
 
 
 def _side(number: int, most: int | None = None) -> Callable[[Dataset], _Domain]:
-    """Returns the domain of one of height, width and channels."""
+    """Returns the domain of height, width or channels."""
 
     def domain(dataset: Dataset) -> _Domain:
         size = picture_shape(dataset)[number]
@@ -191,7 +191,7 @@ def _side(number: int, most: int | None = None) -> Callable[[Dataset], _Domain]:
     return domain
 
 
-#: By the role of a feature: its domain, or what makes it of the dataset.
+#: Role of a feature -> its domain, or a function that computes it from the dataset.
 _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = {
     FeatureRole.ENCODED: _picture,
     FeatureRole.FORMAT: _format,

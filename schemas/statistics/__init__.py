@@ -1,1 +1,1 @@
-"""Statistics that can be merged: parts added in any order give the same bytes."""
+"""Statistics that can be merged: adding the parts in any order gives the same bytes."""

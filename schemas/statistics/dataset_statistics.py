@@ -1,20 +1,20 @@
-"""`statistics.json`: what is in a dataset, per split and per class of each, in numbers that can be added up.
+"""`statistics.json`: statistics of a dataset, per split and per class, computed from sums that can be merged.
 
-Counts, sums, ends, means and deviations are exact, quantiles right to 0.4 %. What is added up are whole
-numbers, so the document is the same whatever the parts were and in whichever order they came.
+Counts, sums, extremes, means and deviations are exact, quantiles accurate to 0.4 %. All sums are integers, so
+the document does not depend on the parts and their order.
 
-    format_version      of this document
+    format_version      version of this document
     normalize           split -> mean and std of each channel, 0 to 1, as `Normalize` takes them
-    splits              split -> what follows; of records of unknown split the name is empty
+    splits              split -> the fields below; records of unknown split have an empty name
     total               the same over all splits
-      all               of all decoded pictures: records, unlabelled, formats, channels (number -> pictures),
-                        spreads of bytes, width, height, aspect_ratio (width by height), megapixels, boxes
-                        and scores
-        pixels          mean and std over all pixels, and `per_image` where each picture counts the same; of
-                        pictures read as colours if any has some (grey ones thrice), without transparency
-      classes           class -> the same without quantiles; of all but the 1,000 largest the records alone
+      all               fields of all decoded pictures: records, unlabelled, formats, channels
+                        (number -> pictures), spreads of bytes, width, height, aspect_ratio (width by height),
+                        megapixels, boxes and scores
+        pixels          mean and std over all pixels, and `per_image` with equal weight for each picture.
+                        If any picture has colours, all are read as RGB (grey repeated, alpha ignored).
+      classes           class -> the same without quantiles; classes beyond the largest 1,000: only records
       number_of_classes estimated above 131,072
-      objects           classes -> number of objects, where records have such
+      objects           classes -> number of objects, if records have objects
     a spread            count, min, max, mean, std, median, quantiles (as NumPy means them), and a histogram
                         with one more edge than counts
 """
@@ -39,11 +39,11 @@ from shardwright.schemas.statistics.picture_statistics import PictureStatistics
 from shardwright.schemas.statistics.value_counts import ValueCounts
 
 FORMAT_VERSION = 1
-#: Classes of a split that are described, the largest ones; of all others there is the number of records.
+#: Number of classes of a split to describe, the largest ones; for others only the number of records is given.
 MAX_DESCRIBED_CLASSES = 1000
-#: Classes over which sums are kept; those whose names come first.
+#: Number of classes to keep sums for, those whose names come first.
 _MOST_CLASSES = 1 << 15
-#: Numbers that stand on one line of the document.
+#: Maximum number of values on one line of the document.
 _SHORT = 8
 
 
@@ -52,10 +52,10 @@ class SplitStatistics:
     """Sums over one split.
 
     Attributes:
-      pictures: over all of its pictures.
-      labels: how many pictures each class has.
-      classes: class name -> over the pictures of the class.
-      records: over the features of its records.
+      pictures: sums over all of its pictures.
+      labels: number of pictures of each class.
+      classes: class name -> sums over the pictures of the class.
+      records: sums over the features of its records.
     """
 
     pictures: PictureStatistics = field(default_factory=PictureStatistics)
@@ -64,7 +64,7 @@ class SplitStatistics:
     records: RecordStatistics = field(default_factory=RecordStatistics)
 
     def add(self, picture: Picture) -> None:
-        """Adds a picture; one of several classes is one of each."""
+        """Adds a picture; a picture of several classes counts for each of them."""
         self.pictures.add(picture)
         for label in dict.fromkeys(picture.labels):
             self.labels.add(label.encode("utf-8", "replace"))
@@ -86,7 +86,7 @@ class SplitStatistics:
         return self
 
     def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns what people read; `scores` are the names of the pictures' scores."""
+        """Returns the readable form; `scores` are the names of the pictures' scores."""
         known = first_of(self.classes, _MOST_CLASSES)
         counted = {name.decode(): count for name, count in self.labels.most_common()}
         described = [name for name in counted or known if name in known][:MAX_DESCRIBED_CLASSES]
@@ -101,7 +101,7 @@ class SplitStatistics:
         }
 
     def _objects(self) -> dict[str, int]:
-        """Returns how many objects each class has, by its name or, where there are none, its id."""
+        """Returns the number of objects of each class, by class name or, if there are no names, by id."""
         found = {
             sums.fill: sums.values
             for sums in self.records.first_features().values()
@@ -112,7 +112,7 @@ class SplitStatistics:
         return dict(sorted((name.decode("utf-8", "replace"), count) for name, count in counted))
 
     def state(self) -> dict[str, Any]:
-        """Returns all of it as JSON, from which it can be made again."""
+        """Returns the sums as JSON for `from_state`."""
         return {
             "pictures": self.pictures.state(),
             "labels": self.labels.state(),
@@ -122,7 +122,7 @@ class SplitStatistics:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> SplitStatistics:
-        """Makes one from what `state` returned."""
+        """Reads the result of `state`."""
         return SplitStatistics(
             PictureStatistics.from_state(state["pictures"]),
             ValueCounts.from_state(state["labels"]),
@@ -136,7 +136,7 @@ class Statistics:
     """Sums per split; any number of them can be merged, in any order.
 
     Attributes:
-      splits: name -> sums over the split.
+      splits: name of a split -> its sums.
     """
 
     splits: dict[str, SplitStatistics] = field(default_factory=dict)
@@ -148,9 +148,9 @@ class Statistics:
         """Returns the statistics of a shard.
 
         Args:
-          split: the shard's, which is there even if the shard is empty.
-          pictures: of its records.
-          records: sums over their features.
+          split: split of the shard, which is listed even if the shard is empty.
+          pictures: pictures of its records.
+          records: sums over the features of its records.
         """
         sums = SplitStatistics(records=records or RecordStatistics())
         for picture in pictures:
@@ -177,10 +177,10 @@ class Statistics:
         return all_
 
     def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns what `statistics.json` stores.
+        """Returns the content of `statistics.json`.
 
         Args:
-          scores: what the scores of the pictures' looks are called.
+          scores: names of the scores of the pictures.
         """
         splits = {split: sums.as_json(scores) for split, sums in by_split(self.splits).items()}
         return {
@@ -195,7 +195,7 @@ class Statistics:
         }
 
     def state(self) -> dict[str, Any]:
-        """Returns all of it as JSON, from which it can be made again: as small as it gets, not for people."""
+        """Returns the sums as JSON for `from_state`, in a compact form that is not for people."""
         return {
             "format_version": FORMAT_VERSION,
             "splits": {split: sums.state() for split, sums in sorted(self.splits.items())},
@@ -203,10 +203,10 @@ class Statistics:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Statistics:
-        """Makes one from what `state` returned.
+        """Reads the result of `state`.
 
         Raises:
-          ValueError: another version wrote it.
+          ValueError: if another version wrote it.
         """
         if state.get("format_version") != FORMAT_VERSION:
             raise ValueError(f"format_version {state.get('format_version')!r} is not {FORMAT_VERSION}")
@@ -216,7 +216,7 @@ class Statistics:
 
 
 def statistics_text(document: Mapping[str, Any]) -> str:
-    """Returns the text of a document: keys in order, and what is short on one line."""
+    """Returns the text of a document: with sorted keys, and short values on one line."""
     return _text(document, 0) + "\n"
 
 

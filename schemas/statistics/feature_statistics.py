@@ -1,4 +1,4 @@
-"""What the records' features hold, in numbers that can be added up: what TFDV reckons of them."""
+"""Sums over the values of the records' features, with the numbers that TensorFlow Data Validation reports."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shardwright.schemas.statistics.sketches import FLOAT32_BITS, Histogram
 from shardwright.schemas.statistics.value_counts import ValueCounts
 from shardwright.schemas.values import ValueType
 
-#: Different values that are counted: of classes and the like, and of what may be anything.
+#: Maximum number of distinct values to count: of categories, and of other values.
 MOST_CATEGORIES, _MOST_VALUES = 1 << 17, 1000
-#: Features of records, at most; those whose names come first.
+#: Maximum number of features of records, those whose names come first.
 _MOST_FEATURES = 1 << 12
-#: What holds bytes that are no text.
+#: Roles of features with bytes that are not text.
 _BLOBS = frozenset(
     {
         FeatureRole.ENCODED,
@@ -28,9 +28,9 @@ _BLOBS = frozenset(
         FeatureRole.PANOPTIC_INSTANCE,
     }
 )
-#: How the formats begin that TFDV tells apart (tensorflow_data_validation/statistics/generators).
+#: The first bytes of the formats that TFDV distinguishes (tensorflow_data_validation/statistics/generators).
 _FORMATS = {"bmp": b"BM", "gif": b"GIF8", "jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
-#: What holds one of a known set of names or numbers.
+#: Roles of features whose values are names or numbers of a known set.
 _CATEGORIES = frozenset(
     {
         FeatureRole.LABEL,
@@ -45,19 +45,19 @@ _CATEGORIES = frozenset(
 
 
 def is_blob(spec: FeatureSpec | None) -> bool:
-    """Whether a feature holds bytes that are no text."""
+    """Returns whether a feature holds bytes that are not text."""
     return spec is not None and (spec.fill in _BLOBS or spec.encoding is Encoding.TENSOR)
 
 
 def is_category(spec: FeatureSpec | None) -> bool:
-    """Whether a feature holds names or numbers of a known set."""
+    """Returns whether a feature holds names or numbers of a known set."""
     return spec is not None and (
         spec.fill in _CATEGORIES or spec.value_type in (ValueType.ENUM, ValueType.BOOL)
     )
 
 
 def is_texts(sums: FeatureStatistics) -> bool:
-    """Whether a feature's values are texts, as far as is known."""
+    """Returns whether a feature's values are texts, as far as is known."""
     return sums.type is FeatureType.BYTES and sums.values is not None
 
 
@@ -66,16 +66,17 @@ class FeatureStatistics:
     """Sums over the values of one feature.
 
     Attributes:
-      type: of the values.
-      fill: its role, as a `FeatureRole`; empty if unknown.
-      lengths: how many values a record has, over those that have the feature.
-      numbers: the values of numbers; of bytes their lengths.
-      values: how often there is each value, of texts and categories.
-      nan: values that are no numbers.
-      low_infinite: values that are minus infinity.
-      high_infinite: values that are infinity.
-      not_utf8: values that are no UTF-8.
-      formats: of bytes that are no text, image format as TFDV calls it (empty if it knows none) -> values.
+      type: type of the values.
+      fill: role of the feature (`FeatureRole`); empty if unknown.
+      lengths: number of values per record, over the records that have the feature.
+      numbers: the values of numbers; for bytes, their lengths.
+      values: occurrences of each value, for texts and categories.
+      nan: number of values that are NaN.
+      low_infinite: number of values that are minus infinity.
+      high_infinite: number of values that are infinity.
+      not_utf8: number of values that are not UTF-8.
+      formats: for bytes that are not text: TFDV's name of the image format (empty if it knows none) ->
+        values.
     """
 
     type: FeatureType
@@ -94,8 +95,8 @@ class FeatureStatistics:
         """Returns empty statistics for a feature.
 
         Args:
-          type_: of its values.
-          spec: what is known of it.
+          type_: type of its values.
+          spec: its description in the layout, if known.
         """
         tally = None
         if is_category(spec) and type_ is not FeatureType.FLOAT:
@@ -146,7 +147,7 @@ class FeatureStatistics:
 
     @property
     def text_bytes(self) -> int:
-        """Bytes of all values; of numbers those of their digits, as far as they are counted."""
+        """Number of bytes of all values; for numbers that are counted, the bytes of their digits."""
         if self.type is FeatureType.BYTES or self.values is None:
             return self.numbers.total
         return sum(len(value) * times for value, times in self.values.most_common())
@@ -166,7 +167,7 @@ class FeatureStatistics:
         return self
 
     def state(self) -> dict[str, Any]:
-        """Returns all of it as JSON, from which it can be made again."""
+        """Returns the sums as JSON for `from_state`."""
         return {
             "type": self.type.value,
             "fill": self.fill,
@@ -179,7 +180,7 @@ class FeatureStatistics:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> FeatureStatistics:
-        """Makes one from what `state` returned."""
+        """Reads the result of `state`."""
         nan, low_infinite, high_infinite, not_utf8 = state["odd"]
         return FeatureStatistics(
             FeatureType(state["type"]),
@@ -196,10 +197,10 @@ class FeatureStatistics:
 
 
 def keep_first(items: dict[Any, Any], most: int) -> None:
-    """Drops all but the items with the first keys in order, when they are twice as many.
+    """Keeps only the items with the first keys in order, if there are more than twice as many.
 
-    What is among the first of all is among the first of any part, so that it has never been dropped; of
-    what is behind those, which `first_of` leaves out, a part may have been.
+    An item among the first of all parts together is among the first of each part that has it, so it is never
+    dropped. Other items may be dropped in some parts; `first_of` leaves them out.
     """
     if len(items) > 2 * most:
         for key in sorted(items)[most:]:
@@ -216,8 +217,8 @@ class RecordStatistics:
     """Sums over the features of some records.
 
     Attributes:
-      records: how many.
-      features: name and type of values -> sums. One of two types is twice there, which is an error.
+      records: number of records.
+      features: name and type of values -> sums. A feature that has two types occurs twice, which is an error.
     """
 
     records: int = 0
@@ -227,8 +228,8 @@ class RecordStatistics:
         """Adds a record.
 
         Args:
-          features: of it, as they are stored.
-          specs: what is known of them, by name.
+          features: its features, as they are stored.
+          specs: name of a feature -> its description in the layout, if known.
         """
         self.records += 1
         for name, feature in features.items():
@@ -255,11 +256,11 @@ class RecordStatistics:
         return self
 
     def first_features(self) -> dict[tuple[str, FeatureType], FeatureStatistics]:
-        """Returns the features in order, the first of them if they are absurdly many."""
+        """Returns the features in order, or the first of them if there are far too many."""
         return first_of(self.features, _MOST_FEATURES)
 
     def state(self) -> dict[str, Any]:
-        """Returns all of it as JSON, from which it can be made again."""
+        """Returns the sums as JSON for `from_state`."""
         return {
             "records": self.records,
             "features": [[name, sums.state()] for (name, _), sums in self.first_features().items()],
@@ -267,6 +268,6 @@ class RecordStatistics:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> RecordStatistics:
-        """Makes one from what `state` returned."""
+        """Reads the result of `state`."""
         made = [(name, FeatureStatistics.from_state(sums)) for name, sums in state["features"]]
         return RecordStatistics(state["records"], {(name, sums.type): sums for name, sums in made})

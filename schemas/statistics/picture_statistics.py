@@ -1,4 +1,4 @@
-"""What some pictures are like, in numbers that can be added up."""
+"""Statistics of pictures, computed from sums that can be merged."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from shardwright.schemas.statistics.sketches import FRACTION_BITS, Histogram, Mo
 _WHOLE = ("boxes_per_image", "bytes", "height", "width")
 _SHARES = ("box_area", "box_height", "box_width")
 _SCORE = "score."
-#: Colours of a picture that is read as such: the first three channels, or the grey one thrice.
+#: Number of colour channels: the first three channels, or the grey one three times.
 _COLOURS = 3
 _WHITE = 255
 
 
 @dataclass
 class ChannelSums:
-    """Sums over the channels of pictures that have equally many.
+    """Sums over the channels of pictures with the same number of channels.
 
     Attributes:
-      images: how many pictures.
-      pixels: how many pixels they have.
-      sums: per channel, the sum of the values from 0 to 255.
-      squares: per channel, the sum of their squares.
-      means: per channel, the sum of the pictures' means, times 2^40.
-      mean_squares: per channel, the sum of the pictures' mean squares, times 2^40.
+      images: number of pictures.
+      pixels: number of their pixels.
+      sums: for each channel, the sum of the values from 0 to 255.
+      squares: for each channel, the sum of their squares.
+      means: for each channel, the sum of the pictures' means, times 2^40.
+      mean_squares: for each channel, the sum of the pictures' mean squares, times 2^40.
     """
 
     images: int = 0
@@ -47,7 +47,7 @@ class ChannelSums:
         self.merge(ChannelSums(1, looks.pixels, list(looks.sums), list(looks.squares), means, mean_squares))
 
     def merge(self, other: ChannelSums) -> ChannelSums:
-        """Adds the sums over others with as many channels; returns itself."""
+        """Adds the sums over other pictures with the same number of channels; returns itself."""
         self.images += other.images
         self.pixels += other.pixels
         for name in ("sums", "squares", "means", "mean_squares"):
@@ -56,7 +56,7 @@ class ChannelSums:
         return self
 
     def colours(self, number: int) -> ChannelSums:
-        """Returns the same of the pictures read with so many channels: the first ones, or grey repeated."""
+        """Returns the sums for another number of channels: of the first channels, or of grey repeated."""
         return ChannelSums(
             self.images,
             self.pixels,
@@ -93,13 +93,13 @@ class PictureStatistics:
     """Sums over some pictures; any number of them can be merged, in any order.
 
     Attributes:
-      of_class: whether it is about a class, of which less is told.
+      of_class: whether it is about a class, for which fewer statistics are kept.
       records: number of pictures.
-      unlabelled: of them without a class.
-      boxes: of objects in them.
-      formats: as their bytes say -> pictures.
-      spreads: name -> how its values are spread.
-      channels: number of channels -> sums over the pictures that have as many.
+      unlabelled: number of pictures without a class.
+      boxes: number of objects in them.
+      formats: format detected from the bytes -> pictures.
+      spreads: name -> moments or histogram of its values.
+      channels: number of channels -> sums over the pictures with that number.
     """
 
     of_class: bool = False
@@ -142,7 +142,7 @@ class PictureStatistics:
         spread.add(value)
 
     def _kind(self) -> type[Moments]:
-        """Returns how numbers are kept: of classes, of which there are many, without bins."""
+        """Returns the class for numbers: without bins for classes, because there are many classes."""
         return Moments if self.of_class else Histogram
 
     def merge(self, other: PictureStatistics) -> PictureStatistics:
@@ -161,9 +161,9 @@ class PictureStatistics:
         return self
 
     def pixels(self) -> ChannelSums | None:
-        """Returns the sums over all pixels, as of pictures read with as many channels; None without looks.
+        """Returns the sums over all pixels; None if no pixels were measured.
 
-        Where any picture has colours all are read as colours, and none with transparency.
+        If any picture has colours, all are read as colours, and transparency is ignored.
         """
         if not self.channels:
             return None
@@ -174,10 +174,10 @@ class PictureStatistics:
         return all_
 
     def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns what people read.
+        """Returns the readable form.
 
         Args:
-          scores: what the scores of the pictures' looks are called.
+          scores: names of the scores of the pictures.
         """
         pixels = self.pixels()
         document: dict[str, Any] = {
@@ -219,7 +219,7 @@ class PictureStatistics:
         return spread.as_json()
 
     def state(self) -> dict[str, Any]:
-        """Returns all of it as JSON, from which it can be made again."""
+        """Returns the sums as JSON for `from_state`."""
         return {
             "of_class": self.of_class,
             "records": self.records,
@@ -237,7 +237,7 @@ class PictureStatistics:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> PictureStatistics:
-        """Makes one from what `state` returned."""
+        """Reads the result of `state`."""
         kind = Moments if state["of_class"] else Histogram
         return PictureStatistics(
             of_class=state["of_class"],

@@ -1,9 +1,9 @@
-"""How numbers are spread, added up in any order and any parts with the same result to the bit.
+"""Moments and histograms of numbers. Merging parts in any order gives bit-identical results.
 
-A `Histogram` counts numbers in bins whose edges are fixed: each power of two is cut into 128 equal parts, as
-HdrHistogram (hdrhistogram.org) does it. So it needs no logarithm, which processors round differently,
-quantiles are right to 0.4 %, and whole numbers below 256 have a bin each. All sums are whole numbers: they
-are exact, and in any order the same.
+A `Histogram` counts numbers in bins with fixed edges: each power of two is divided into 128 equal parts, as
+in HdrHistogram (hdrhistogram.org). So it needs no logarithm, which processors round differently, quantiles
+are accurate to 0.4 %, and each integer below 256 has its own bin. All sums are integers, so they are exact in
+any order.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
 
-#: Binary digits behind the point with which sums of shares and ratios are kept.
+#: Number of binary digits after the point in sums of shares and ratios.
 FRACTION_BITS = 40
-#: The same for floats of 32 bits, whose sums are exact with these.
+#: The same for floats of 32 bits, whose sums are exact with this number.
 FLOAT32_BITS = 149
 
 _PARTS = 128
@@ -27,7 +27,7 @@ _MOST_BUCKETS = 32
 
 
 def bin_of(value: float) -> int:
-    """Returns the bin of a finite number; bins are in the order of their numbers, that of 0 is 0."""
+    """Returns the bin of a finite number. Bins are in the order of their numbers, and the bin of 0 is 0."""
     if not value:
         return 0
     mantissa, exponent = math.frexp(value if value > 0 else -value)
@@ -36,11 +36,11 @@ def bin_of(value: float) -> int:
 
 
 def bin_edges(place: int, parts: int = _PARTS) -> tuple[float, float]:
-    """Returns the numbers between which a bin lies: the one nearer to 0 is in it, the other is not.
+    """Returns the numbers between which a bin lies. It contains the one nearer to 0, but not the other.
 
     Args:
-      place: the bin.
-      parts: into how many each power of two is cut, where not as `bin_of` does it.
+      place: number of the bin.
+      parts: number of parts of each power of two, if it differs from that of `bin_of`.
     """
     if not place:
         return 0.0, 0.0
@@ -65,37 +65,37 @@ def fixed_point(value: float, bits: int) -> int:
 
 
 def square_root(numerator: int, denominator: int) -> float:
-    """Returns the root of a fraction of whole numbers, however large, 0 of a negative one."""
+    """Returns the square root of a fraction of integers of any size; 0 for a negative fraction."""
     if numerator <= 0:
         return 0.0
     try:
         return math.sqrt(numerator / denominator)
-    except OverflowError:  # the square is no float, its root is one
+    except OverflowError:  # the square does not fit into a float, but its root does
         return float(math.isqrt(numerator // denominator))
 
 
 def rounded(value: float, digits: int = 6) -> float:
-    """Rounds to a number of significant digits; whole numbers stay such."""
+    """Rounds to a number of significant digits; integers stay integers."""
     return value if isinstance(value, int) else float(f"{value:.{digits}g}")
 
 
 class Buckets(NamedTuple):
-    """A histogram: one more edge than counts; the last bucket has its upper edge in it, too."""
+    """A histogram. It has one more edge than counts, and the last bucket includes its upper edge."""
 
     edges: list[float]
     counts: list[int]
 
 
 class Moments:
-    """How many numbers there are, their exact sums, the least and the greatest.
+    """Count, exact sums, minimum and maximum of some numbers.
 
     Attributes:
-      bits: binary digits behind the point of the sums; 0 of whole numbers.
-      count: of numbers.
+      bits: number of binary digits after the point of the sums; 0 for integers.
+      count: number of numbers.
       total: their sum, times 2^bits.
       squares: the sum of their squares, times 2^(2 bits).
-      low: the least.
-      high: the greatest.
+      low: the minimum.
+      high: the maximum.
     """
 
     __slots__ = ("bits", "count", "high", "low", "squares", "total")
@@ -107,9 +107,9 @@ class Moments:
         self.high: float = -math.inf
 
     def add(self, value: float) -> None:
-        """Adds a finite number; a whole one if `bits` is 0."""
+        """Adds a finite number; it is an integer if `bits` is 0."""
         if self.bits:
-            value = float(value) + 0.0  # so that there is neither another kind of number nor a -0.0
+            value = float(value) + 0.0  # this removes other types of numbers, and -0.0
         fixed = fixed_point(value, self.bits)
         self.count += 1
         self.total += fixed
@@ -120,7 +120,7 @@ class Moments:
             self.high = value
 
     def merge(self, other: Self) -> Self:
-        """Adds what another has; returns itself."""
+        """Adds the numbers of another; returns itself."""
         self.count += other.count
         self.total += other.total
         self.squares += other.squares
@@ -130,12 +130,12 @@ class Moments:
 
     @property
     def mean(self) -> float:
-        """The mean, right to the last bit; 0 of nothing."""
+        """The mean, correctly rounded; 0 if there are no numbers."""
         return self.total / (self.count << self.bits) if self.count else 0.0
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the numbers themselves (not an estimate for others)."""
+        """The standard deviation of these numbers (population, not sample)."""
         if not self.count:
             return 0.0
         return square_root(
@@ -144,11 +144,11 @@ class Moments:
 
     @property
     def sum(self) -> float:
-        """The sum; a whole number where all are."""
+        """The sum; an integer if all numbers are integers."""
         return self.total / (1 << self.bits) if self.bits else self.total
 
     def as_json(self) -> dict[str, Any]:
-        """Returns what people read: number, mean, deviation, least and greatest."""
+        """Returns the readable form: count, mean, deviation, minimum and maximum."""
         if not self.count:
             return {"count": 0}
         return {
@@ -160,14 +160,14 @@ class Moments:
         }
 
     def state(self) -> list[Any]:
-        """Returns all of it as JSON, from which it can be made again."""
+        """Returns the numbers as JSON for `from_state`."""
         if not self.count:
             return [self.bits]
         return [self.bits, self.count, _hex(self.total), _hex(self.squares), self.low, self.high]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Self:
-        """Makes one from what `state` returned."""
+        """Reads the result of `state`."""
         made = cls(int(state[0]))
         if len(state) > 1:
             made.count, total, squares, made.low, made.high = state[1:6]
@@ -181,10 +181,10 @@ class Moments:
 
 
 class Histogram(Moments):
-    """How numbers are spread: their sums and ends, and how many there are in each bin.
+    """The distribution of numbers: their moments, and the count of each bin.
 
     Attributes:
-      bins: bin -> numbers in it.
+      bins: number of the bin -> count.
     """
 
     __slots__ = ("bins",)
@@ -194,13 +194,13 @@ class Histogram(Moments):
         self.bins: dict[int, int] = {}
 
     def add(self, value: float) -> None:
-        """Adds a finite number; a whole one if `bits` is 0."""
+        """Adds a finite number; it is an integer if `bits` is 0."""
         super().add(value)
         place = bin_of(value)
         self.bins[place] = self.bins.get(place, 0) + 1
 
     def merge(self, other: Self) -> Self:
-        """Adds what another has; returns itself."""
+        """Adds the numbers of another; returns itself."""
         super().merge(other)
         for place, times in other.bins.items():
             self.bins[place] = self.bins.get(place, 0) + times
@@ -208,11 +208,11 @@ class Histogram(Moments):
 
     @property
     def zeros(self) -> int:
-        """How many of the numbers are 0."""
+        """Number of zeros."""
         return self.bins.get(0, 0)
 
     def quantiles(self, shares: Iterable[float]) -> list[float]:
-        """Returns what so large shares of the numbers are below, to 0.4 %, as NumPy's `quantile` means it."""
+        """Returns quantiles, accurate to 0.4 %, as defined by NumPy's `quantile`."""
         places = sorted(self.bins)
         ends = list(accumulate(self.bins[place] for place in places))
 
@@ -236,14 +236,14 @@ class Histogram(Moments):
             return 0
         if self.bits:
             middle = low + (high - low) / 2
-        elif place > 0:  # the whole numbers of low <= n < high
+        elif place > 0:  # the integers low <= n < high
             middle = (math.ceil(low) + math.ceil(high) - 1) // 2
-        else:  # of low < n <= high
+        else:  # the integers low < n <= high
             middle = -((math.ceil(-high) + math.ceil(-low) - 1) // 2)
         return min(max(middle, self.low), self.high)
 
     def buckets(self) -> Buckets:
-        """Returns a histogram of at most 32 buckets, narrower where numbers are small."""
+        """Returns a histogram of at most 32 buckets, which are narrower for small numbers."""
         if not self.count or self.low == self.high:
             return Buckets([self.low] * 2, [self.count]) if self.count else Buckets([], [])
         places = sorted(place for place in self.bins if place > 0)
@@ -268,26 +268,26 @@ class Histogram(Moments):
         return Buckets([rounded(edge) for edge in edges], numbers)
 
     def equal_buckets(self, low: float, high: float, number: int) -> Buckets:
-        """Returns a histogram of buckets of equal width; a bin is where its middle is.
+        """Returns a histogram with buckets of equal width; the middle of a bin decides its bucket.
 
         Args:
-          low: where the first bucket begins.
-          high: where the last one ends.
-          number: of buckets.
+          low: lower edge of the first bucket.
+          high: upper edge of the last bucket.
+          number: number of buckets.
         """
         width = high / number - low / number
         counts = [0] * number
         for place, times in self.bins.items():
-            # Halves, so that the difference of two large floats is one.
+            # Uses halves, because the difference of two large floats may not fit into a float.
             distance = (self._middle(place) / 2 - low / 2) / (width / 2) if width / 2 else 0.0
             counts[min(max(int(distance), 0), number - 1)] += times
         return Buckets([*(low + width * i for i in range(number)), high], counts)
 
     def as_json(self, shares: bool = False) -> dict[str, Any]:
-        """Returns what people read, with quantiles and a histogram.
+        """Returns the readable form, with quantiles and a histogram.
 
         Args:
-          shares: whether the numbers lie between 0 and 1: then buckets have equal widths.
+          shares: whether the numbers lie between 0 and 1; buckets then have equal widths.
         """
         if not self.count:
             return {"count": 0}
@@ -302,7 +302,7 @@ class Histogram(Moments):
         }
 
     def state(self) -> list[Any]:
-        """Returns all of it as JSON, from which it can be made again."""
+        """Returns the numbers as JSON for `from_state`."""
         bins = sorted(self.bins.items())
         places = [place for place, _ in bins]
         steps = [*places[:1], *(after - before for before, after in pairwise(places))]
@@ -310,7 +310,7 @@ class Histogram(Moments):
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Self:
-        """Makes one from what `state` returned."""
+        """Reads the result of `state`."""
         made = super().from_state(state)
         if len(state) > 1:
             made.bins = dict(zip(accumulate(state[6]), state[7]))
@@ -318,4 +318,4 @@ class Histogram(Moments):
 
 
 def _hex(number: int) -> str:
-    return format(number, "x")  # decimal digits of large numbers take long, and Python refuses many
+    return format(number, "x")  # converting large numbers to decimal is slow, and Python limits its length

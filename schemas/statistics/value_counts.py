@@ -1,7 +1,8 @@
-"""How often there is each of some values, or how many there are, added up in any order with the same result.
+"""Counts occurrences of distinct values, or estimates the number of values if there are too many.
 
-Values are counted as long as they are few. Of more the smallest hashes are kept, from which the number of
-different values is estimated (Bar-Yossef et al., "Counting distinct elements in a data stream", 2002).
+Values are counted while there are few of them. If there are more, the smallest hashes are kept, from which
+the number of distinct values is estimated (Bar-Yossef et al., "Counting distinct elements in a data stream",
+2002).
 """
 
 from __future__ import annotations
@@ -14,18 +15,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _VALUE_BYTES = 64
-#: The number of different values is then right to about 3 %.
+#: With this many hashes, the estimate is accurate to about 3 %.
 _MOST_HASHES = 1024
 
 
 class ValueCounts:
-    """How often there is each of some values, or about how many there are if they are many.
+    """The occurrences of each distinct value, or an estimate of the number of values if there are too many.
 
     Attributes:
-      most: how many different values are counted, of 64 bytes each on average; with more only their number
-        is known.
-      counts: value -> how often; None where there are too many.
-      hashes: where there are too many, the smallest hashes of them.
+      most: maximum number of distinct values to count, of 64 bytes each on average.
+      counts: value -> occurrences; None if there are too many values.
+      hashes: the smallest hashes of the values, if there are too many values.
     """
 
     __slots__ = ("bytes", "counts", "hashes", "most")
@@ -45,7 +45,7 @@ class ValueCounts:
         self.counts[value] = known + times
         if not known:
             self.bytes += len(value)
-            # Asked of the set of all values, so that it does not matter which came first.
+            # Depends on the set of all values, so the order in which they come does not matter.
             if len(self.counts) > self.most or self.bytes > self.most * _VALUE_BYTES:
                 self._overflow()
 
@@ -65,7 +65,7 @@ class ValueCounts:
             self.hashes = set(heapq.nsmallest(_MOST_HASHES, self.hashes))
 
     def merge(self, other: ValueCounts) -> ValueCounts:
-        """Adds what another has; returns itself."""
+        """Adds the values of another; returns itself."""
         if other.counts is None:
             if self.counts is not None:
                 self._overflow()
@@ -78,7 +78,7 @@ class ValueCounts:
 
     @property
     def unique(self) -> int:
-        """How many different values there are; about, where they are too many to be counted."""
+        """Number of distinct values; an estimate if there are too many to count."""
         if self.counts is not None:
             return len(self.counts)
         self._trim()
@@ -87,16 +87,16 @@ class ValueCounts:
         return round((_MOST_HASHES - 1) * 2**64 / max(self.hashes))
 
     def most_common(self) -> Iterator[tuple[bytes, int]]:
-        """Yields values and how often there is each, frequent ones first; none where they are too many."""
+        """Yields values and their occurrences, the most frequent first; none if there are too many values."""
         yield from sorted((self.counts or {}).items(), key=lambda item: (-item[1], item[0]))
 
     def state(self) -> dict[str, Any]:
-        """Returns all of it as JSON, from which it can be made again."""
+        """Returns the counts as JSON for `from_state`."""
         if self.counts is None:
             self._trim()
             packed = struct.pack(f"<{len(self.hashes)}Q", *sorted(self.hashes))
             return {"most": self.most, "hashes": base64.b64encode(packed).decode()}
-        # Latin-1 makes a text of any bytes, and of most values the one that it is.
+        # Latin-1 decodes any bytes, and ASCII values stay readable.
         return {
             "most": self.most,
             "counts": {value.decode("latin-1"): times for value, times in sorted(self.counts.items())},
@@ -104,7 +104,7 @@ class ValueCounts:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> ValueCounts:
-        """Makes one from what `state` returned."""
+        """Reads the result of `state`."""
         tally = ValueCounts(int(state["most"]))
         if "hashes" in state:
             packed = base64.b64decode(state["hashes"])
