@@ -1,9 +1,8 @@
-"""What several rooms' tests share: real example pictures, and datasets made of them."""
+"""Fixtures that the tests of several packages share: real example pictures, and datasets made of them."""
 
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,14 @@ from typing import Any
 import pytest
 from helpers.examples import register_profiles
 from helpers.fast_beam import speed_up
+from helpers.hostile import make_tree
 from helpers.memory_disk import use_memory_disk
 from helpers.patched_beam import patch_beam
-from hostile import make_tree
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
-
-ROOT = Path(__file__).resolve().parent.parent
-PHOTOS = ROOT / "examples" / "photos"
 
 pytest_plugins = ["helpers.progress"]
 
@@ -81,11 +78,3 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("made")
     convert(input=str(make_tree(root / "in")), output=str(root / "out"), splits="train=0.5,test=0.5")
     return root / "out"
-
-
-def shard_hashes(dataset: Path) -> dict[str, str]:
-    """Returns the sha256 of every shard that `dataset.json` lists."""
-    document = json.loads((dataset / "dataset.json").read_text())
-    return {
-        shard["file"]: shard["sha256"] for split in document["splits"].values() for shard in split["shards"]
-    }

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hostile import COMMAND, OUTCOMES, check_books, document
+from helpers.hostile import COMMAND, OUTCOMES, check_books, document
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 pytestmark = pytest.mark.corpus

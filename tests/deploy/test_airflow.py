@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
-from conftest import ROOT
-from google_apis import check_launch
+from helpers.google_apis import check_launch
+from helpers.repository import ROOT
 
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from conftest import ROOT
+from helpers.repository import ROOT
 
 ALERT = ROOT / "deploy" / "systemd" / "alert.py"
 UNIT = "shardwright-rebuild@pets.service"

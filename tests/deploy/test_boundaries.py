@@ -12,7 +12,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import execution
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from helpers.repository import ROOT
 
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCKERFILE = (FOLDER / "Dockerfile").read_text()

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.stager import Stager
-from cloud import (
+from helpers.cloud import (
     BUCKET,
     DATAFLOW,
     IMAGE,
@@ -23,7 +23,7 @@ from cloud import (
     storage_emulator,
     upload,
 )
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 
 STEPS = [
     "AllFindings", "AssignShards", "BatchRefs", "BeginConversion", "CheckKeys", "CommitDataset",

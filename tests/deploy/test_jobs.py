@@ -19,9 +19,19 @@ import pytest
 from apache_beam.runners.dataflow import dataflow_runner
 from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
 from apache_beam.runners.portability.stager import Stager
-from cloud import BUCKET, DATAFLOW, IMAGE, IN_CONTAINER, describe, objects, storage_emulator, template, upload
-from conftest import PHOTOS, ROOT
 from google.cloud.dataflow_v1beta3.types import Job, JobMessage, JobMessageImportance, JobState
+from helpers.cloud import (
+    BUCKET,
+    DATAFLOW,
+    IMAGE,
+    IN_CONTAINER,
+    describe,
+    objects,
+    storage_emulator,
+    template,
+    upload,
+)
+from helpers.repository import PHOTOS, ROOT
 
 from shardwright.schemas.errors import DataRefused, EngineError
 

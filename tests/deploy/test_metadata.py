@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from conftest import ROOT
 from helpers.examples import examples
+from helpers.repository import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

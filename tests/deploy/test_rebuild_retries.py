@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hostile import make_tree
+from helpers.hostile import make_tree
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.prepare import as_beam_options, make_request

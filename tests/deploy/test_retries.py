@@ -8,8 +8,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from cloud import BUCKET, storage_emulator
-from conftest import PHOTOS, shard_hashes
+from helpers.cloud import BUCKET, storage_emulator
+from helpers.hostile import shard_hashes
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import DataRefused

@@ -15,8 +15,8 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from conftest import ROOT
-from google_apis import check, check_launch, launch_path
+from helpers.google_apis import check, check_launch, launch_path
+from helpers.repository import ROOT
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.job_file import read_job

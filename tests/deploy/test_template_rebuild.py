@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cloud import BUCKET, DATAFLOW, IMAGE, objects, storage_emulator, template, upload
-from conftest import PHOTOS, ROOT
+from helpers.cloud import BUCKET, DATAFLOW, IMAGE, objects, storage_emulator, template, upload
+from helpers.repository import PHOTOS, ROOT
 
 from shardwright.pipelines import cli
 

@@ -16,9 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from conftest import PHOTOS, ROOT, shard_hashes
-from servers import children, flink_job_server, worker_pool
-from timeless import without_times
+from helpers.hostile import shard_hashes
+from helpers.repository import PHOTOS, ROOT
+from helpers.servers import children, flink_job_server, worker_pool
+from helpers.timeless import without_times
 
 from shardwright.pipelines import cli
 

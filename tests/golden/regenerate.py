@@ -20,13 +20,13 @@ import numpy as np
 from PIL import Image
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "transforms" / "images"))
+sys.path.append(str(HERE.parent))
 
 sys.path.append(str(HERE))
 
 import golden_datasets  # noqa: E402
 import golden_records  # noqa: E402
-import pictures  # noqa: E402
+from helpers import pictures  # noqa: E402
 
 
 def cases() -> dict[str, tuple[bytes, dict[str, str]]]:

@@ -14,22 +14,19 @@ from shardwright.pipelines import beam_patches
 _PLAIN = bool(os.environ.get("SHARDWRIGHT_PLAIN_BEAM"))
 #: Undoes the patches.
 _patches = contextlib.ExitStack()
-_applied: list[bool] = []
 
 
 def patch_beam() -> None:
-    """Applies the patches once, although tests/conftest.py may be imported a second time as `conftest`."""
-    if not _PLAIN and not _applied:
+    """Applies the patches until the process ends."""
+    if not _PLAIN:
         _patches.enter_context(beam_patches.patching())
         beam_patches.apply_patches()
-        _applied.append(True)
 
 
 @contextlib.contextmanager
 def unpatched() -> Iterator[None]:
     """Runs a block with Beam as it is installed."""
     _patches.close()
-    _applied.clear()
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from versioned import V1, V2, V3, add_version, point_to
+from helpers.versioned import V1, V2, V3, add_version, point_to
 
 from shardwright.loader import Records, load, open_dataset, pin
 from shardwright.loader import open as opening
@@ -22,7 +22,7 @@ from shardwright.schemas.errors import UsageError
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory, sound_dataset: Path) -> list[Path]:
     """Two datasets with another number of records each."""
-    from hostile import make_tree
+    from helpers.hostile import make_tree
 
     root = tmp_path_factory.mktemp("datasets")
     for images in (6, 8):

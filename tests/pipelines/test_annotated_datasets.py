@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
 from shardwright.pipelines.convert import convert

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import check_books, document, outcomes, picture, refused, run
+from helpers.hostile import check_books, document, outcomes, picture, refused, run
 
 Capture = pytest.CaptureFixture[str]
 

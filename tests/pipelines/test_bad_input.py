@@ -9,7 +9,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hostile import document, make_tree, outcomes, picture, refused, run, run_command
+from helpers.hostile import document, make_tree, outcomes, picture, refused, run, run_command
 
 from shardwright.pipelines import options
 from shardwright.pipelines.convert import convert

@@ -21,8 +21,9 @@ from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.transforms import userstate
-from conftest import PHOTOS, ROOT, shard_hashes
+from helpers.hostile import shard_hashes
 from helpers.patched_beam import unpatched
+from helpers.repository import PHOTOS, ROOT
 
 from shardwright.pipelines import beam_patches, cli
 from shardwright.pipelines.beam_options import OptionsParsedOnce

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import oversized
 import pytest
+from helpers import oversized
 
 from shardwright.pipelines.cli import main
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines import workers
 from shardwright.pipelines.options import beam_options
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.workers import Workload, choose_workers, seconds_gained
 from shardwright.transforms.sources.inputs import Input
-from tests.conftest import PHOTOS
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hostile import COMMAND, run_command, sentence_of
+from helpers.hostile import COMMAND, run_command, sentence_of
+from helpers.versioned import V2, make_versions
 from PIL import Image
-from versioned import V2, make_versions
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.streams import forgiving_streams

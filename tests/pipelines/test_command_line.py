@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT
 
 from shardwright.pipelines import cli, options, progress
 from shardwright.pipelines.streams import forgiving_streams

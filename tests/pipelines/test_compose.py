@@ -10,7 +10,7 @@ import apache_beam as beam
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
-from conftest import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT
 
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages

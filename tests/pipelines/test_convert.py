@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import PHOTOS, shard_hashes
+from helpers.hostile import shard_hashes
+from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
 from shardwright.pipelines.convert import convert

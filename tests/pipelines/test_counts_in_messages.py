@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from conftest import ROOT
+from helpers.repository import ROOT
 
 _NOUNS = (
     "shard image record file class split version finding error warning note object box point corner channel "

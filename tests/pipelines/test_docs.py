@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from conftest import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT
 from PIL import Image
 
 from shardwright.pipelines import cli

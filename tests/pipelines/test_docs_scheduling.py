@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.job_file import read_job

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from conftest import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT
 
 from shardwright.pipelines.editor_schemas import editor_schemas, schema_path, schema_text
 from shardwright.pipelines.init import init

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from PIL import Image
-from planting import (
+from helpers.planting import (
     ledger_path,
     records_of,
     remove,
@@ -26,7 +25,8 @@ from planting import (
     write_shard,
     written_lines,
 )
-from resealing import settle, sign
+from helpers.resealing import settle, sign
+from PIL import Image
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.long_tail import slow
-from hostile import (
+from helpers.hostile import (
     COMMAND,
     at_call,
     check_books,
@@ -35,6 +34,7 @@ from hostile import (
     start,
     wait,
 )
+from helpers.long_tail import slow
 
 from shardwright.transforms import storage
 from shardwright.transforms.conversion import convert as shard_convert

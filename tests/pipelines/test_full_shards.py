@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import document, make_tree, outcomes, picture, run
+from helpers.hostile import document, make_tree, outcomes, picture, run
 
 from shardwright.pipelines.convert import convert
 

@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT
 
 ROOMS = ("package", "pipelines", "loader", "transforms", "schemas")
 COMMAND = Path(sys.executable).with_name("shardwright")

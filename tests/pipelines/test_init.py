@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 

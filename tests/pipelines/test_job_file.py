@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.job_file import naming_lines, read_job, read_job_settings

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from conftest import PHOTOS, shard_hashes
-from hostile import refused
+from helpers.hostile import refused, shard_hashes
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult

@@ -9,10 +9,10 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import oversized
 import pytest
-from conftest import PHOTOS
-from hostile import COMMAND
+from helpers import oversized
+from helpers.hostile import COMMAND
+from helpers.repository import PHOTOS
 from PIL import Image
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import shard_hashes
-from hostile import (
+from helpers.hostile import (
     check_books,
     document,
     make_tree,
@@ -18,6 +17,7 @@ from hostile import (
     refused,
     run,
     run_command,
+    shard_hashes,
 )
 
 from shardwright.pipelines.convert import convert

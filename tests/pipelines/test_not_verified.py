@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines import validate as command
 from shardwright.pipelines.convert import convert

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hostile import document, make_tree, picture
+from helpers.hostile import document, make_tree, picture
 from PIL import Image
 
 from shardwright.pipelines import cli

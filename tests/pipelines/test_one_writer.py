@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.long_tail import one_of_each, slow
-from hostile import (
+from helpers.hostile import (
     at_call,
     document,
     identity,
@@ -27,6 +26,7 @@ from hostile import (
     state_of,
     wait,
 )
+from helpers.long_tail import one_of_each, slow
 
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert

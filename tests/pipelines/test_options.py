@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
 from apache_beam.transforms.environments import python_sdk_dependencies
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines import cli, options
 from shardwright.schemas.configuration.settings_values import settings_from

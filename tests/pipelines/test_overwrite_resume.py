@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers.long_tail import one_of_each, slow
-from hostile import (
+from helpers.hostile import (
     at_call,
     check_books,
     document,
@@ -26,6 +25,7 @@ from hostile import (
     sentence_of,
     signal_self,
 )
+from helpers.long_tail import one_of_each, slow
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hostile import make_tree
+from helpers.hostile import make_tree
 
 import shardwright
 from shardwright import loader, schemas, transforms

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import main, plan

@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 import tensorflow as tf
 from apache_beam.testing.util import assert_that, equal_to
-from hostile import run
+from helpers.hostile import run
 
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.dataset import Dataset

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import shard_hashes
-from from_nothing import (
+from helpers.from_nothing import (
     Rebuilt,
     alter_in_secret,
     begin,
@@ -24,7 +23,7 @@ from from_nothing import (
     work,
     write_bmps,
 )
-from hostile import make_tree, picture
+from helpers.hostile import make_tree, picture, shard_hashes
 
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.hostile import make_tree
 from helpers.long_tail import slow
-from hostile import make_tree
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.rebuild import rebuild

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rebuilding import IMAGES, generation_of, job_of, read_colour
+from helpers.rebuilding import IMAGES, generation_of, job_of, read_colour
+from helpers.repository import ROOT
 
 from shardwright.loader import Records, pin
 from shardwright.pipelines.rebuild import rebuild
@@ -18,7 +19,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.version import LEASE_JSON, VersionState
 from shardwright.transforms.versions.listing import list_versions
 
-SCRIPT = Path(__file__).with_name("rebuilding.py")
+SCRIPT = ROOT / "tests" / "helpers" / "rebuilding.py"
 _KILLED = -9
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
-from from_nothing import Rebuilt, entries_of, inodes, shard_files
 from helpers.examples import examples
-from hostile import check_books, picture
+from helpers.from_nothing import Rebuilt, entries_of, inodes, shard_files
+from helpers.hostile import check_books, picture
 from hypothesis import strategies as st
 
 from shardwright.schemas.ledger import load_ledger

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from from_nothing import (
+from helpers.from_nothing import (
     Rebuilt,
     alter_in_secret,
     begin,
@@ -20,10 +20,10 @@ from from_nothing import (
     work,
     write_bmps,
 )
-from hostile import make_tree, picture
-from packing import tar_info, tar_of, zip_of
+from helpers.hostile import make_tree, picture
+from helpers.packing import tar_info, tar_of, zip_of
+from helpers.tfrecords import write as write_tfrecord
 from PIL import Image
-from tfrecords import write as write_tfrecord
 
 Make = Callable[..., Rebuilt]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from from_nothing import Rebuilt, begin, write_bmps
-from hostile import picture
+from helpers.from_nothing import Rebuilt, begin, write_bmps
+from helpers.hostile import picture
 
 from shardwright.pipelines import validate as validate_module
 from shardwright.pipelines.rebuild import rebuild

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from headless import CHROMIUM, CONTRASTS, CUT_OFF, Browser
+from helpers.headless import CHROMIUM, CONTRASTS, CUT_OFF, Browser
+from helpers.report_samples import HOSTILE, made_up
 
 from shardwright.transforms.report.render import render
-
-sys.path.insert(0, str(ROOT / "tests" / "transforms" / "report"))
-from report_samples import HOSTILE, made_up
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 

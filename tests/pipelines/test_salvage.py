@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import make_tree
+from helpers.hostile import make_tree
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from from_nothing import Rebuilt, begin, inodes, write_bmps
-from hostile import picture, run, sentence_of
+from helpers.from_nothing import Rebuilt, begin, inodes, write_bmps
+from helpers.hostile import picture, run, sentence_of
 
 from shardwright.pipelines.validate import validate
 from shardwright.transforms.rebuild import scrub as scrubbing

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostile import COMMAND, make_tree
+from helpers.hostile import COMMAND, make_tree
 
 from shardwright.pipelines import signals
 from shardwright.pipelines.processes import Process, descendants

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile import COMMAND, make_tree
+from helpers.hostile import COMMAND, make_tree
 
 from shardwright.pipelines.run import exit_code_of
 from shardwright.pipelines.temporary_folder import own_temporary_folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hostile import Done, check_books, document, make_tree, run, sentence_of
+from helpers.hostile import Done, check_books, document, make_tree, run, sentence_of
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import DataRefused

@@ -9,9 +9,9 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from depths import DEPTHS, codes_at, codes_of_command, placed_images
-from mutations import KEPT, MUTATIONS, OBJECTS, RESIZED, Mutation, make_datasets, sources_of
-from resealing import read_document, write_document
+from helpers.depths import DEPTHS, codes_at, codes_of_command, placed_images
+from helpers.mutations import KEPT, MUTATIONS, OBJECTS, RESIZED, Mutation, make_datasets, sources_of
+from helpers.resealing import read_document, write_document
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.validate import validate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from planting import (
+from helpers.planting import (
     SHARD,
     Edit,
     records_of,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from hostile import (
+from helpers.hostile import (
     at_call,
     leftovers,
     limit_file_size,
@@ -24,8 +24,8 @@ from hostile import (
     start,
     wait,
 )
-from planting import SHARD, rewrite, set_int, set_text
-from timeless import without_times
+from helpers.planting import SHARD, rewrite, set_int, set_text
+from helpers.timeless import without_times
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from from_nothing import begin, write_bmps
-from hostile import picture
+from helpers.from_nothing import begin, write_bmps
+from helpers.hostile import picture
 
 from shardwright.pipelines.validate import validate
 from shardwright.pipelines.versions import main as versions_main

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hostile import run, sentence_of
-from rich.console import Console
-from versioned import (
+from helpers.hostile import run, sentence_of
+from helpers.versioned import (
     DAY,
     FIRST,
     V1,
@@ -26,6 +25,7 @@ from versioned import (
     refusal,
     state_of,
 )
+from rich.console import Console
 
 from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headless import CHROMIUM, CONTRASTS, Browser
+from helpers.headless import CHROMIUM, CONTRASTS, Browser
 
 from shardwright.pipelines.report import report
 from shardwright.schemas.codes import Severity

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import make_tree, run, sentence_of
-from versioned import V1, V2, V3, V4, add_version, latest_of, point_to
+from helpers.hostile import make_tree, run, sentence_of
+from helpers.versioned import V1, V2, V3, V4, add_version, latest_of, point_to
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.diff import diff

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hostile import Done, make_tree, picture, run_command, run_forked, start, wait
+from helpers.hostile import Done, make_tree, picture, run_command, run_forked, start, wait
 
 from shardwright.pipelines.watchdog import WATCHDOG, Watchdog
 from shardwright.transforms.concurrency.pool import ByteBudget

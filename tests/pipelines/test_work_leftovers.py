@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from from_nothing import begin, write_bmps
-from hostile import make_tree
+from helpers.from_nothing import begin, write_bmps
+from helpers.hostile import make_tree
 
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines import salvage as salvaging

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hostile import document, picture
+from helpers.hostile import document, picture
 
 from shardwright.pipelines import cli
 from shardwright.schemas.split_order import by_split, in_split_order

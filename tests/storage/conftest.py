@@ -13,15 +13,15 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage as google_storage
-from hostile import make_tree
+from helpers.hostile import make_tree
+from helpers.storage.amazon import S3
+from helpers.storage.buckets import Bucket, free_port
+from helpers.storage.proxy import Proxy
 from moto.server import ThreadedMotoServer
 
 from shardwright.pipelines.convert import convert
 from shardwright.transforms.storage import gcs
 from shardwright.transforms.storage import s3 as s3_storage
-from storage.amazon import S3
-from storage.buckets import Bucket, free_port
-from storage.proxy import Proxy
 
 _START_SECONDS = 30
 #: The emulator, but for the list of all objects that it writes down after every change.

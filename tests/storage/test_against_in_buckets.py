@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from packing import PACKERS, tar_of, tree_members
+from helpers.packing import PACKERS, tar_of, tree_members
+from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
-from storage.buckets import Bucket
 
 
 def test_a_compressed_archive_and_a_folder(bucket: Bucket, photos: Path, tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import shard_hashes
-from hostile import check_books, outcomes, picture
-from packing import PACKERS, by_key, list_refs, read_all, tar_of, tree_members, zip_of
+from helpers.hostile import check_books, outcomes, picture, shard_hashes
+from helpers.packing import PACKERS, by_key, list_refs, read_all, tar_of, tree_members, zip_of
+from helpers.storage.buckets import Bucket
+from helpers.storage.proxy import Proxy
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms.images.read import read_image
-from storage.buckets import Bucket
-from storage.proxy import Proxy
 
 
 def requests(proxy: Proxy, name: str) -> int:

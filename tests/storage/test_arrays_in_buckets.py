@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from array_files import colours, digits, greys, pixels_by_key, tar_gz, write_cifar10, write_mnist
+from helpers.array_files import colours, digits, greys, pixels_by_key, tar_gz, write_cifar10, write_mnist
+from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
-from storage.buckets import Bucket
 
 _SETTINGS = {"image_format": "png", "color": "keep", "source": "arrays"}
 

@@ -10,14 +10,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hostile import document, outcomes, run, run_command, sentence_of
+from helpers.hostile import document, outcomes, run, run_command, sentence_of
+from helpers.storage.buckets import Bucket, free_port
+from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.validate import validate
 from shardwright.transforms.storage import gcs
-from storage.buckets import Bucket, free_port
-from storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 
 Capture = pytest.CaptureFixture[str]
 VICTIM = "small/ant/000.jpg"

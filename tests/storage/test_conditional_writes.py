@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from helpers.storage.buckets import Bucket
+from helpers.storage.proxy import Fault, Proxy, Request
 
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.transforms import storage
 from shardwright.transforms.storage import local, read_with_etag, remove_if_match, write_if_match
-from storage.buckets import Bucket
-from storage.proxy import Fault, Proxy, Request
 
 
 def tag_of(path: str) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
+from helpers.storage.scripted import Asked, Said, Scripted, amazon_page, google_page, scripted
 
 from shardwright.pipelines.convert import _refusal_of
 from shardwright.pipelines.progress import progress_text
@@ -19,7 +20,6 @@ from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec
 from shardwright.transforms.storage import deadlines, gcs, s3
-from storage.scripted import Asked, Said, Scripted, amazon_page, google_page, scripted
 
 HTML = Said(b"<!doctype html><html><body>Please log in<br></body></html>")
 #: Well-formed XML, in which boto3 finds nothing that it looks for.

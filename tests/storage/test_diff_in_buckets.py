@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.diff import diff
 from shardwright.schemas.errors import UsageError
-from storage.buckets import Bucket
 
 
 def test_a_dataset_in_a_bucket_is_compared(

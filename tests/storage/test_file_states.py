@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile import outcomes
-from listing import listed
+from helpers.annotation_sets.each_format import SETS
+from helpers.hostile import outcomes
+from helpers.listing import listed
+from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
 from shardwright.transforms.sources import file_states
 from shardwright.transforms.sources.file_states import FileStates, with_states
-from storage.buckets import Bucket
-from storage.test_annotation_sources import SETS
 
 _KINDS = ("coco", "panoptic", "open_images")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import PHOTOS
-from packing import by_key, list_refs
+from helpers.packing import by_key, list_refs
+from helpers.repository import PHOTOS
+from helpers.storage.buckets import Bucket
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms import storage as storage_of_project
 from shardwright.transforms.sources.inputs import check_inputs
-from storage.buckets import Bucket
 
 JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()
 #: Paths -> what is said of them; empty if they mean one thing.

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
+from helpers.storage.amazon import S3
+from helpers.storage.buckets import Bucket
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState
 from shardwright.transforms import storage
 from shardwright.transforms.report.index_page import write_index
-from storage.amazon import S3
-from storage.buckets import Bucket
 
 _VERSIONS = ("20261119T020000Z", "20261120T020000Z")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from packing import by_key, list_refs
+from helpers.packing import by_key, list_refs
+from helpers.storage.buckets import Bucket
 
 from shardwright.transforms import storage as storage_of_project
-from storage.buckets import Bucket
 
 PATHS = ("animals/cat/1.jpg", "animals/cat/old/2.jpg", "animals/3.jpg", "plants/a/b/4.jpg")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from helpers.storage.buckets import Bucket
 
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
 from shardwright.transforms.lease import acquire, read_holder, release, renew, still_mine
-from storage.buckets import Bucket
 
 VERSION = "20261121T020000Z"
 TAKERS = 6

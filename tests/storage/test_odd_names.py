@@ -7,12 +7,12 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hostile import check_books, document, outcomes, picture, refused, run, sentence_of
+from helpers.hostile import check_books, document, outcomes, picture, refused, run, sentence_of
+from helpers.storage.buckets import Bucket
+from helpers.storage.proxy import Fault, Proxy, Request
 
 from shardwright.pipelines.convert import convert
 from shardwright.transforms import storage
-from storage.buckets import Bucket
-from storage.proxy import Fault, Proxy, Request
 
 Capture = pytest.CaptureFixture[str]
 ODD = (

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from helpers.long_tail import slow
+from helpers.storage.amazon import S3
+from helpers.storage.buckets import Bucket
+from helpers.storage.proxy import Fault, Proxy, Request, flaky
 
 from shardwright.loader import pin
 from shardwright.pipelines.convert import convert
@@ -18,9 +21,6 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.version import LATEST_JSON, LEASE_JSON, VersionState
 from shardwright.transforms.storage import gcs
 from shardwright.transforms.versions.listing import list_versions
-from storage.amazon import S3
-from storage.buckets import Bucket
-from storage.proxy import Fault, Proxy, Request, flaky
 
 NEW = "in/ant/new.jpg"
 

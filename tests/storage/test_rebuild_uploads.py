@@ -6,12 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from helpers.storage.buckets import Bucket
+from helpers.storage.proxy import Proxy
 from PIL import Image
 
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
-from storage.buckets import Bucket
-from storage.proxy import Proxy
 
 _IMAGES, _SHARDS, _SIDE = 36, 6, 64
 #: Bytes of the pixels that an image's record holds.

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.storage.buckets import Bucket
 
 from shardwright.loader import Records
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
 from shardwright.transforms import storage
-from storage.buckets import Bucket
 
 
 def test_records_of_a_bucket_are_those_of_the_disk(bucket: Bucket, sound_dataset: Path) -> None:

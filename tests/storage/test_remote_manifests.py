@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from helpers.storage.buckets import Bucket
 from pyarrow import parquet
 
 from shardwright.pipelines.convert import convert
@@ -17,7 +18,6 @@ from shardwright.schemas.errors import EngineError
 from shardwright.transforms.sources import manifest
 from shardwright.transforms.sources.source import Context, Input
 from shardwright.transforms.sources.spool import Spool
-from storage.buckets import Bucket
 
 
 def as_csv(rows: Iterable[Sequence[str]]) -> bytes:

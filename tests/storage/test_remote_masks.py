@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
+from helpers.storage.buckets import Bucket
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -17,7 +18,6 @@ from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
 from shardwright.transforms.images.annotate import read_mask
-from storage.buckets import Bucket
 
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
 

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-from hostile import document, run, sentence_of
+from helpers.hostile import document, run, sentence_of
+from helpers.storage.buckets import Bucket
+from helpers.storage.proxy import Fault, Proxy, Request
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.transforms.storage import gcs
-from storage.buckets import Bucket
-from storage.proxy import Fault, Proxy, Request
 
 Capture = pytest.CaptureFixture[str]
 MARK = "_work/replacement/"

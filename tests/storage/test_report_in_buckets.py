@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from helpers.storage.buckets import Bucket
+
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.transforms.report.gather import gather
-from storage.buckets import Bucket
 
 
 def test_a_dataset_in_a_bucket_has_a_page(shared: Bucket, bucket: Bucket, tmp_path: Path) -> None:

@@ -7,15 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import shard_hashes
-from hostile import check_books, document, identity, picture, run, run_command
+from helpers.hostile import check_books, document, identity, picture, run, run_command, shard_hashes
+from helpers.storage.buckets import SETTINGS, Bucket
+from helpers.storage.proxy import Fault, Proxy
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.validate import validate
-from storage.buckets import SETTINGS, Bucket
-from storage.proxy import Fault, Proxy
 
 Capture = pytest.CaptureFixture[str]
 #: Images that are tried before the conversion, for the estimate.

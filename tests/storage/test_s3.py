@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from hostile import document, outcomes, run, run_command, sentence_of
+from helpers.hostile import document, outcomes, run, run_command, sentence_of
+from helpers.storage.amazon import S3
 
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import storage
 from shardwright.transforms.images.read import read_image
-from storage.amazon import S3
 
 Capture = pytest.CaptureFixture[str]
 

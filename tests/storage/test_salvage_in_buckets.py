@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from helpers.storage.buckets import Bucket
+
 from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
-from storage.buckets import Bucket
 
 
 def test_a_damaged_dataset_in_a_bucket_is_saved_there(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from conftest import shard_hashes
-from hostile import check_books
+from helpers.hostile import check_books, shard_hashes
+from helpers.storage.buckets import Bucket
 
 from shardwright.pipelines.convert import convert
-from storage.buckets import Bucket
 
 
 def test_a_dataset_resharded_in_a_bucket(bucket: Bucket, sound_dataset: Path, tmp_path: Path) -> None:

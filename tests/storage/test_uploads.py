@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from helpers.storage.buckets import Bucket
+from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
 from shardwright.transforms.storage import gcs
-from storage.buckets import Bucket
-from storage.proxy import Fault, Proxy, Request, flaky
 
 _MULTIPART_BYTES = 8 << 20
 

@@ -6,15 +6,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from helpers.hostile import run, sentence_of
 from helpers.long_tail import one_of_each, slow
-from hostile import run, sentence_of
-from timeless import without_times
+from helpers.storage.buckets import Bucket
+from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
+from helpers.timeless import without_times
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.transforms.storage import gcs
-from storage.buckets import Bucket
-from storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 
 Capture = pytest.CaptureFixture[str]
 SHARD = "out/train-00001-of-00002.tfrecord"

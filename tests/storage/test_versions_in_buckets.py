@@ -7,7 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from versioned import V1, V2, V3, V4, add_version, latest_of, make_versions, point_to, refusal, state_of
+from helpers.storage.buckets import Bucket
+from helpers.storage.proxy import Proxy
+from helpers.versioned import (
+    V1,
+    V2,
+    V3,
+    V4,
+    add_version,
+    latest_of,
+    make_versions,
+    point_to,
+    refusal,
+    state_of,
+)
 
 from shardwright.loader import Records, pin
 from shardwright.loader import open as opening
@@ -24,8 +37,6 @@ from shardwright.transforms import storage
 from shardwright.transforms.versions.listing import list_versions, version_names
 from shardwright.transforms.versions.pointer import located, read_pointer, switch_pointer
 from shardwright.transforms.versions.retention import remove_version
-from storage.buckets import Bucket
-from storage.proxy import Proxy
 
 
 @pytest.fixture

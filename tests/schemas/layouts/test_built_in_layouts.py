@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import ROOT
+from helpers.repository import ROOT
 
 from shardwright.schemas.layouts import LAYOUTS, Layout
 

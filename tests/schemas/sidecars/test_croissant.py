@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from described import HOSTILE_NAMES, KINDS, described, of_layout, read
+from helpers.described import HOSTILE_NAMES, KINDS, described, of_layout, read
 
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import FeatureType

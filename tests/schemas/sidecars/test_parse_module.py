@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
 from shardwright.pipelines.convert import convert

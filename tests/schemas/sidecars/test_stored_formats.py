@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 from PIL import Image
 
 from shardwright.schemas.dataset import Dataset, stored_format, stored_formats
@@ -23,7 +23,7 @@ tfds = pytest.importorskip("tensorflow_datasets")
 schema_pb2 = pytest.importorskip("tensorflow_metadata.proto.v0.schema_pb2")
 
 from google.protobuf import text_format  # noqa: E402
-from tfds_reading import check_all, converted, examples_of, in_order, load, values_of  # noqa: E402
+from helpers.tfds_reading import check_all, converted, examples_of, in_order, load, values_of  # noqa: E402
 
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))[:4]
 #: Kind of dataset -> the formats of its sources, as files are called.

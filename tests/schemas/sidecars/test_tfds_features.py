@@ -16,7 +16,7 @@ from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.sidecars.tfds import class_names, tfds_name
 
 tfds = pytest.importorskip("tensorflow_datasets")
-from tfds_reading import check_all, in_order, load, made  # noqa: E402
+from helpers.tfds_reading import check_all, in_order, load, made  # noqa: E402
 
 INT64, FLOAT, BYTES = FeatureType.INT64, FeatureType.FLOAT, FeatureType.BYTES
 

@@ -16,8 +16,8 @@ from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Needs
 from shardwright.schemas.sidecars.tfds import FILE_TEMPLATE
 
 tfds = pytest.importorskip("tensorflow_datasets")
-from described import described  # noqa: E402
-from tfds_reading import check_all, converted, in_order, load, read_dataset  # noqa: E402
+from helpers.described import described  # noqa: E402
+from helpers.tfds_reading import check_all, converted, in_order, load, read_dataset  # noqa: E402
 
 #: Layout -> a dataset that has it and is there already.
 CONVERTED = {

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from described import HOSTILE_NAMES, KINDS, described, of_layout, read
 from google.protobuf import text_format
+from helpers.described import HOSTILE_NAMES, KINDS, described, of_layout, read
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2

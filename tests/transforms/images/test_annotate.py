@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pictures
-from annotated import IDS, annotated, settings_of
+from helpers import pictures
+from helpers.annotated import IDS, annotated, settings_of
 from helpers.examples import examples
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings

@@ -6,9 +6,8 @@ import struct
 from collections.abc import Callable
 
 import numpy as np
-import oversized
-import pictures
 import pytest
+from helpers import oversized, pictures
 from PIL import Image
 
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, format_bounds

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pictures
 import pytest
-from annotated import annotated, boxes_of, cat
+from helpers import pictures
+from helpers.annotated import annotated, boxes_of, cat
 from hypothesis import assume, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st

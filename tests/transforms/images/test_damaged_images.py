@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import cv2
 import numpy as np
-import pictures
 import pytest
-from mutants import picture
+from helpers import pictures
+from helpers.mutants import picture
 from PIL import Image
 
 from shardwright.schemas.errors import ImageFault

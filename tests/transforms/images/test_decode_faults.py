@@ -11,8 +11,8 @@ import time
 import zlib
 
 import numpy as np
-import pictures
 import pytest
+from helpers import pictures
 from PIL import Image, ImageCms
 
 from shardwright.schemas.errors import ImageFault, NotACandidate

@@ -7,9 +7,8 @@ import io
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import oversized
-import pictures
 import pytest
+from helpers import oversized, pictures
 from PIL import Image
 
 from shardwright.schemas.configuration.settings import ConvertSettings

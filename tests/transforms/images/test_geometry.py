@@ -6,9 +6,9 @@ import io
 import math
 
 import numpy as np
-import pictures
 import pytest
 from cykooz_resizer import CpuExtensions
+from helpers import pictures
 from helpers.examples import examples
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings

@@ -10,8 +10,8 @@ import struct
 from pathlib import Path
 
 import numpy as np
-import pictures
 import pytest
+from helpers import pictures
 from PIL import Image, ImageCms, ImageOps, features
 
 from shardwright.schemas.errors import ImageFault

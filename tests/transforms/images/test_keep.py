@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import numpy as np
-import pictures
 import pytest
+from helpers import pictures
 from PIL import Image, features
 
 from shardwright.schemas.errors import ImageFault

@@ -6,9 +6,9 @@ import io
 from pathlib import Path
 
 import numpy as np
-import pictures
 import pytest
-from annotated import annotated, png_pixels, saved
+from helpers import pictures
+from helpers.annotated import annotated, png_pixels, saved
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st

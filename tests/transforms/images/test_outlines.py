@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pictures
 import pytest
-from annotated import annotated, boxes_of, cat, png_pixels
+from helpers import pictures
+from helpers.annotated import annotated, boxes_of, cat, png_pixels
 from helpers.examples import examples
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings

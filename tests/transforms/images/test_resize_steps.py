@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from pictures import file_of
+from helpers.pictures import file_of
 from PIL import Image
 
 from shardwright.schemas.configuration.settings import RESAMPLES, ConvertSettings

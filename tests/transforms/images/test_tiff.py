@@ -6,10 +6,10 @@ import io
 import struct
 from typing import Any
 
-import mutants
 import numpy as np
 import pytest
 import tifffile
+from helpers import mutants
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, TiffImagePlugin

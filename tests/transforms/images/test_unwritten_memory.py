@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mutants
 import pytest
+from helpers import mutants
 
 _PROGRAM = Path(mutants.__file__)
 

@@ -13,7 +13,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
-from shard_damage import assert_complete, damage_shard
+from helpers.shard_damage import assert_complete, damage_shard
 
 from shardwright.transforms.records import framing, range_checksums
 from shardwright.transforms.records.framing import (

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from shard_damage import assert_complete
+from helpers.shard_damage import assert_complete
 
 from shardwright.transforms.records.framing import (
     DamagedRange,

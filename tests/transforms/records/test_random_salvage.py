@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from shard_damage import damage_shard
+from helpers.shard_damage import damage_shard
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import contract_of, resolve_target

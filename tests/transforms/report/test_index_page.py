@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
 from helpers.examples import examples
+from helpers.report_samples import HOSTILE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,9 +32,6 @@ from shardwright.transforms.report.index_page import (
     write_index,
 )
 from shardwright.transforms.report.version_view import accept_command, place_of
-
-sys.path.insert(0, str(ROOT / "tests" / "transforms" / "report"))
-from report_samples import HOSTILE
 
 _NOW = 1_795_226_400.0  # 2026-11-21 02:00 UTC
 _VOID = frozenset({"meta", "link", "br", "img", "input"})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PHOTOS
+from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
 from shardwright.schemas.dataset import Dataset

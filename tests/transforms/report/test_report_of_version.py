@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_samples import HOSTILE, made_up
+from helpers.report_samples import HOSTILE, made_up
 
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity

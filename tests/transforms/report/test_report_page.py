@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from helpers.report_samples import HOSTILE, made_up
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from report_samples import HOSTILE, made_up
 
 from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
 from shardwright.schemas.dataset import STATISTICS_JSON

@@ -7,8 +7,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hostile import picture
-from packing import PACKERS, listed, tar_of, zip_of
+from helpers.hostile import picture
+from helpers.packing import PACKERS, listed, tar_of, zip_of
 
 _CLASSES = ("ant", "bee", "ant", "bee", "cat", "cat")
 PICTURES = {f"{name}/{i}.png": picture(i) for i, name in enumerate(_CLASSES)}

@@ -14,8 +14,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hostile import picture
-from packing import PACKERS, by_key, list_refs, listed, read_all, tar_info, tar_of, zip_of
+from helpers.hostile import picture
+from helpers.packing import PACKERS, by_key, list_refs, listed, read_all, tar_info, tar_of, zip_of
 
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.transforms.sources.archives import files as archive_files

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from versioned import V1, V2, V3, V4, add_version, latest_of, make_versions, point_to
+from helpers.versioned import V1, V2, V3, V4, add_version, latest_of, make_versions, point_to
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.version import Pointer, VersionState

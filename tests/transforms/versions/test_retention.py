@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from helpers.versioned import V1, V2, V3, add_version, make_versions
 from hypothesis import given
 from hypothesis import strategies as st
-from versioned import V1, V2, V3, add_version, make_versions
 
 from shardwright.schemas.configuration.job import Retention
 from shardwright.schemas.version import VersionRecord, VersionState

@@ -1,0 +1,1 @@
+"""Small datasets in each annotation format, of the example pictures."""

@@ -1,0 +1,170 @@
+"""Files of arrays as MNIST, CIFAR and NumPy have them, made of the example pictures."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import struct
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from helpers.records import examples, value
+from helpers.repository import PHOTOS
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.results import ConvertResult
+from shardwright.schemas.errors import UsageError
+
+_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def colours(count: int, side: int = 32) -> np.ndarray:
+    """Returns RGB pictures (N, side, side, 3): the example photos, shrunk, each other one turned."""
+    paths = sorted(path for path in PHOTOS.rglob("*") if path.suffix in (".jpg", ".png"))
+    rows = []
+    for number in range(count):
+        with Image.open(paths[number % len(paths)]) as image:
+            pixels = np.asarray(image.convert("RGB").resize((side, side)))
+        rows.append(np.roll(pixels, number // len(paths), axis=0))
+    return np.stack(rows)
+
+
+def greys(count: int, side: int = 28) -> np.ndarray:
+    """Returns grey pictures (N, side, side)."""
+    return colours(count, side)[..., 1].copy()
+
+
+def digits(count: int, classes: int = 10) -> np.ndarray:
+    """Returns labels, every class among them."""
+    return (np.arange(count) * 7 % classes).astype(np.uint8)
+
+
+def idx(array: np.ndarray) -> bytes:
+    """Returns an IDX file."""
+    codes = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
+    head = bytes([0, 0, codes[array.dtype.str[1:]], array.ndim])
+    sides = b"".join(struct.pack(">I", side) for side in array.shape)
+    return head + sides + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+def write_mnist(
+    folder: Path, train: int = 40, test: int = 12, packed: bool = True, dots: bool = False
+) -> Path:
+    """Writes a dataset as MNIST is downloaded."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures, labels = greys(train + test), digits(train + test)
+    for name, part in (("train", slice(0, train)), ("t10k", slice(train, None))):
+        for role, array in (("images-idx3", pictures[part]), ("labels-idx1", labels[part])):
+            text = f"{name}-{role}-ubyte"
+            text = text.replace("-idx", ".idx") if dots else text
+            if packed:
+                (folder / f"{text}.gz").write_bytes(gzip.compress(idx(array)))
+            else:
+                (folder / text).write_bytes(idx(array))
+    return folder
+
+
+def _short(text: str) -> bytes:
+    return b"U" + bytes([len(text)]) + text.encode()
+
+
+def _array_2(array: np.ndarray) -> bytes:
+    """Returns the steps with which Python 2 wrote an array of bytes."""
+    shape = b"(" + b"".join(b"J" + struct.pack("<i", side) for side in array.shape) + b"t"
+    dtype = b"cnumpy\ndtype\n" + _short("u1") + b"K\0K\1\x87R(K\3" + _short("|") + b"NNNJ\xff\xff\xff\xff" * 1
+    dtype += b"J\xff\xff\xff\xffK\0tb"
+    data = b"T" + struct.pack("<I", array.nbytes) + array.tobytes()
+    made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85" + _short("b") + b"\x87R"
+    return made + b"(K\1" + shape + dtype + b"\x89" + data + b"tb"
+
+
+def pickle_2(content: Mapping[str, Any]) -> bytes:
+    """Pickles as Python 2 did, whose strings were bytes: CIFAR was written so."""
+    steps = b"\x80\2}("
+    for key, entry in content.items():
+        steps += _short(key)
+        if isinstance(entry, np.ndarray):
+            steps += _array_2(entry)
+        elif isinstance(entry, str):
+            steps += _short(entry)
+        else:
+            items = (
+                _short(item) if isinstance(item, str) else b"M" + struct.pack("<H", item) for item in entry
+            )
+            steps += b"](" + b"".join(items) + b"e"
+    return steps + b"u."
+
+
+def cifar_batch(pictures: np.ndarray, labels: np.ndarray, **more: Sequence[Any]) -> bytes:
+    """Returns a batch of CIFAR's Python version."""
+    rows = pictures.transpose(0, 3, 1, 2).reshape(len(pictures), -1)
+    content = {"data": rows, **({} if more else {"labels": labels.tolist()}), **more}
+    made = pickle_2({**content, "filenames": [f"picture_{i:06d}.png" for i in range(len(rows))]})
+    assert (pickle.loads(made, encoding="bytes")[b"data"] == rows).all()  # it is what Python reads, too
+    return made
+
+
+def write_cifar10(folder: Path, count: int = 10, batches: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Writes CIFAR-10's Python version; returns all pictures and labels, those of the test batch last."""
+    folder.mkdir(parents=True)
+    pictures, labels = colours(count * (batches + 1)), digits(count * (batches + 1))
+    for number, name in enumerate([*(f"data_batch_{i + 1}" for i in range(batches)), "test_batch"]):
+        part = slice(number * count, (number + 1) * count)
+        (folder / name).write_bytes(cifar_batch(pictures[part], labels[part]))
+    (folder / "batches.meta").write_bytes(pickle_2({"num_cases_per_batch": [count], "label_names": _NAMES}))
+    (folder / "readme.html").write_text("<html></html>")
+    return pictures, labels
+
+
+def tar_gz(folder: Path) -> bytes:
+    """Packs a folder as it is downloaded."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        archive.add(folder, folder.name)
+    return file.getvalue()
+
+
+def pixels_by_key(dataset: Path) -> dict[str, tuple[np.ndarray, str, int]]:
+    """Returns key -> (pixels as TensorFlow decodes them, class name, class id)."""
+    return {
+        value(record, "image/filename"): (
+            tf.io.decode_image(record.features.feature["image/encoded"].bytes_list.value[0]).numpy(),
+            value(record, "image/class/text"),
+            value(record, "image/class/label"),
+        )
+        for records in examples(dataset).values()
+        for record in records
+    }
+
+
+def to_png(data: Path, out: Path, **settings: Any) -> ConvertResult:
+    return convert(**{"input": data, "output": out, "image_format": "png", "color": "keep", **settings})
+
+
+def refused(out: Path, **settings: Any) -> str:
+    """Converts what is wrong; returns the message. Nothing may have been written."""
+    with pytest.raises(UsageError) as told:
+        convert(output=out, **settings)
+    assert not out.exists()
+    return told.value.message
+
+
+def records_of(made: ConvertResult) -> dict[str, int]:
+    return {name: sum(shard.records for shard in shards) for name, shards in made.dataset.splits.items()}
+
+
+def check(out: Path, key: str, pictures: np.ndarray, labels: Any) -> None:
+    """Checks that a dataset holds exactly these pictures and class names under these keys."""
+    found = pixels_by_key(out)
+    assert sorted(found) == [f"{key}{number:06d}" for number in range(len(pictures))]
+    for number, picture in enumerate(pictures):
+        pixels, label, _ = found[f"{key}{number:06d}"]
+        assert np.array_equal(pixels, picture if picture.ndim == 3 else picture[..., None])
+        assert label == str(labels[number])

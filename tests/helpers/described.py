@@ -1,0 +1,138 @@
+"""Datasets of many kinds, small, which the tests of the files that describe a dataset share."""
+
+from __future__ import annotations
+
+import atexit
+import csv
+import functools
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from helpers.repository import PHOTOS
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.layouts import LAYOUTS
+
+BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
+#: Names that file systems allow and text formats stumble over.
+HOSTILE_NAMES = ("<script>alert(1)<", 'a"b', "back\\slash'", "new\nline", "fox \N{FOX FACE} fuchs\u2028")
+OWN_LAYOUT = """
+extends: classification
+drop: [image/key/sha256, image/class/text]
+rename: {image/encoded: the picture}
+features:
+  price: {column: price, type: float}
+  ../odd name: {column: tags, type: string, shape: [null]}
+  a/./b: {column: flag, type: bool}
+  kind: {column: kind, type: enum, values: [low, high]}
+  count: {column: count, type: uint32}
+  pair: {column: sizes, type: int64, shape: [2]}
+  version: {constant: 3, type: int64}
+  not text: {constant: ["caf\\u00e9", 'x"y'], type: string}
+  scale: {constant: 0.5, type: float}
+  label: {fill: label, tensor: true}
+  sizes: {column: sizes, type: int64, shape: [2], tensor: true}
+  basename: {fill: file_basename, base64: true}
+  split: {fill: split}
+"""
+_SMALL = {"input": str(PHOTOS), "resize": 24, "splits": "train=0.7,test=0.3", "limit": 12, "verify": "none"}
+
+
+def read(directory: Path) -> Dataset:
+    document = json.loads((directory / "dataset.json").read_text())
+    return Dataset.from_json(document, str(directory))
+
+
+def of_layout(layout: str, **settings: str) -> Dataset:
+    """Returns a dataset that is described as one of photos, but with the records of a layout."""
+    photos, chosen = read(described("photos")), LAYOUTS[layout]
+    plan = replace(photos.plan, settings={**photos.plan.settings, "layout": layout, **settings})
+    return replace(photos, layout=layout, features=chosen.features, first_label=chosen.first_label, plan=plan)
+
+
+def _coco(path: Path) -> Path:
+    """A COCO file of the birds: two boxes in each but the last, an outline and a caption in some."""
+    images = [{"id": i, "file_name": bird.name, "width": 0, "height": 0} for i, bird in enumerate(BIRDS)]
+    annotations = [
+        {"id": 2 * i + j, "image_id": i, "category_id": 1 + 2 * j, "bbox": [10 * j, 5, 60, 40], "area": 900,
+         "iscrowd": j, "segmentation": [[10, 5, 60, 5, 60, 45]] if i % 2 else []}
+        for i in range(len(BIRDS) - 1)
+        for j in range(2)
+    ]  # fmt: skip
+    categories = [{"id": 1, "name": "wing"}, {"id": 3, "name": "<b>eak"}]
+    for image in images:
+        del image["width"], image["height"]
+    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+    return path
+
+
+def _hostile(folder: Path) -> Path:
+    for number, name in enumerate(HOSTILE_NAMES):
+        (folder / name).mkdir(parents=True)
+        shutil.copy(BIRDS[number % len(BIRDS)], folder / name)
+    shutil.copy(BIRDS[0], folder / "nothing is known of it.jpg")
+    return folder
+
+
+def _table(path: Path) -> Path:
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", "label", "price", "tags", "flag", "kind", "count", "sizes"])
+        for number, bird in enumerate(BIRDS):
+            label = ("sea|land", "sea", "air")[number % 3]
+            tags = "" if number == 0 else "x|y z"
+            rows.writerow([f"birds/{bird.name}", label, number / 8, tags, "true", 1, number, "7|8"])
+    return path
+
+
+def _of_coco(root: Path) -> dict[str, Any]:
+    return {"input": str(_coco(root / "coco.json")), "image_root": str(PHOTOS / "birds")}
+
+
+def _of_hostile_names(root: Path) -> dict[str, Any]:
+    return {"input": str(_hostile(root / "in")), "unlabelled": "keep"}
+
+
+def _of_table(root: Path) -> dict[str, Any]:
+    return {"input": str(_table(root / "rows.csv")), "image_root": str(PHOTOS)}
+
+
+def _own(root: Path) -> dict[str, Any]:
+    (root / "own.yaml").write_text(OWN_LAYOUT)
+    return {**_of_table(root), "layout": str(root / "own.yaml")}
+
+
+@functools.cache
+def described(kind: str) -> Path:
+    """Returns the directory of a dataset of one of `KINDS`, converted once."""
+    root = Path(mkdtemp(prefix="described-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    source, settings = KINDS[kind]
+    convert(output=str(root / "out"), **{**_SMALL, **source(root), **settings})
+    return root / "out"
+
+
+def _of_photos(_: Path) -> dict[str, Any]:
+    return {}
+
+
+#: Name -> what its dataset is made of, and the settings besides.
+KINDS: dict[str, tuple[Callable[[Path], dict[str, Any]], dict[str, Any]]] = {
+    "photos": (_of_photos, {"shards": "2"}),
+    "hostile": (_of_hostile_names, {"splits": "train=0.999999,never=0.000001", "image_format": "png"}),
+    "gray": (_of_photos, {"layout": "imagenet", "color": "gray"}),
+    "originals": (_of_photos, {"layout": "tutorial", "resize": ""}),
+    "webp": (_of_photos, {"layout": "tfds", "image_format": "webp", "fit": "contain"}),
+    "detection": (_of_coco, {"layout": "detection"}),
+    "vision": (_of_coco, {"layout": "vision"}),
+    "tfrecorder": (_of_photos, {"layout": "tfrecorder"}),
+    "raw": (_of_photos, {"layout": "raw", "compression": "zlib"}),
+    "shapes": (_of_photos, {"layout": "raw_with_shape", "compression": "gzip"}),
+    "several": (_of_table, {"label_separator": "|", "extra_columns": "price:float,tags:string[],flag:bool"}),
+    "own": (_own, {}),
+}

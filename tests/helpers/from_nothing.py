@@ -1,0 +1,169 @@
+"""What the tests of rebuilds share: a dataset made from nothing, and what it has in common with another."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from helpers.hostile import picture
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.results import RebuildResult
+from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
+
+
+class Rebuilt:
+    """An output with versions, each of which is compared with a build from nothing."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.root = root
+        self.output = root / "out"
+        self.settings: dict[str, Any] = {"max_bad_fraction": 1.0, **settings}
+        self._fresh = 0
+
+    @property
+    def pointer(self) -> bytes:
+        """What `latest.json` holds; nothing without one."""
+        path = self.output / "latest.json"
+        return path.read_bytes() if path.exists() else b""
+
+    @property
+    def latest(self) -> Path:
+        """The directory of the latest version."""
+        return self.output / "versions" / str(json.loads(self.pointer)["version"])
+
+    @property
+    def versions(self) -> list[str]:
+        """The names of all versions."""
+        return sorted(os.listdir(self.output / "versions"))
+
+    def again(
+        self,
+        verify_sources: bool = False,
+        compared: bool = True,
+        scrub: float | None = None,
+        **settings: Any,
+    ) -> RebuildResult:
+        """Rebuilds with some settings more, and compares what comes of it with a build from nothing."""
+        self.settings = {**self.settings, **settings}
+        pointer = self.pointer
+        before, names = (self.latest, self.versions) if pointer else (None, [])
+        result = rebuild(output=str(self.output), verify_sources=verify_sources, scrub=scrub, **self.settings)
+        assert self.latest == Path(result.path)
+        if not result.changed:
+            assert (self.pointer, self.versions) == (pointer, names)
+        if compared:
+            assert_same_dataset(self.latest, self.from_nothing(before))
+        return result
+
+    def from_nothing(self, before: Path | None) -> Path:
+        """Converts all anew, with the plan of a version."""
+        self._fresh += 1
+        output = self.root / f"fresh{self._fresh}" / self.output.name
+        values = {**self.settings, "verify": "none"}
+        if before is not None:
+            values["plan_from"] = str(before / "dataset.json")
+        convert(output=str(output), **values)
+        return output
+
+
+def begin(root: Path, **settings: Any) -> Rebuilt:
+    """Begins an output with a first version, of what is in `in`."""
+    rebuilt = Rebuilt(root, **{"input": str(root / "in"), "shards": "2", **settings})
+    rebuilt.again(compared=False)
+    return rebuilt
+
+
+def assert_same_dataset(made: Path, fresh: Path) -> None:
+    """Checks that two datasets are the same, byte for byte and in what is said of them."""
+    ours, theirs = (json.loads((path / "dataset.json").read_text()) for path in (made, fresh))
+    assert ours == theirs
+    sources, fresh_sources = (
+        json.loads((path / "run.json").read_text())["sources"] for path in (made, fresh)
+    )
+    assert sources == fresh_sources
+    for name in ("labels.txt", "label_map.pbtxt", "features.json", "quarantine.jsonl"):
+        assert _bytes_of(made / name) == _bytes_of(fresh / name), name
+    for shard in shard_files(theirs):
+        assert (made / shard).read_bytes() == (fresh / shard).read_bytes(), shard
+    for folder in ("_index", "_shards"):
+        assert _names_in(made / folder) == _names_in(fresh / folder)
+    for name in _names_in(fresh / "_index"):
+        assert _bytes_of(made / "_index" / name) == _bytes_of(fresh / "_index" / name), name
+    for name in _names_in(fresh / "_shards"):
+        assert _ledger(made / "_shards" / name) == _ledger(fresh / "_shards" / name), name
+
+
+def shard_files(dataset: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the shards that a `dataset.json` lists."""
+    return [shard["file"] for split in dataset["splits"].values() for shard in split["shards"]]
+
+
+def entries_of(dataset: Path) -> dict[str, Entry]:
+    """Returns what the ledgers of a dataset say, by key."""
+    return {entry.key: entry for name in _names_in(dataset / "_shards") for entry in _lines(dataset, name)}
+
+
+def inodes(dataset: Path) -> dict[str, int]:
+    """Returns the inode of each shard."""
+    document = json.loads((dataset / "dataset.json").read_text())
+    return {name: (dataset / name).stat().st_ino for name in shard_files(document)}
+
+
+def _lines(dataset: Path, name: str) -> Iterable[Entry]:
+    return load_ledger((dataset / "_shards" / name).read_bytes())[1]
+
+
+def _ledger(path: Path) -> tuple[ShardHeader, list[Entry]]:
+    """Returns a ledger, but for the states of what is no candidate, on which nothing depends."""
+    result, entries = load_ledger(path.read_bytes())
+    decided = ("filtered", "deduplicated")
+    return result, [e._replace(fingerprint="") if e.outcome in decided else e for e in entries]
+
+
+def _names_in(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder)) if folder.is_dir() else []
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def work(rebuilt: Rebuilt, **settings: Any) -> tuple[int, int, int]:
+    """Rebuilds; returns how many shards were taken over, and how many records copied and converted."""
+    result = rebuilt.again(**settings)
+    assert result.changed
+    done = result.outcome["work"]
+    return done["reused_shards"], done["copied"], done["converted"]
+
+
+def unchanged(rebuilt: Rebuilt, **settings: Any) -> bool:
+    return not rebuilt.again(compared=False, **settings).changed
+
+
+def alter_in_secret(path: Path, data: bytes) -> None:
+    """Gives a file other bytes of the same length, and its old time."""
+    state = path.stat()
+    assert len(data) == state.st_size and data != path.read_bytes()
+    path.write_bytes(data)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def other_pixels(path: Path) -> bytes:
+    """Returns an uncompressed picture of the same length with other pixels."""
+    data = bytearray(path.read_bytes())
+    data[-7] ^= 0xFF
+    return bytes(data)
+
+
+def write_bmps(folder: Path, count: int = 6) -> list[Path]:
+    paths = []
+    for i in range(count):
+        path = folder / "ab"[i % 2] / f"{i}.bmp"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(i, "BMP", 8))
+        paths.append(path)
+    return paths

@@ -1,0 +1,64 @@
+"""What Google's APIs take, by the descriptions of them that its client library brings along."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+
+from helpers.repository import ROOT
+from shardwright.schemas.configuration.settings_values import setting_fields
+
+METADATA = json.loads((ROOT / "deploy" / "dataflow" / "metadata.json").read_text())
+PARAMETERS = {entry["name"]: entry for entry in METADATA["parameters"]}
+
+
+@cache
+def _described(api: str) -> Any:
+    folder = files("googleapiclient") / "discovery_cache" / "documents"
+    return json.loads((folder / f"{api}.json").read_text())
+
+
+def _strict(schema: Any) -> Any:
+    """Returns a schema of an API as JSON Schema, in which an unknown field is an error."""
+    if "$ref" in schema:
+        return {"$ref": f"#/$defs/{schema['$ref']}"}
+    strict = {key: schema[key] for key in ("type", "enum") if key in schema}
+    if schema.get("type") == "object":
+        strict["properties"] = {name: _strict(item) for name, item in schema.get("properties", {}).items()}
+        more = schema.get("additionalProperties")
+        strict["additionalProperties"] = _strict(more) if more else False
+    if "items" in schema:
+        strict["items"] = _strict(schema["items"])
+    if strict.get("type") == "any":
+        del strict["type"]
+    return strict
+
+
+def check(api: str, name: str, value: Any) -> None:
+    """Fails unless a value is what an API takes under a name, such as `dataflow.v1b3`, `Job`."""
+    schemas = {key: _strict(item) for key, item in _described(api)["schemas"].items()}
+    jsonschema.Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": schemas}).validate(value)
+
+
+def launch_path(project: str, location: str) -> str:
+    """Returns the address at which Dataflow launches a Flex Template."""
+    api = _described("dataflow.v1b3")
+    method = api["resources"]["projects"]["resources"]["locations"]["resources"]["flexTemplates"]["methods"]
+    assert method["launch"]["httpMethod"] == "POST"
+    path = method["launch"]["path"].format(projectId=project, location=location)
+    return f"{api['rootUrl']}{path}"
+
+
+def check_launch(body: Any) -> None:
+    """Fails unless Dataflow takes the request, and the template its parameters; for a rebuild."""
+    check("dataflow.v1b3", "LaunchFlexTemplateRequest", body)
+    launched = body["launchParameter"]
+    assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", launched["jobName"])
+    assert "job" in launched["parameters"] and not set(launched["parameters"]) & set(setting_fields())
+    for name, value in launched["parameters"].items():
+        assert all(re.fullmatch(regex, value) for regex in PARAMETERS[name]["regexes"]), (name, value)

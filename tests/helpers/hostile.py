@@ -1,0 +1,281 @@
+"""What the tests of bad input, odd names and faults share."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib
+import io
+import itertools
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from PIL import Image
+
+from shardwright.pipelines.cli import main
+
+COMMAND = Path(sys.executable).with_name("shardwright")
+OUTCOMES = ("written", "quarantined", "filtered", "deduplicated")
+
+
+class Done(NamedTuple):
+    """How a command ended: its exit code (minus the signal that killed it), stdout and stderr."""
+
+    code: int
+    out: str
+    err: str
+
+
+def ended(code: int, out: str, err: str) -> Done:
+    """Returns how a command ended, without the line that says what the input holds before the work begins."""
+    lines = err.splitlines(keepends=True)
+    return Done(code, out, "".join(line for line in lines if not line.startswith("shardwright: found: ")))
+
+
+def picture(seed: int, file_format: str = "PNG", size: int = 16) -> bytes:
+    """Returns a small image file, another one for every seed."""
+    colours = [(seed * 37 % 256, (seed * 91 + x) % 256, seed // 256 * 16 + x % 16) for x in range(size)]
+    image = Image.new("RGB", (size, 1))
+    image.putdata(colours)
+    buffer = io.BytesIO()
+    image.resize((size, size)).save(buffer, file_format)
+    return buffer.getvalue()
+
+
+def make_tree(root: Path, images: int = 6, classes: Iterable[str] = ("ant", "bee")) -> Path:
+    """Writes JPEGs and PNGs into class folders, in turn."""
+    names = list(classes)
+    for i in range(images):
+        folder = root / names[i % len(names)]
+        folder.mkdir(parents=True, exist_ok=True)
+        suffix = "png" if i % 3 else "jpg"
+        file_format = "PNG" if i % 3 else "JPEG"
+        (folder / f"{i:03d}.{suffix}").write_bytes(picture(i, file_format))
+    return root
+
+
+def run(capfd: pytest.CaptureFixture[str], *argv: object) -> Done:
+    """Runs the command line in this process."""
+    capfd.readouterr()
+    code = main([str(argument) for argument in argv])
+    captured = capfd.readouterr()
+    return ended(code, captured.out, captured.err)
+
+
+def run_command(*argv: object, **options: Any) -> Done:
+    """Runs the installed command in a process of its own."""
+    done = subprocess.run(
+        [str(COMMAND), *map(str, argv)], capture_output=True, text=True, timeout=120, **options
+    )
+    return ended(done.returncode, done.stdout, done.stderr)
+
+
+def sentence_of(done: Done, code: int) -> str:
+    """Checks that a command failed with one clear line, and returns that line's sentence."""
+    assert done.code == code, done
+    assert done.err.startswith("shardwright: ") and done.err.count("\n") == 1, done.err
+    assert done.err.rstrip().endswith((".", "?", "...")) and "?." not in done.err, done.err
+    for noise in ("Traceback", "while running", "<shardwright", "\x1b"):
+        assert noise not in done.err, done.err
+    assert not done.out
+    return done.err.removeprefix("shardwright: ").rstrip("\n")
+
+
+def state_of(root: Path) -> dict[bytes, tuple[int, bytes]]:
+    """Returns every path below a directory with its mode and its contents' digest."""
+    found = {}
+    for folder, names, files in os.walk(os.fsencode(root)):
+        for name in (*names, *files):
+            path = os.path.join(folder, name)
+            mode = os.lstat(path).st_mode
+            digest = b""
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, "rb") as file:
+                    digest = hashlib.sha256(file.read()).digest()
+            found[path] = (mode, digest)
+    return found
+
+
+def refused(capfd: pytest.CaptureFixture[str], root: Path, *argv: object, code: int = 2) -> str:
+    """Runs what has to be refused with nothing written below `root`; returns the sentence."""
+    before = state_of(root)
+    sentence = sentence_of(run(capfd, *argv), code)
+    assert state_of(root) == before
+    return sentence
+
+
+def document(dataset: Path) -> dict[str, Any]:
+    """Returns `dataset.json`."""
+    value: dict[str, Any] = json.loads((dataset / "dataset.json").read_text(encoding="utf-8"))
+    return value
+
+
+def ledger_entries(dataset: Path) -> list[dict[str, Any]]:
+    """Returns the lines of all shard ledgers, headers left out."""
+    return [
+        json.loads(line)
+        for path in sorted((dataset / "_shards").iterdir())
+        for line in gzip.decompress(path.read_bytes()).splitlines()[1:]
+    ]
+
+
+def check_books(dataset: Path) -> dict[str, Mapping[str, Any]]:
+    """Recounts the books from the shard ledgers; returns the entries by key."""
+    made = document(dataset)
+    entries = ledger_entries(dataset)
+    counted = Counter(entry["outcome"] for entry in entries)
+    ledger = made["ledger"]
+    assert ledger["listed"] == len(entries) == sum(ledger[name] for name in OUTCOMES)
+    assert {name: counted[name] for name in OUTCOMES} == {name: ledger[name] for name in OUTCOMES}
+    for name in ("listed", *OUTCOMES):
+        assert sum(split[name] for split in ledger["splits"].values()) == ledger[name]
+    reasons: dict[str, Counter[str]] = {}
+    for entry in entries:
+        if entry["outcome"] in ("quarantined", "filtered"):
+            reasons.setdefault(entry["outcome"], Counter())[entry["reason"]] += 1
+    assert ledger["reasons"] == reasons
+    lines = (dataset / "quarantine.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    bad = [entry for entry in entries if entry["outcome"] == "quarantined"]
+    assert sorted(json.loads(line)["key"] for line in lines) == sorted(entry["key"] for entry in bad)
+    by_key = {entry["key"]: entry for entry in entries}
+    assert len(by_key) == len(entries)
+    return by_key
+
+
+def outcomes(dataset: Path) -> dict[str, str]:
+    """Returns, for every key, its outcome, or the reason why it was left out; checks the books."""
+    return {key: str(entry.get("reason", entry["outcome"])) for key, entry in check_books(dataset).items()}
+
+
+def identity(dataset: Path) -> dict[str, str]:
+    """Returns the sha256 of all files that make up the identity of a dataset."""
+    files = [s["file"] for split in document(dataset)["splits"].values() for s in split["shards"]]
+    ledgers = [path.relative_to(dataset).as_posix() for path in (dataset / "_shards").iterdir()]
+    names = [*files, *ledgers, "labels.txt", "label_map.pbtxt", "dataset.json", "quarantine.jsonl"]
+    return {name: hashlib.sha256((dataset / name).read_bytes()).hexdigest() for name in names}
+
+
+def shard_hashes(dataset: Path) -> dict[str, str]:
+    """Returns the sha256 of every shard that `dataset.json` lists."""
+    document = json.loads((dataset / "dataset.json").read_text())
+    return {
+        shard["file"]: shard["sha256"] for split in document["splits"].values() for shard in split["shards"]
+    }
+
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(
+    ["helpers.hostile", "shardwright.transforms.sources.transforms", "helpers.warm"]
+)
+
+
+def _ensure_server() -> None:
+    """Starts the process that others are forked from; it finds our modules by `PYTHONPATH` alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        forkserver.ensure_running()
+
+
+def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None:
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    # A suite that was started in the background ignores Ctrl-C, and so would its processes.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if before:
+        before()
+    code = main(argv)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+def start(log: Path, *argv: object, before: Callable[[], None] | None = None) -> Any:
+    """Starts the command line in a process that is forked from one that has imported everything.
+
+    Args:
+      log: where stdout and stderr go, with `.out` and `.err` appended.
+      *argv: the command line.
+      before: called first in the new process; a function of a module, or a partial of one.
+    """
+    _ensure_server()
+    process = _SERVER.Process(target=_child, args=(before, [str(item) for item in argv], str(log)))
+    process.start()
+    return process
+
+
+def wait(process: Any, log: Path) -> Done:
+    """Waits for what `start` started."""
+    process.join(60)
+    assert process.exitcode is not None, "it hangs"
+    out, err = (Path(f"{log}.{name}").read_text(errors="replace") for name in ("out", "err"))
+    return ended(process.exitcode, out, err)
+
+
+def run_forked(log: Path, *argv: object, before: Callable[[], None] | None = None) -> Done:
+    """Runs the command line in a forked process."""
+    return wait(start(log, *argv, before=before), log)
+
+
+def at_call(target: str, text: str, number: int, act: Callable[[], None]) -> None:
+    """Patches a function so that something happens right before one of its calls.
+
+    Args:
+      target: `module:function`.
+      text: counts only calls with an argument that contains it.
+      number: of the call, from 1.
+      act: what happens.
+    """
+    module_name, name = target.split(":")
+    module = importlib.import_module(module_name)
+    real = getattr(module, name)
+    seen = itertools.count(1)
+
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        if any(text in str(arg) for arg in args) and next(seen) == number:
+            act()
+        return real(*args, **kwargs)
+
+    setattr(module, name, patched)
+
+
+def signal_self(number: int) -> None:
+    """Sends this process a signal."""
+    if number == signal.SIGSTOP:  # another thread may get it otherwise, and this one go on for a while
+        signal.pthread_kill(threading.get_ident(), number)
+    else:
+        os.kill(os.getpid(), number)
+
+
+def slow_reads() -> None:
+    """Makes the reading of every image take a while."""
+    at_every_read = importlib.import_module("shardwright.transforms.conversion.convert")
+    real = at_every_read.read_image
+
+    def patched(*args: Any) -> bytes:
+        time.sleep(0.01)
+        return real(*args)
+
+    at_every_read.read_image = patched
+
+
+def limit_file_size(size: int) -> None:
+    """Lets no file grow larger, as a full disk would; the shell's `ulimit -f`."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def leftovers(root: Path) -> list[str]:
+    """Returns the unfinished files below a directory."""
+    return [str(path) for path in root.rglob("*.tmp")]

@@ -1,0 +1,85 @@
+"""What the tests of annotation sources share: photos with objects at known places, and listing alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image
+
+from helpers.repository import PHOTOS
+from shardwright.schemas.annotations import Annotations, decode_annotations
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.labels import ClassId
+from shardwright.transforms.sources.input_probe import look_at
+from shardwright.transforms.sources.inputs import recognise
+from shardwright.transforms.sources.source import Context, Input, source_by_name
+from shardwright.transforms.sources.spool import Spool
+
+
+class Photo(NamedTuple):
+    """A photo of a test.
+
+    Attributes:
+      name: of its file.
+      size: width and height.
+      boxes: (class, xmin, ymin, xmax, ymax) in whole pixels.
+    """
+
+    name: str
+    size: tuple[int, int]
+    boxes: tuple[tuple[str, int, int, int, int], ...]
+
+
+def put_photos(folder: Path, names: Iterable[str] = ("eagle", "apple", "house", "seagull")) -> list[Photo]:
+    """Copies photos into a folder; each has as many boxes as its place in the list, so one has none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for number, name in enumerate(names):
+        (path,) = PHOTOS.rglob(f"{name}.*")
+        shutil.copy(path, folder / path.name)
+        with Image.open(path) as image:
+            width, height = image.size
+        boxes = tuple(
+            ("bird" if i % 2 else "thing", 10 * i + 5, 7 * i + 3, width - 20 * i, height - 11 * i - 1)
+            for i in range(number)
+        )
+        found.append(Photo(path.name, (width, height), boxes))
+    return found
+
+
+class Listed(NamedTuple):
+    """What a source lists."""
+
+    refs: dict[str, ImageRef]
+    ids: dict[str, int]
+    input: Input
+
+    def said(self, key: str) -> Annotations:
+        """Returns the annotations of a candidate."""
+        ref = self.refs[key]
+        assert ref.is_candidate, ref
+        return decode_annotations(ref.annotations)
+
+    def reasons(self) -> Mapping[str, str]:
+        """Returns key -> reason of what is no candidate."""
+        return {key: ref.reason for key, ref in self.refs.items() if not ref.is_candidate}
+
+
+def listed(path: Path | str, layout: str = "detection", **settings: Any) -> Listed:
+    """Lists an input as a conversion would, by the source that `auto` takes."""
+    checked = ConvertSettings(
+        input=(str(path),), layout=layout, **{name: str(value) for name, value in settings.items()}
+    )
+    checked.check()
+    item = recognise(Input(str(path), ""), look_at(str(path)), checked)
+    context = Context(checked, Spool("unused"))
+    source = source_by_name(item.source)
+    everything = [one for part in source.split(item, context) for one in source.list_part(part, context)]
+    refs = [one for one in everything if isinstance(one, ImageRef)]
+    by_key = {ref.key: ref for ref in refs}
+    assert len(by_key) == len(refs), "a key stands twice"
+    return Listed(by_key, {one.name: one.id for one in everything if isinstance(one, ClassId)}, item)

@@ -1,0 +1,55 @@
+"""What the tests of manifests share: files to read, and what is listed of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow import parquet
+
+from helpers.repository import PHOTOS
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.transforms.sources import manifest
+from shardwright.transforms.sources.input_probe import look_at
+from shardwright.transforms.sources.source import Context, Input
+from shardwright.transforms.sources.spool import Spool
+
+#: Some of the example pictures, relative to their folder, and with their classes.
+PICTURES = sorted(path.relative_to(PHOTOS).as_posix() for path in PHOTOS.glob("*/*"))[::5]
+ROWS = [(path, path.split("/")[0]) for path in PICTURES]
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[object]], **dialect: Any) -> Path:
+    with path.open("w", newline="", encoding=dialect.pop("encoding", "utf-8")) as file:
+        csv.writer(file, **dialect).writerows(rows)
+    return path
+
+
+def write_jsonl(path: Path, rows: Iterable[object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_parquet(file: Path, rows: int = 0, /, **columns: Any) -> Path:
+    parquet.write_table(pyarrow.table(columns), file, row_group_size=rows or None)
+    return file
+
+
+def listed(path: Path, **given: Any) -> list[Any]:
+    """Returns all that a manifest's parts hold, without a pipeline."""
+    known = ConvertSettings(input=(str(path),), **given)
+    context = Context(known, Spool(str(path.parent)))
+    item = Input(str(path), "", is_file=True)
+    return [
+        found
+        for part in manifest.SOURCE.split(item, context)
+        for found in manifest.SOURCE.list_part(part, context)
+    ]
+
+
+def described(path: Path, **given: Any) -> str:
+    return manifest.SOURCE.describe(look_at(str(path)), ConvertSettings(input=(str(path),), **given))

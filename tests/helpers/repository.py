@@ -1,0 +1,8 @@
+"""Where this repository and its example pictures are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PHOTOS = ROOT / "examples" / "photos"

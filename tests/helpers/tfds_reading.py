@@ -1,0 +1,138 @@
+"""Reads datasets through TensorFlow Datasets, and compares that with TensorFlow's own parse of the shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from helpers.repository import PHOTOS
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.plan import Plan
+from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
+
+SETTINGS = {"resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep"}
+_LISTS = {
+    FeatureType.INT64: ("int64_list", tf.train.Int64List),
+    FeatureType.FLOAT: ("float_list", tf.train.FloatList),
+    FeatureType.BYTES: ("bytes_list", tf.train.BytesList),
+}
+
+
+def read_dataset(directory: Path) -> Dataset:
+    """Returns what `dataset.json` says."""
+    return Dataset.from_json(json.loads((directory / "dataset.json").read_text()), str(directory))
+
+
+def load(directory: Path) -> Any:
+    """Returns what a user of TensorFlow Datasets loads."""
+    return tfds.builder_from_directory(directory)
+
+
+def in_order(builder: Any, split: Any, **options: Any) -> list[Any]:
+    """Returns what a split reads as, in the order of the shards."""
+    config = tfds.ReadConfig(interleave_cycle_length=1)
+    return list(tfds.as_numpy(builder.as_dataset(split=split, read_config=config, **options)))
+
+
+def examples_of(directory: Path, dataset: Dataset, split: str) -> list[Any]:
+    """Returns the records of a split as TensorFlow's own parser has them."""
+    files = [str(directory / shard.file) for shard in dataset.splits[split]]
+    return [tf.train.Example.FromString(data.numpy()) for data in tf.data.TFRecordDataset(files)]
+
+
+def values_of(example: Any, name: str) -> list[Any]:
+    """Returns the values of a feature; none where the record lacks it."""
+    if name not in example.features.feature:
+        return []
+    feature = example.features.feature[name]
+    kind = feature.WhichOneof("kind")
+    return list(getattr(feature, kind).value) if kind else []
+
+
+def expected(example: Any, name: str, feature: Any) -> Any:
+    """Returns what a feature holds, as TensorFlow decodes it."""
+    values = values_of(example, name)
+    if isinstance(feature, tfds.features.Image):
+        return tf.io.decode_image(values[0], channels=feature.shape[-1] or 0).numpy()
+    if getattr(feature, "_encoding", None) is tfds.features.Encoding.BYTES:
+        return np.frombuffer(values[0], np.uint8).reshape(feature.shape)
+    return values
+
+
+def check_all(directory: Path, dataset: Dataset) -> Any:
+    """Compares every feature of every record with TensorFlow's own parse; returns the builder."""
+    builder = load(directory)
+    features = builder.info.features
+    assert set(features) == {spec.name for spec in dataset.features}
+    for split, shards in dataset.splits.items():
+        count = sum(shard.records for shard in shards)
+        if not count:
+            assert split not in builder.info.splits
+            continue
+        info = builder.info.splits[split]
+        assert info.num_examples == count
+        assert info.shard_lengths == [shard.records for shard in shards]
+        assert [path.name for path in info.filepaths] == [shard.file for shard in shards]
+        read, raw = in_order(builder, split), examples_of(directory, dataset, split)
+        assert len(read) == len(raw) == count
+        for got, example in zip(read, raw, strict=True):
+            assert set(got) >= set(example.features.feature)
+            for name, feature in features.items():
+                want = expected(example, name, feature)
+                if isinstance(want, np.ndarray):
+                    np.testing.assert_array_equal(got[name], want)
+                else:
+                    flat = [got[name]] if isinstance(got[name], bytes) else got[name].reshape(-1).tolist()
+                    assert flat == want, name
+    return builder
+
+
+def converted(directory: Path, **settings: Any) -> tuple[Path, Dataset]:
+    """Converts the example pictures, or the input given."""
+    convert(**{"input": str(PHOTOS), "output": str(directory), "verify": "none", **settings})
+    return directory, read_dataset(directory)
+
+
+def made(
+    directory: Path,
+    features: Sequence[FeatureSpec],
+    records: Sequence[Mapping[str, Any]],
+    labels: Sequence[str] = ("a", "b"),
+    first_label: int = 0,
+    **settings: str,
+) -> tuple[Path, Dataset]:
+    """Writes one shard of records made by TensorFlow, as a dataset of a layout of one's own."""
+    directory.mkdir()
+    file = directory / "train-00000-of-00001.tfrecord"
+    types = {spec.name: spec.type for spec in features}
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for record in records:
+            stored = {}
+            for name, values in record.items():
+                field, kind = _LISTS[types[name]]
+                stored[name] = tf.train.Feature(**{field: kind(value=values)})
+            message = tf.train.Example(features=tf.train.Features(feature=stored))
+            writer.write(message.SerializeToString())
+    dataset = Dataset(
+        name="made",
+        layout="own",
+        features=tuple(features),
+        plan=Plan(tuple(labels), {"train": 1}, {"train": 1}, {**SETTINGS, **settings}),
+        versions={},
+        splits={"train": (Shard(file.name, len(records), file.stat().st_size, "0" * 64),)},
+        ledger={},
+        class_counts={},
+        first_label=first_label,
+    )
+    (directory / "features.json").write_text(str(features_json(dataset)))
+    (directory / "dataset_info.json").write_text(str(dataset_info_json(dataset)))
+    return directory, dataset

@@ -1,0 +1,316 @@
+"""Archives as inputs, from end to end: the same datasets as from folders, and balanced books."""
+
+from __future__ import annotations
+
+import errno
+import random
+import tarfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.hostile import check_books, document, make_tree, outcomes, picture, refused, run
+from helpers.packing import PACKERS, by_key, list_refs, tar_of, tree_members, zip_of
+from helpers.repository import PHOTOS
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import EngineError
+from shardwright.transforms import storage
+from shardwright.transforms.images.read import read_image
+
+
+def records(dataset: Path) -> dict[str, tuple[str, int, bytes]]:
+    """Returns (class, id, sha256 of the source) of every record, read by TensorFlow, by the file's name."""
+    tf = pytest.importorskip("tensorflow")
+    found = {}
+    for path in sorted(dataset.glob("*.tfrecord")):
+        for record in tf.data.TFRecordDataset(str(path)):
+            features = tf.train.Example.FromString(record.numpy()).features.feature
+            name = features["image/filename"].bytes_list.value[0].decode()
+            found[name.rpartition("/")[2]] = (
+                features["image/class/text"].bytes_list.value[0].decode(),
+                features["image/class/label"].int64_list.value[0],
+                features["image/encoded"].bytes_list.value[0],
+            )
+    return found
+
+
+def archive_bytes(name: str, members: dict[str, bytes]) -> bytes:
+    if name.endswith(".zip"):
+        return zip_of(members)
+    suffix = next(suffix for suffix in PACKERS if name == f"a{suffix}")
+    return bytes(PACKERS[suffix](tar_of(members)))
+
+
+@pytest.fixture(scope="module")
+def from_folder(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, int, bytes]]:
+    output = tmp_path_factory.mktemp("folder") / "out"
+    convert(input=str(PHOTOS), output=str(output), resize=64)
+    return records(output)
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.zst"])
+def test_photos_in_an_archive(
+    tmp_path: Path, name: str, from_folder: dict[str, tuple[str, int, bytes]]
+) -> None:
+    members = tree_members(PHOTOS, "photos/")
+    (tmp_path / name).write_bytes(archive_bytes(name, members))
+    made = convert(input=str(tmp_path / name), output=str(tmp_path / "out"), resize=64)
+    assert records(tmp_path / "out") == from_folder
+    assert made.dataset.ledger["written"] == len(members)
+    assert set(check_books(tmp_path / "out")) == {f"{name}!{key}" for key in members}
+    assert validate(str(tmp_path / "out")).sound
+    assert not (tmp_path / "out" / "_work" / "spool").exists()
+
+
+def test_a_folder_of_archives_in_folders(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "a.zip").write_bytes(zip_of({"ant/1.png": picture(1), "bee/2.png": picture(2)}))
+    (root / "deep" / "b.tar").write_bytes(tar_of({"ant/1.png": picture(3)}))
+    (root / "deep" / "er" / "c.tgz").write_bytes(PACKERS[".tar.gz"](tar_of({"cat/1.png": picture(4)})))
+    (root / "README.md").write_text("what this is")
+    (root / ".hidden.zip").write_bytes(b"")
+    convert(input=str(root), output=str(tmp_path / "out"))
+    assert outcomes(tmp_path / "out") == {
+        "a.zip!ant/1.png": "written",
+        "a.zip!bee/2.png": "written",
+        "deep/b.tar!ant/1.png": "written",
+        "deep/er/c.tgz!cat/1.png": "written",
+        "README.md": "not_an_image",
+        ".hidden.zip": "dotfile",
+    }
+    # The folders of an archive come before those in it, as if it had been unpacked where it lies.
+    assert document(tmp_path / "out")["labels"] == ["ant", "bee", "deep"]
+
+
+LAYOUTS: list[tuple[list[str], dict[str, tuple[str, str]]]] = [
+    (["ant/1.png", "bee/2.png"], {"ant/1.png": ("", "ant"), "bee/2.png": ("", "bee")}),
+    (["x/ant/1.png", "x/bee/2.png"], {"x/ant/1.png": ("", "ant"), "x/bee/2.png": ("", "bee")}),
+    (["x/y/a/1.png", "x/y/b/2.png", "A.txt"], {"x/y/a/1.png": ("", "a"), "x/y/b/2.png": ("", "b")}),
+    (["ant/1.png", "ant/2.png"], {"ant/1.png": ("", "ant"), "ant/2.png": ("", "ant")}),
+    (["x/ant/1.png"], {"x/ant/1.png": ("", "ant")}),
+    (["x/1.png", "x/ant/1.png"], {"x/1.png": ("", "x"), "x/ant/1.png": ("", "x")}),
+    (["1.png", "x/ant/1.png"], {"1.png": ("", ""), "x/ant/1.png": ("", "x")}),
+    (["train/a/1.png", "test/b/2.png"], {"train/a/1.png": ("train", "a"), "test/b/2.png": ("test", "b")}),
+    (["x/train/a/1.png", "x/val/a/2.png"],
+     {"x/train/a/1.png": ("train", "a"), "x/val/a/2.png": ("val", "a")}),
+    (["train/ant/1.png"], {"train/ant/1.png": ("train", "ant")}),
+    (["train/ant/1.png", "docs/a.txt"], {"train/ant/1.png": ("train", "ant")}),
+    (["__MACOSX/ant/._1.png", "x/ant/1.png"], {"x/ant/1.png": ("", "ant")}),
+    (["./ant/1.png", "./bee/2.png"], {"ant/1.png": ("", "ant"), "bee/2.png": ("", "bee")}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("paths", "expected"), LAYOUTS)
+@pytest.mark.parametrize("with_folders", [False, True])
+def test_folders_inside(
+    tmp_path: Path, paths: list[str], expected: dict[str, tuple[str, str]], with_folders: bool
+) -> None:
+    folders = {"/".join(path.split("/")[:n]) + "/" for path in paths for n in range(1, path.count("/") + 1)}
+    for order in range(4):
+        entries = [*paths, *(sorted(folders) if with_folders else ())]
+        random.Random(order).shuffle(entries)
+        members = [(name, b"" if name.endswith("/") else picture(1)) for name in entries]
+        (tmp_path / "a.zip").write_bytes(zip_of(members))
+        found = by_key(list_refs(tmp_path / "a.zip"))
+        places = {key: (ref.split, ref.label) for key, ref in found.items() if ref.is_candidate}
+        assert places == {f"a.zip!{path}": place for path, place in expected.items()}, entries
+
+
+def test_archives_in_split_folders(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / "in" / split).mkdir(parents=True)
+        members = {f"data/{name}/1.png": picture(i) for i, name in enumerate(("ant", "bee"))}
+        (tmp_path / "in" / split / "a.tar").write_bytes(tar_of(members))
+    convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    made = document(tmp_path / "out")
+    assert made["labels"] == ["ant", "bee"]
+    assert {name: split["records"] for name, split in made["splits"].items()} == {"train": 2, "test": 2}
+
+
+def test_what_is_no_image(tmp_path: Path) -> None:
+    inner = zip_of({"ant/9.png": picture(9)})
+    members = {
+        "ant/1.png": picture(1),
+        "ant/no_extension": picture(2, "JPEG"),
+        "ant/unknown.bin": b"whatever",
+        "ant/notes.txt": b"some text",
+        "ant/inner.zip": inner,
+        "ant/inner.7z": b"7z",
+        "ant/inner_without_extension": inner,
+        "ant/drawing.svg": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+        "ant/broken.png": b"no picture at all",
+        "ant/.hidden.png": picture(3),
+        "__MACOSX/ant/._1.png": b"\0\5\x16\7",
+        "ant/Thumbs.db": b"\xd0\xcf\x11\xe0",
+        "ant/empty.png": b"",
+        "empty/": b"",
+    }
+    expected = {
+        "ant/1.png": "written",
+        "ant/no_extension": "written",
+        "ant/unknown.bin": "not_an_image",
+        "ant/notes.txt": "not_an_image",
+        "ant/inner.zip": "nested_archive",
+        "ant/inner.7z": "nested_archive",
+        "ant/inner_without_extension": "nested_archive",
+        "ant/drawing.svg": "UNSUPPORTED_FORMAT",
+        "ant/broken.png": "NOT_AN_IMAGE",
+        "ant/.hidden.png": "dotfile",
+        "__MACOSX/ant/._1.png": "dotfile",
+        "ant/Thumbs.db": "dotfile",
+        "ant/empty.png": "EMPTY_FILE",
+    }
+    for name, data in (
+        ("a.zip", zip_of(members)),
+        ("b.tar", tar_of({k: v for k, v in members.items() if k != "empty/"})),
+    ):
+        (tmp_path / name).write_bytes(data)
+        output = tmp_path / f"out-{name}"
+        convert(input=str(tmp_path / name), output=str(output), max_bad_fraction=1)
+        assert outcomes(output) == {f"{name}!{key}": value for key, value in expected.items()}
+
+
+def test_hostile_members_are_named_and_nothing_is_written_elsewhere(tmp_path: Path) -> None:
+    link = tarfile.TarInfo("ant/link.png")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    members: list[Any] = [
+        ("../../up.png", picture(1)),
+        ("/abs.png", picture(2)),
+        (link, b""),
+        ("ant/3.png", picture(3)),
+    ]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.tar.gz").write_bytes(PACKERS[".tar.gz"](tar_of(members)))
+    convert(input=str(tmp_path / "in" / "a.tar.gz"), output=str(tmp_path / "out"), max_bad_fraction=1)
+    entries = check_books(tmp_path / "out")
+    assert {key: entry.get("reason", "written") for key, entry in entries.items()} == {
+        "a.tar.gz!%2E%2E/%2E%2E/up.png": "UNSAFE_MEMBER",
+        "a.tar.gz!%2Fabs.png": "UNSAFE_MEMBER",
+        "a.tar.gz!ant/link.png": "UNSAFE_MEMBER",
+        "a.tar.gz!ant/3.png": "written",
+    }
+    assert "symbolic link" in entries["a.tar.gz!ant/link.png"]["message"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_file_names_in_archives(tmp_path: Path) -> None:
+    members = {f"all/{name}{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant"))}
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.zip").write_bytes(zip_of({**members, "all/7.png": picture(7)}))
+    regex = r"(?P<label>[a-z]+)\d+\.png"
+    for number, path in enumerate((tmp_path / "in" / "a.zip", tmp_path / "in")):
+        output = tmp_path / f"out{number}"
+        convert(input=str(path), output=str(output), label_regex=regex, max_bad_fraction=1)
+        assert document(output)["labels"] == ["ant", "bee"]
+        assert outcomes(output)["a.zip!all/7.png"] == "UNKNOWN_LABEL"
+
+
+def test_an_archive_that_changes_stops_the_job(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    path.write_bytes(zip_of({"ant/1.png": picture(1)}))
+    (ref,) = list_refs(path)
+    path.write_bytes(zip_of({"ant/1.png": picture(2), "ant/2.png": picture(3)}))
+    with pytest.raises(EngineError, match="changed while the job"):
+        read_image(ref, 10**6)
+
+
+@pytest.mark.parametrize(("source", "name"), [("archives", "a.zip"), ("webdataset", "a.tar")])
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (FileNotFoundError(errno.ENOENT, "no such file"), "changed while the job was reading"),
+        (OSError(errno.EIO, "input/output error"), "check the disk, then run again with --resume"),
+    ],
+)
+def test_a_fault_while_members_are_looked_into_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, error: OSError, sentence: str
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise error
+
+    members = {"1.jpg": picture(1, "JPEG"), "1.cls": b"7", "no_extension": picture(2)}
+    (tmp_path / name).write_bytes(zip_of(members) if name == "a.zip" else tar_of(members))
+    monkeypatch.setattr(storage, "read_range", fail)
+    with pytest.raises(EngineError, match=sentence):
+        list_refs(tmp_path / name, source)
+
+
+def test_rebuilt_archives_have_the_same_fingerprints(tmp_path: Path) -> None:
+    members = {"ant/1.png": picture(1), "bee/2.png": picture(2)}
+    for name, make in (("a.zip", zip_of), ("a.tar", tar_of)):
+        (tmp_path / name).write_bytes(make(members))
+        before = {key: ref.fingerprint for key, ref in by_key(list_refs(tmp_path / name)).items()}
+        (tmp_path / name).write_bytes(make({"aaa/0.png": picture(5), **members}))
+        after = {key: ref.fingerprint for key, ref in by_key(list_refs(tmp_path / name)).items()}
+        assert before.items() <= after.items()
+
+
+def test_members_without_a_time_of_their_own_carry_the_archives(tmp_path: Path) -> None:
+    marks = set()
+    for seed in (1, 2):
+        info = tarfile.TarInfo("ant/1.bmp")  # mtime 0
+        info.size = 100
+        (tmp_path / "a.tar").write_bytes(tar_of([(info, bytes([seed]) * 100)]))
+        (ref,) = list_refs(tmp_path / "a.tar")
+        marks.add(ref.fingerprint)
+    assert len(marks) == 2
+
+
+def test_resume_and_spool(tmp_path: Path) -> None:
+    (tmp_path / "a.tar.xz").write_bytes(
+        PACKERS[".tar.xz"](tar_of(tree_members(make_tree(tmp_path / "t", 12))))
+    )
+    settings: dict[str, Any] = {
+        "input": str(tmp_path / "a.tar.xz"),
+        "output": str(tmp_path / "out"),
+        "shards": 3,
+    }
+    first = convert(**settings)
+    (tmp_path / "out" / "dataset.json").unlink()
+    again = convert(**settings, resume=True)
+    assert again.dataset.fingerprint == first.dataset.fingerprint
+    assert not (tmp_path / "out" / "_work" / "spool").exists()
+
+
+def test_what_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.zip").write_bytes(b"this is no zip")
+    command = ("convert", "--output", tmp_path / "out", "--input")
+    assert "neither a zip nor a tar" in refused(capfd, tmp_path, *command, tmp_path / "a.zip")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for source in ("archives", "webdataset"):
+        refused(capfd, tmp_path, *command, empty, "--source", source)
+    (tmp_path / "b.zip").write_bytes(zip_of({}))
+    assert run(capfd, *command, tmp_path / "b.zip").code == 2
+
+
+def test_a_hundred_damaged_archives_keep_the_books(tmp_path: Path) -> None:
+    noise = random.Random(7)
+    members = {f"{'ant' if i % 2 else 'bee'}/{i}.png": picture(i) for i in range(8)}
+    makers: list[tuple[str, Callable[[], bytes]]] = [
+        (".zip", lambda: zip_of(members)),
+        (".zip", lambda: zip_of(members, 0)),
+        *((suffix, partial(pack, tar_of(members))) for suffix, pack in PACKERS.items()),
+    ]
+    (tmp_path / "in").mkdir()
+    for case in range(100):
+        suffix, make = makers[case % len(makers)]
+        data = bytearray(make())
+        for _ in range(noise.randrange(1, 6)):
+            place = noise.randrange(len(data))
+            if noise.random() < 0.5:
+                data[place] ^= 1 << noise.randrange(8)
+            elif noise.random() < 0.5:
+                del data[place : place + noise.randrange(1, 300)]
+            else:
+                data[place:place] = noise.randbytes(noise.randrange(1, 300))
+        (tmp_path / "in" / f"{case:03d}{suffix}").write_bytes(bytes(data) or b"x")
+    made = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), max_bad_fraction=1, resize=16)
+    found = check_books(tmp_path / "out")
+    assert len({key.partition("!")[0].partition("#")[0] for key in found}) == 100
+    assert made.dataset.ledger["written"] > 250

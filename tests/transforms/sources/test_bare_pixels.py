@@ -1,0 +1,100 @@
+"""Bare pixels that do not say how they stand, or are too dark: told from the pixels themselves."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.array_files import check, colours, digits, greys, refused, to_png
+from helpers.long_tail import one_of_each
+from helpers.tfrecords import converted, example, listed, read, refused_sentence, tf, write
+from PIL import Image
+
+from shardwright.schemas.byte_range import decode_place
+from shardwright.schemas.configuration.settings import ConvertSettings
+
+PICTURES = colours(20)
+PLANES = PICTURES.transpose(0, 3, 1, 2)
+
+
+def stored(dataset: Path) -> dict[int, np.ndarray]:
+    """Returns class id -> pixels."""
+    return {
+        record["image/class/label"][0]: np.asarray(Image.open(io.BytesIO(record["image/encoded"][0])))
+        for record in read(dataset).values()
+    }
+
+
+@pytest.mark.parametrize(
+    *one_of_each(dtype=["u1", "<i8", "<f4", ">u2"], planar=[False, True], order=["C", "F"])
+)
+def test_flat_rows(tmp_path: Path, dtype: str, planar: bool, order: Any) -> None:
+    """As CIFAR and the small ImageNet have them, and as a plain reshape makes them."""
+    rows = (PLANES if planar else PICTURES).reshape(20, -1)
+    scale = {"<f4": 1 / 255, ">u2": 257}.get(dtype, 1)
+    flat = np.asarray((rows * np.float64(scale)).astype(dtype), order=order)
+    np.savez(tmp_path / "train.npz", data=flat, labels=digits(20))
+    to_png(tmp_path / "train.npz", tmp_path / "out", pixel_shape="32x32x3", splits="all=1")
+    check(tmp_path / "out", "train.npz!data/", PICTURES, digits(20))
+
+
+_FORMS: dict[str, Any] = {
+    "bytes": lambda x: {"image": x.tobytes()},
+    "bytes and sides": lambda x: {"image": x.tobytes(), "height": 32, "width": 32, "depth": 3},
+    "numbers": lambda x: {"image": [int(v) for v in x.ravel()]},
+    "fractions": lambda x: {"image": [float(v) / 255 for v in x.ravel()]},
+}
+
+
+@pytest.mark.parametrize(*one_of_each(form=_FORMS, planar=[False, True], compression=["none", "gzip"]))
+def test_records(tmp_path: Path, form: str, planar: bool, compression: str) -> None:
+    """As the records that are made of CIFAR's rows have them."""
+    pixels = PLANES if planar else PICTURES
+    records = [{**_FORMS[form](x), "label": i} for i, x in enumerate(pixels[:6])]
+    file = write(tmp_path / "a.tfrecord", [b"no record", *records], compression)
+    made = converted(file, tmp_path / "out", pixel_shape="32x32x3", max_bad_fraction=0.5)
+    found = stored(made)
+    assert len(found) == 6 and all(np.array_equal(found[i], PICTURES[i]) for i in found)
+
+
+def test_what_a_record_says_of_its_order_counts(tmp_path: Path) -> None:
+    """However its pixels look: 32 x 32 x 3 is what `shape` says."""
+    file = write(tmp_path / "a.tfrecord", [{"image": PLANES[0].tobytes(), "shape": [32, 32, 3], "label": 0}])
+    assert np.array_equal(stored(converted(file, tmp_path / "out"))[0].ravel(), PLANES[0].ravel())
+
+
+@pytest.mark.parametrize("highest", [1, 255, 4095])
+def test_dark_sixteen_bits(tmp_path: Path, highest: int) -> None:
+    """Of 8 or 12 bits in a wider type, they would come out nearly black."""
+    wide = (greys(20).astype(np.uint32) * highest // 255).astype(np.uint16)
+    wide[0] = 0
+    wide[1, 0, 0] = highest
+    np.savez(tmp_path / "a.npz", images=wide, labels=digits(20))
+    message = refused(tmp_path / "out", input=tmp_path / "a.npz")
+    assert f"up to {highest} only" in message and ("uint8" in message) == (highest < 256)
+    records = [{"image": tf.io.serialize_tensor(x).numpy(), "label": 1} for x in wide]
+    assert f"up to {highest} only" in refused_sentence(write(tmp_path / "a.tfrecord", records), tmp_path)
+
+
+def test_black_and_bright_sixteen_bits(tmp_path: Path) -> None:
+    """Black ones say nothing, and one bright picture is enough."""
+    wide = np.zeros((20, 28, 28), np.uint16)
+    np.savez(tmp_path / "black.npz", images=wide, labels=digits(20))
+    to_png(tmp_path / "black.npz", tmp_path / "black")
+    wide[:] = 200
+    wide[7, 3, 3] = 4096
+    np.savez(tmp_path / "bright.npz", images=wide, labels=digits(20))
+    to_png(tmp_path / "bright.npz", tmp_path / "bright")
+    check(tmp_path / "bright", "bright.npz!images/", (wide.astype(int) * 255 + 32767) // 65535, digits(20))
+
+
+def test_large_pictures_take_little_memory(tmp_path: Path) -> None:
+    """Only their upper rows are looked at."""
+    picture = np.asarray(Image.fromarray(PICTURES[3]).resize((1500, 1000)))
+    file = write(tmp_path / "a.tfrecord", [{"image": picture.transpose(2, 0, 1).tobytes(), "label": 0}])
+    (ref,) = listed(file, ConvertSettings(pixel_shape="1000x1500x3"), tmp_path)
+    assert decode_place(ref.place).planar
+    assert len(example({"image": picture.tobytes()})) > picture.nbytes

@@ -1,0 +1,208 @@
+"""CSV files with a row for each box: tutorials' columns, other spellings, no header, units, faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.box_table import HEADER, NAMES, put, rows_of
+from helpers.listing import Photo, listed, put_photos
+from helpers.records import balanced, examples, quarantine, value, values
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.row_runs import RowRuns
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Photo]:
+    """Photos of which all but the first have boxes."""
+    return put_photos(tmp_path / "images", ("eagle", *NAMES))
+
+
+def check(found: object, photos: list[Photo], prefix: str = "") -> None:
+    """Checks that every photo with boxes is listed with these."""
+    with_boxes = [photo for photo in photos if photo.boxes]
+    assert found.refs.keys() == {prefix + photo.name for photo in with_boxes}  # type: ignore[attr-defined]
+    for photo in with_boxes:
+        said = found.said(prefix + photo.name)  # type: ignore[attr-defined]
+        scale = np.array(photo.size * 2) if said.relative else 1
+        boxes = sorted((item.label, *np.round(np.array(item.box) * scale)) for item in said.objects or ())
+        assert boxes == sorted(photo.boxes)
+
+
+@pytest.mark.parametrize("order", ["as it is", "reversed", "in turn"])
+def test_rows_of_an_image_may_be_anywhere(tmp_path: Path, photos: list[Photo], order: str) -> None:
+    rows = rows_of(photos)
+    if order != "as it is":
+        rows = rows[::-1] if order == "reversed" else rows[::2] + rows[1::2]
+    found = listed(put(tmp_path / "labels.csv", HEADER, rows))
+    assert found.input.source == "box_table" and not found.reasons() and not found.ids
+    check(found, photos)
+    for photo in photos[1:]:
+        said = found.said(photo.name)
+        assert said.size == photo.size and not said.relative
+    assert "corners in pixels" in found.input.detected_as and "'filename'" in found.input.detected_as
+
+
+@pytest.mark.parametrize(
+    ("form", "header"),
+    [
+        ("xmin,xmax,ymin,ymax,class,filename", "x_min,x_max,y_min,y_max,label,image_path"),
+        ("filename,xmin,ymin,xmax,ymax,class", "Image,X1,Y1,X2,Y2,Class Name"),
+        ("class,xmin,ymin,w,h,filename,width,height",
+         "label_name,bbox_x,bbox_y,bbox_width,bbox_height,image_name,image_width,image_height"),
+        ("filename,class,xmin,ymin,w,h", "path,category,x,y,w,h"),
+    ],
+)  # fmt: skip
+def test_other_orders_and_spellings(tmp_path: Path, photos: list[Photo], form: str, header: str) -> None:
+    check(listed(put(tmp_path / "boxes.csv", header, rows_of(photos, form))), photos)
+
+
+def test_other_delimiters_quotes_and_line_ends(tmp_path: Path, photos: list[Photo]) -> None:
+    rows = [row.replace("thing", '"thing"').replace(",", ";") for row in rows_of(photos)]
+    path = tmp_path / "boxes.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join([HEADER.replace(",", ";"), *rows]).encode())
+    check(listed(path), photos)
+
+
+def test_without_header(tmp_path: Path, photos: list[Photo]) -> None:
+    rows = rows_of(photos, "filename,xmin,ymin,xmax,ymax,class", folder="images/")
+    rows.insert(2, f"images/{photos[0].name},,,,,")
+    found = listed(put(tmp_path / "train.csv", "", rows))
+    assert "no header" in found.input.detected_as
+    said = found.said(f"images/{photos[0].name}")
+    assert said.objects == ()
+    del found.refs[f"images/{photos[0].name}"]
+    check(found, photos, "images/")
+
+
+def test_without_header_and_with_numbers_as_classes(tmp_path: Path, photos: list[Photo]) -> None:
+    name = photos[1].name
+    found = listed(put(tmp_path / "a.csv", "", [f"images/{name},50,60,70,80,3"]))
+    assert found.ids == {"3": 3} and found.refs[f"images/{name}"].label == "3"
+    with pytest.raises(UsageError, match="the second or the last number"):
+        listed(put(tmp_path / "b.csv", "", [f"images/{name},1,2,30,40,50"]))
+    with pytest.raises(UsageError, match=r"row 2 is not path,x1,y1,x2,y2,class.*left, top, width, height"):
+        rows = [f"images/{name},1,2,30,40,cat", f"images/{name},50,60,30,40,cat"]
+        listed(put(tmp_path / "c.csv", "", rows))
+
+
+def test_shares_are_recognised(tmp_path: Path, photos: list[Photo]) -> None:
+    found = listed(put(tmp_path / "boxes.csv", HEADER, rows_of(photos, share=True)))
+    assert "shares of width and height" in found.input.detected_as
+    assert all(found.said(photo.name).relative for photo in photos[1:])
+    check(found, photos)
+
+
+def test_units_are_not_guessed(tmp_path: Path, photos: list[Photo]) -> None:
+    name = photos[1].name
+    with pytest.raises(
+        UsageError, match="line 3 is in shares of the picture and the one in line 2 in pixels"
+    ):
+        rows = [f"{name},9,9,cat,1,2,30,40", f"{name},9,9,cat,0.1,0.2,0.3,0.4"]
+        listed(put(tmp_path / "a.csv", HEADER, rows))
+    with pytest.raises(UsageError, match="consist of 0 and 1"):
+        listed(put(tmp_path / "b.csv", HEADER, [f"{name},9,9,cat,0,0,1,1"] * 2))
+    # The first rows decide; a later row in another unit is a fault of its image.
+    width, height = photos[2].size
+    rows = [f"{photos[2].name},{width},{height},cat,1,2,30,40"] * 4000
+    found = listed(put(tmp_path / "c.csv", HEADER, [*rows, f"{name},0,0,cat,0.1,0.2,0.3,0.4"]))
+    assert found.reasons() == {name: "BAD_ANNOTATION"}
+    assert "line 4002 of c.csv: its box (0.1, 0.2, 0.3, 0.4) is in shares" in found.refs[name].message
+
+
+def test_faults_name_the_line(tmp_path: Path, photos: list[Photo]) -> None:
+    names = [photo.name for photo in photos]
+    (width, height) = photos[3].size
+    rows = [
+        f"{names[1]},0,0,cat,1,2,30,forty",
+        f"{names[2]},0,0,cat,1,2,30",
+        f"{names[3]},{width},{height},cat,1,2,30,40",
+        f"{names[3]},{width},{height + 1},cat,1,2,30,40",
+        ",0,0,cat,1,2,30,40",
+        "gone.jpg,0,0,cat,1,2,30,40",
+        "",
+        f'{names[4]},0,0,"a ""cat""",1,2,30,40',
+    ]
+    found = listed(put(tmp_path / "boxes.csv", HEADER, rows))
+    assert found.reasons() == {
+        names[1]: "BAD_ANNOTATION",
+        names[2]: "BAD_ANNOTATION",
+        names[3]: "BAD_ANNOTATION",
+        "boxes.csv:line 6": "BAD_ROW",
+        "gone.jpg": "BAD_ANNOTATION",
+    }
+    messages = {key: ref.message for key, ref in found.refs.items()}
+    assert messages[names[1]] == "line 2 of boxes.csv: ymax is 'forty', which is not a number"
+    assert messages[names[2]] == "line 3 of boxes.csv: it has 7 cells instead of 8"
+    assert "two sizes, in lines 4 and 5" in messages[names[3]]
+    assert messages["gone.jpg"] == "its image is missing"
+    assert found.refs[names[4]].label == 'a "cat"'
+
+
+def test_several_files_are_splits(tmp_path: Path) -> None:
+    photos = {
+        split: put_photos(tmp_path / "in" / "images" / split, ("eagle", "apple"))
+        for split in ("train", "test")
+    }
+    for split, found in photos.items():
+        put(tmp_path / "in" / f"{split}_labels.csv", HEADER, rows_of(found))
+    found = listed(tmp_path / "in")
+    assert {key: ref.split for key, ref in found.refs.items()} == {
+        f"images/{split}/{photos[split][1].name}": split for split in photos
+    }
+    # As Roboflow exports them: a file beside the images of each split.
+    for split in ("train", "valid"):
+        photos[split] = put_photos(tmp_path / "robo" / split, ("eagle", "apple"))
+        put(tmp_path / "robo" / split / "_annotations.csv", HEADER, rows_of(photos[split]))
+    found = listed(tmp_path / "robo")
+    assert {key: ref.split for key, ref in found.refs.items()} == {
+        f"{split}/{photos[split][1].name}": split for split in ("train", "valid")
+    }
+
+
+def test_what_takes_a_table_of_boxes(tmp_path: Path, photos: list[Photo]) -> None:
+    several = put(tmp_path / "several.csv", HEADER, rows_of(photos))
+    with pytest.raises(UsageError, match="choose --layout detection"):
+        listed(several, layout="classification")
+    one = put(tmp_path / "one.csv", HEADER, rows_of(photos[1:2], folder="images/"))
+    assert listed(one, layout="classification").input.source == "manifest"
+    with pytest.raises(UsageError, match="--image_root"):
+        listed(put(tmp_path / "far" / "away" / "boxes.csv", HEADER, rows_of(photos)))
+    listed(tmp_path / "far" / "away" / "boxes.csv", image_root=tmp_path / "images")
+    with pytest.raises(UsageError, match="has no such column"):
+        listed(several, source="box_table", label_column="klass")
+
+
+def test_records(tmp_path: Path, photos: list[Photo]) -> None:
+    rows = [*rows_of(photos), f"{photos[1].name},,,cat,1,2,x,40"]
+    path = put(tmp_path / "boxes.csv", HEADER, rows)
+    made = convert(
+        input=path, output=tmp_path / "out", layout="detection", verify="full", max_bad_fraction=0.5
+    )
+    assert made.dataset.ledger["written"] == 3 and balanced(made.dataset.ledger)
+    assert made.dataset.labels == ("bird", "thing")
+    assert quarantine(tmp_path / "out")[photos[1].name]["reason"] == "BAD_ANNOTATION"
+    by_name = {photo.name: photo for photo in photos}
+    (records,) = examples(tmp_path / "out").values()
+    for record in records:
+        photo = by_name[value(record, "image/filename")]
+        for side, name in enumerate(("xmin", "ymin", "xmax", "ymax")):
+            expected = [box[1 + side] / photo.size[side % 2] for box in photo.boxes]
+            np.testing.assert_allclose(values(record, f"image/object/bbox/{name}"), expected, atol=1e-6)
+        assert values(record, "image/object/class/text") == [box[0] for box in photo.boxes]
+
+
+def test_a_run_is_kept_for_each_stretch_of_rows_only(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_text("a 1\na 2\nb 3\n\na 4\n" * 500)
+    runs = RowRuns()
+    with path.open("rb") as file:
+        assert not list(runs.index(file, lambda line, _: line.split()[0].decode(), 1))
+        assert len(runs) == 1001
+        groups = list(runs.groups())
+        assert [next(runs.rows(file, group))[1][0] for group in groups] == ["a", "b"]
+        lines = [line for line, text in runs.rows(file, groups[1]) if text]
+        assert lines == list(range(3, 2500, 5))

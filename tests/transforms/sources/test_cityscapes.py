@@ -1,0 +1,105 @@
+"""Cityscapes: polygons of things with groups, class masks, splits, what has no annotations, faults."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.cityscapes import put_city
+from helpers.listing import listed, put_photos
+from helpers.records import balanced, examples, value, values
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.cityscapes import CLASSES, parse_polygons
+
+SPLITS = {"train": ("eagle", "apple"), "val": ("house",)}
+
+
+@pytest.fixture
+def city(tmp_path: Path) -> Path:
+    for split, names in SPLITS.items():
+        put_city(tmp_path / "in", split, names)
+    put_city(tmp_path / "in", "train_extra", ("seagull",), "gtCoarse")
+    put_photos(tmp_path / "in" / "leftImg8bit" / "demoVideo" / "stuttgart", ("rose",))
+    return tmp_path / "in"
+
+
+def key_of(split: str, name: str) -> str:
+    return f"leftImg8bit/{split}/aachen/aachen_{name}_000019_leftImg8bit.png"
+
+
+def test_objects(city: Path) -> None:
+    found = listed(city)
+    assert found.input.source == "cityscapes" and "polygons of things" in found.input.detected_as
+    assert set(found.reasons().values()) == {"not_listed"} and len(found.reasons()) == 1
+    candidates = {key: ref.split for key, ref in found.refs.items() if ref.is_candidate}
+    assert candidates == {
+        key_of("train", "eagle"): "train",
+        key_of("train", "apple"): "train",
+        key_of("val", "house"): "val",
+        key_of("train_extra", "seagull"): "train_extra",
+    }
+    car, group = found.said(key_of("train", "eagle")).objects or ()
+    assert (car.label, car.box, car.crowd) == ("car", (10, 20, 110, 70), False)
+    assert (group.label, group.box, group.crowd) == ("person", (0, 5, 40, 60), True)
+    assert car.segmentation == [[10, 20, 110, 20, 110, 70, 10, 70]]
+
+
+def test_class_masks(city: Path, tmp_path: Path) -> None:
+    made = convert(input=city, output=tmp_path / "out", layout="segmentation", verify="full")
+    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
+    assert made.dataset.labels[:3] == CLASSES[:3] and len(made.dataset.labels) == len(CLASSES)
+    (record,) = examples(tmp_path / "out")["val"]
+    mask = np.asarray(
+        Image.open(
+            io.BytesIO(record.features.feature["image/segmentation/class/encoded"].bytes_list.value[0])
+        )
+    )
+    assert set(np.unique(mask[:50])) == {CLASSES.index("sky")} and mask[60, 5] == CLASSES.index("car")
+
+
+def test_records(city: Path, tmp_path: Path) -> None:
+    made = convert(input=city, output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.ledger["written"] == 4 and made.dataset.labels == ("car", "person")
+    (record,) = examples(tmp_path / "out")["val"]
+    width = value(record, "image/width")
+    np.testing.assert_allclose(values(record, "image/object/bbox/xmax"), [110 / width, 40 / width], atol=1e-6)
+    assert values(record, "image/object/is_crowd") == [0, 1]
+
+
+def test_what_has_no_partner_or_is_broken(city: Path) -> None:
+    folder = city / "gtFine" / "train" / "aachen"
+    (folder / "aachen_eagle_000019_gtFine_polygons.json").write_text('{"objects":\n [1,}')
+    (folder / "aachen_apple_000019_gtFine_polygons.json").unlink()
+    (folder / "aachen_gone_000019_gtFine_polygons.json").write_text("{}")
+    found = listed(city)
+    assert "polygons.json: line 2 is not JSON" in found.refs[key_of("train", "eagle")].message
+    assert "no annotation file" in found.refs[key_of("train", "apple")].message
+    gone = found.refs["gtFine/train/aachen/aachen_gone_000019_gtFine_polygons.json"]
+    assert (gone.reason, gone.split) == ("BAD_ANNOTATION", "none")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({}, "no list of objects"),
+        ({"objects": [{"polygon": []}]}, "object 0 has no label"),
+        ({"objects": [{"label": "car", "polygon": [[1, 2], [3, 4]]}]}, "fewer than three corners"),
+        ({"objects": [{"label": "car", "polygon": [[1, 2], [3, "4"], [5, 6]]}]}, "a corner of object 0"),
+    ],
+)
+def test_broken_polygons(said: object, why: str) -> None:
+    with pytest.raises(AnnotationFault, match=why):
+        parse_polygons(json.dumps(said).encode())
+
+
+def test_what_is_not_cityscapes(tmp_path: Path) -> None:
+    put_photos(tmp_path / "leftImg8bit" / "train")
+    with pytest.raises(UsageError, match="not a Cityscapes dataset"):
+        listed(tmp_path, source="cityscapes")

@@ -1,0 +1,459 @@
+"""COCO's JSON: what is listed of it, and that records agree with pycocotools."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.coco import IDS, coco_of, save
+from helpers.listing import Photo, listed, put_photos
+from helpers.records import balanced, examples, quarantine, value, values
+from PIL import Image
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+
+from shardwright.pipelines import inspect
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.plan import plan, print_forecast
+from shardwright.schemas.errors import UsageError
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Photo]:
+    return put_photos(tmp_path / "val2017")
+
+
+def test_what_is_listed(tmp_path: Path, photos: list[Photo]) -> None:
+    path = save(tmp_path / "annotations" / "instances_val2017.json", coco_of(photos))
+    found = listed(path)
+    assert found.ids == IDS
+    assert "val2017" in found.input.detected_as and found.input.source == "coco"
+    assert found.refs.keys() == {photo.name for photo in photos}
+    for photo in photos:
+        said = found.said(photo.name)
+        assert said.size == photo.size and not said.relative
+        boxes = [(item.label, *item.box) for item in said.objects or () if item.box]
+        assert sorted(boxes) == sorted(photo.boxes)
+        assert found.refs[photo.name].labels == tuple(sorted({box[0] for box in photo.boxes}))
+        assert found.refs[photo.name].size == (tmp_path / "val2017" / photo.name).stat().st_size
+
+
+def test_records_agree_with_pycocotools(tmp_path: Path, photos: list[Photo]) -> None:
+    path = save(tmp_path / "annotations" / "instances_val2017.json", coco_of(photos))
+    made = convert(input=path, output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.ledger["written"] == len(photos) and balanced(made.dataset.ledger)
+    known = COCO(str(path))
+    by_name = {image["file_name"]: image for image in known.imgs.values()}
+    (records,) = examples(tmp_path / "out").values()
+    for record in records:
+        image = by_name[value(record, "image/filename")]
+        annotations = known.imgToAnns[image["id"]]
+        assert values(record, "image/object/class/label") == [item["category_id"] for item in annotations]
+        corners = [values(record, f"image/object/bbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")]
+        size = np.array([image["width"], image["height"]] * 2)
+        for place, item in enumerate(annotations):
+            x, y, width, height = item["bbox"]
+            expected = np.array([x, y, x + width, y + height]) / size
+            np.testing.assert_allclose([side[place] for side in corners], expected, atol=1e-6)
+            mask = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/object/mask", place))))
+            theirs = known.annToMask(item)
+            both = np.logical_and(mask, theirs).sum() / max(np.logical_or(mask, theirs).sum(), 1)
+            assert both > 0.97
+
+
+def _bytes(record: Any, name: str, place: int) -> bytes:
+    return bytes(record.features.feature[name].bytes_list.value[place])
+
+
+def test_run_lengths_are_kept_as_they_are(tmp_path: Path, photos: list[Photo]) -> None:
+    document = coco_of(photos)
+    for number, item in enumerate(document["annotations"]):
+        _, width, height = next(
+            (i["id"], i["width"], i["height"]) for i in document["images"] if i["id"] == item["image_id"]
+        )
+        drawn = np.zeros((height, width), np.uint8, order="F")
+        drawn[10:100, 20:60] = 1
+        packed = coco_mask.encode(drawn)
+        if number % 2:
+            item["segmentation"] = {"size": packed["size"], "counts": packed["counts"].decode()}
+        else:
+            runs = [int(run) for run in np.diff(np.flatnonzero(np.diff(drawn.ravel("F"), prepend=0)))]
+            first = int(np.flatnonzero(drawn.ravel("F"))[0])
+            counts = [first, *runs]
+            item["segmentation"] = {
+                "size": [height, width],
+                "counts": [*counts, height * width - sum(counts)],
+            }
+    path = save(tmp_path / "val2017" / "x.json", document)
+    found = listed(path)
+    outlines = [item.segmentation for ref in found.refs for item in found.said(ref).objects or ()]
+    assert sorted(map(str, outlines)) == sorted(str(item["segmentation"]) for item in document["annotations"])
+    made = convert(input=path, output=tmp_path / "out", layout="detection")
+    assert made.dataset.ledger["written"] == len(photos)
+    (records,) = examples(tmp_path / "out").values()
+    for record in records:
+        for png in record.features.feature["image/object/mask"].bytes_list.value:
+            mask = np.asarray(Image.open(io.BytesIO(png)))
+            assert mask[10:100, 20:60].all() and np.count_nonzero(mask) == 90 * 40
+
+
+def test_folder_of_splits_with_captions_and_key_points(tmp_path: Path, photos: list[Photo]) -> None:
+    others = put_photos(tmp_path / "train2017", ("rose", "coach", "library"))
+    for split, found in (("train", others), ("val", photos)):
+        document = coco_of(found)
+        save(tmp_path / "annotations" / f"instances_{split}2017.json", document)
+        save(tmp_path / "annotations" / f"person_keypoints_{split}2017.json", document)
+        captions = [
+            {"id": i, "image_id": image["id"], "caption": f" {image['file_name']} no. {i} "}
+            for i in range(2)
+            for image in document["images"]
+        ]
+        save(
+            tmp_path / "annotations" / f"captions_{split}2017.json",
+            {"images": document["images"], "annotations": captions},
+        )
+    for where, prefix in ((tmp_path, ""), (tmp_path / "annotations", "")):
+        found_refs = listed(where)
+        assert found_refs.refs.keys() == {
+            *(f"{prefix}val2017/{photo.name}" for photo in photos),
+            *(f"{prefix}train2017/{photo.name}" for photo in others),
+        }
+        for key, ref in found_refs.refs.items():
+            assert ref.split == ("train" if "train" in key else "val")
+            name = key.rpartition("/")[2]
+            assert found_refs.said(key).captions == (f"{name} no. 0", f"{name} no. 1")
+    made = convert(input=tmp_path, output=tmp_path.parent / "made", layout="detection")
+    assert set(made.dataset.splits) == {"train", "val"}
+    record = examples(tmp_path.parent / "made")["train"][0]
+    assert len(values(record, "image/caption")) == 2
+
+
+def test_one_file_gives_no_split_and_captions_alone_will_do(tmp_path: Path, photos: list[Photo]) -> None:
+    document = coco_of(photos)
+    captions = [{"id": 1, "image_id": document["images"][0]["id"], "caption": "a bird"}]
+    path = save(tmp_path / "captions_val2017.json", {"images": document["images"], "annotations": captions})
+    found = listed(path)
+    assert {ref.split for ref in found.refs.values()} == {""}
+    assert found.said(photos[0].name).captions == ("a bird",)
+    assert found.said(photos[0].name).objects is None
+
+
+def test_from_inside_of_the_folder(
+    tmp_path: Path, photos: list[Photo], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "annotations" / "instances_val2017.json", coco_of(photos))
+    expected = {key: ref.annotations for key, ref in listed(tmp_path).refs.items()}
+    for folder, where in ((".", "."), (".", "./annotations/"), ("annotations", "."), (".", "annotations")):
+        monkeypatch.chdir(tmp_path / folder)
+        found = listed(where)
+        assert {key: ref.annotations for key, ref in found.refs.items()} == expected, (folder, where)
+    monkeypatch.chdir(tmp_path / "annotations")
+    assert len(listed("instances_val2017.json").refs) == 4 and not listed("instances_val2017.json").reasons()
+
+
+def test_roboflow(tmp_path: Path) -> None:
+    for folder in ("train", "valid", "test"):
+        photos = put_photos(tmp_path / folder)
+        save(tmp_path / folder / "_annotations.coco.json", coco_of(photos))
+    found = listed(tmp_path)
+    assert {ref.split for ref in found.refs.values()} == {"train", "valid", "test"}
+    assert len(found.refs) == 12 and "valid/eagle.jpg" in found.refs
+    alone = listed(tmp_path / "train")
+    assert "eagle.jpg" in alone.refs and not alone.refs["eagle.jpg"].split
+
+
+def test_two_splits_of_one_folder_of_images(tmp_path: Path, photos: list[Photo]) -> None:
+    (tmp_path / "val2017").rename(tmp_path / "images")
+    save(tmp_path / "train.json", coco_of(photos[:2]))
+    save(tmp_path / "test.json", coco_of(photos[2:]))
+    found = listed(tmp_path)
+    assert [found.refs[f"images/{photo.name}"].split for photo in photos] == ["train"] * 2 + ["test"] * 2
+
+
+def test_image_root_and_where_images_are_looked_for(tmp_path: Path, photos: list[Photo]) -> None:
+    path = save(tmp_path / "elsewhere" / "deep" / "labels.json", coco_of(photos))
+    with pytest.raises(UsageError, match="name the folder of its images with --image_root"):
+        listed(path)
+    found = listed(path, image_root=tmp_path / "val2017")
+    assert not found.reasons()
+    with pytest.raises(UsageError, match=r"--image_root .* is not a folder"):
+        listed(path, image_root=tmp_path / "nowhere")
+    # The names of images may stand at the end of a file.
+    document = coco_of(photos)
+    document = {name: document[name] for name in ("annotations", "categories", "images")}
+    document["annotations"][0]["padding"] = "x" * (2 << 20)
+    assert not listed(save(tmp_path / "instances_val2017.json", document), source="coco").reasons()
+
+
+def bad(document: dict[str, Any], change: str) -> None:
+    """Makes a document bad; `{}` in it is the first image or annotation."""
+    image, item = document["images"][-1], document["annotations"][0]
+    exec(change, {"document": document, "image": image, "item": item})
+
+
+BAD_IMAGES = {
+    "image['file_name'] = '../secret.jpg'": "leads out of",
+    "image['file_name'] = '/etc/passwd.jpg'": "leads out of",
+    "image['file_name'] = 'http://x/y.jpg'": "leads out of",
+    "image['file_name'] = 'a\\0b.jpg'": "leads out of",
+    "image['file_name'] = None": "no file_name",
+    "image['file_name'] = 7": "no file_name",
+    "del image['file_name']": "no file_name",
+    "document['images'][-1] = None": "is not an object",
+    "document['images'][-1] = [1]": "is not an object",
+    "image['id'] = None": "no id",
+    "image['id'] = float('nan')": "no id",
+    "image['id'] = True": "no id",
+    "image['width'] = '640'": "width is '640'",
+    "image['height'] = float('inf')": "height is inf",
+    "image['height'] = 10.5": "height is 10.5",
+    "image['file_name'] = 'gone.jpg'": "missing",
+    "image['file_name'] = '.'": "leads out of",
+    "image['file_name'] = '\\ud800.jpg'": "missing",
+    "image['id'] = document['images'][0]['id']": "the same id",
+    "document['images'].append({**image, 'id': 9999})": "listed",
+}
+
+
+@pytest.mark.parametrize("change", BAD_IMAGES)
+def test_bad_images_are_quarantined(tmp_path: Path, photos: list[Photo], change: str) -> None:
+    document = coco_of(photos)
+    bad(document, change)
+    found = listed(save(tmp_path / "instances_val2017.json", document))
+    wrong = {key: ref for key, ref in found.refs.items() if not ref.is_candidate}
+    assert wrong and {ref.reason for ref in wrong.values()} == {"BAD_ANNOTATION"}
+    assert any(BAD_IMAGES[change] in ref.message for ref in wrong.values()), wrong
+    assert photos[1].name in found.refs.keys() - wrong.keys()
+    for key, ref in wrong.items():
+        assert ref.split == ("none" if ":" in key else "")
+        assert key.encode()
+
+
+BAD_ANNOTATIONS = {
+    "item['bbox'] = [1, 2, 3]": "dropped",
+    "item['bbox'] = [1, 2, 3, '4']": "dropped",
+    "item['bbox'] = [1, 2, float('nan'), 4]": "dropped",
+    "item['bbox'] = [1, 2, 10**400, 4]": "dropped",
+    "item['bbox'] = 'all'": "dropped",
+    "item['bbox'] = {'x': 1}": "dropped",
+    "item['category_id'] = None": "dropped",
+    "item['category_id'] = 99": "dropped",
+    "item['category_id'] = [1]": "dropped",
+    "del item['category_id']": "dropped",
+    "item['segmentation'] = [[1, 2, 'x', 4, 5, 6]]": "dropped",
+    "item['area'] = 'large'": "written",
+    "item['iscrowd'] = {}": "written",
+    "item['segmentation'] = None": "written",
+    "item['segmentation'] = []": "written",
+    "item['bbox'] = None": "written",
+}
+
+
+@pytest.mark.parametrize("change", BAD_ANNOTATIONS)
+def test_bad_annotations_are_dropped_or_fail_their_image(
+    tmp_path: Path, photos: list[Photo], change: str
+) -> None:
+    document = coco_of(photos)
+    total = len(document["annotations"])
+    bad(document, change)
+    path = save(tmp_path / "instances_val2017.json", document)
+    dropped = BAD_ANNOTATIONS[change] == "dropped"
+    made = convert(input=path, output=tmp_path / "out", layout="detection")
+    assert made.dataset.ledger["written"] == len(photos)
+    (records,) = examples(tmp_path / "out").values()
+    boxes = sum(len(values(record, "image/object/bbox/xmin")) for record in records)
+    assert boxes == total - dropped
+    failing = convert(
+        input=path, output=tmp_path / "strict", layout="detection", bad_boxes="fail", max_bad_fraction=1
+    )
+    assert failing.dataset.ledger["quarantined"] == dropped
+
+
+STRAYS = {
+    "document['annotations'].append(None)": "not an object",
+    "document['annotations'].append('x')": "not an object",
+    "document['annotations'].append({})": "no image_id",
+    "document['annotations'].append({'image_id': True})": "no image_id",
+    "document['annotations'].append({'image_id': 424242, 'id': 5})": "424242",
+    "document['annotations'].append({'image_id': '100', 'id': 5})": "'100'",
+}
+
+
+@pytest.mark.parametrize("change", STRAYS)
+def test_annotations_of_no_image(tmp_path: Path, photos: list[Photo], change: str) -> None:
+    document = coco_of(photos)
+    bad(document, change)
+    found = listed(save(tmp_path / "instances_val2017.json", document))
+    key = f"instances_val2017.json:annotation {len(document['annotations'])}"
+    assert found.reasons() == {key: "BAD_ANNOTATION"}
+    assert STRAYS[change] in found.refs[key].message and found.refs[key].split == "none"
+
+
+def test_strays_and_missing_images_are_in_the_books(tmp_path: Path, photos: list[Photo]) -> None:
+    document = coco_of(photos)
+    document["annotations"] += [{"image_id": -1}] * 3
+    (tmp_path / "val2017" / photos[0].name).unlink()
+    path = save(tmp_path / "instances_val2017.json", document)
+    made = convert(input=path, output=tmp_path / "out", layout="detection", max_bad_fraction=1)
+    assert made.dataset.ledger["quarantined"] == 4 and balanced(made.dataset.ledger)
+    lines = quarantine(tmp_path / "out")
+    assert lines[photos[0].name]["message"] == "its image is missing"
+    assert made.dataset.ledger["splits"]["none"]["quarantined"] == 3
+
+
+WRONG_FILES: Mapping[str, tuple[str, str]] = {
+    "truncated": ("{text}", "too early at byte"),
+    "no images": ('{"annotations": [{"image_id": 1}], "categories": []}', "no array of images"),
+    "no object": ("[1, 2]", "at byte 0"),
+    "empty": ("", "at byte 0"),
+    "nested": ('{"images": ' + "[" * 200_000, "nested too deeply"),
+    "not JSON": ('{"images": [{"id": 1, "file_name": "x.jpg", oops}]}', "not JSON at byte"),
+    "two names": (
+        '{"images": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
+        "stands for two names",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_FILES)
+def test_files_that_are_no_coco(tmp_path: Path, photos: list[Photo], what: str) -> None:
+    text, says = WRONG_FILES[what]
+    if what == "truncated":
+        text = json.dumps(coco_of(photos))[:-70]
+    path = save(tmp_path / "val2017" / "x.json", text)
+    with pytest.raises(UsageError, match=says) as raised:
+        convert(input=path, output=tmp_path / "out", layout="detection", source="coco")
+    assert "\n" not in raised.value.message and not (tmp_path / "out").exists()
+
+
+def test_other_layouts_and_files_are_refused(tmp_path: Path, photos: list[Photo]) -> None:
+    path = save(tmp_path / "instances_val2017.json", coco_of(photos))
+    with pytest.raises(UsageError, match="choose --layout detection, vision, panoptic"):
+        listed(path, layout="classification")
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "masks" / "x.png").touch()
+    with pytest.raises(UsageError, match="no panoptic segments"):
+        listed(path, layout="panoptic", mask_dir=tmp_path / "masks")
+    save(tmp_path / "copy_val2017.json", coco_of(photos))
+    with pytest.raises(UsageError, match="both list the objects"):
+        listed(tmp_path)
+
+
+def test_class_folders_and_other_json_are_not_taken_for_coco(tmp_path: Path) -> None:
+    put_photos(tmp_path / "ant")
+    save(tmp_path / "ant" / "meta.json", {"images": 3, "annotations": "none"})
+    save(tmp_path / "notes.json", [{"images": []}])
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"
+
+
+def test_listing_is_the_same_in_any_order(tmp_path: Path, photos: list[Photo]) -> None:
+    document = coco_of(photos)
+    path = save(tmp_path / "instances_val2017.json", document)
+    first = listed(path)
+    shuffled = {name: document[name] for name in ("categories", "annotations", "images")}
+    shuffled["images"] = document["images"][::-1]
+    save(path, json.dumps(shuffled, indent=3, ensure_ascii=False))
+    assert listed(path).refs == first.refs
+
+
+def test_gaps_in_ids_are_no_classes(
+    tmp_path: Path, photos: list[Photo], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "in" / "instances_val2017.json", coco_of(photos))
+    (tmp_path / "val2017").rename(tmp_path / "in" / "val2017")
+    settings = {"input": tmp_path / "in", "layout": "detection"}
+    made = convert(**settings, output=tmp_path / "out", verify="quality").dataset
+    assert made.classes == {3: "thing", 16: "bird"} and len(made.labels) == 16
+    assert (tmp_path / "out" / "labels.txt").read_text() == "3:thing\n16:bird\n"
+    label_map = (tmp_path / "out" / "label_map.pbtxt").read_text()
+    assert label_map.count("item") == 2 and "id: 16" in label_map
+    croissant = json.loads((tmp_path / "out" / "croissant.json").read_text())
+    assert " of 2 classes" in croissant["description"]
+    assert inspect.main([str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "thing" in shown and " 15 " not in shown
+    print_forecast(plan(**settings))
+    shown = capsys.readouterr().out
+    assert "4 images in 2 classes" in shown and " 15 " not in shown
+    # The names file of one dataset is that of the next.
+    names = tmp_path / "names.txt"
+    names.write_text("1:person\n3:thing\n16:bird\n")
+    other = convert(**settings, output=tmp_path / "other", class_names=names).dataset
+    assert other.classes == {1: "person", 3: "thing", 16: "bird"}
+
+
+def test_key_points_are_said_to_be_left_out(tmp_path: Path, photos: list[Photo]) -> None:
+    document = coco_of(photos)
+    path = save(tmp_path / "instances_val2017.json", document)
+    assert "key points" not in listed(path).input.detected_as
+    document["categories"][0] |= {"keypoints": ["beak", "tail"], "skeleton": [[1, 2]]}
+    document["images"][-1]["padding"] = "x" * (2 << 20)
+    said = listed(save(path, document)).input.detected_as
+    assert said.endswith("left out: the key points of instances_val2017.json (no layout stores them)")
+    save(tmp_path / "person_keypoints_val2017.json", document)
+    said = listed(tmp_path).input.detected_as
+    assert "person_keypoints_val2017.json (key points are not stored)" in said
+
+
+def test_fiftyone(tmp_path: Path, photos: list[Photo]) -> None:
+    """FiftyOne's COCODetectionDataset: labels.json beside data/."""
+    (tmp_path / "val2017").rename(tmp_path / "data")
+    save(tmp_path / "labels.json", coco_of(photos))
+    found = listed(tmp_path)
+    assert found.input.source == "coco" and not found.reasons()
+    assert found.refs.keys() == {f"data/{photo.name}" for photo in photos}
+    assert listed(tmp_path / "labels.json").refs.keys() == {photo.name for photo in photos}
+
+
+PATHS = (
+    "C:\\\\Users\\\\ann\\\\photos\\\\{}",
+    "/home/ann/photos/{}",
+    "photos\\\\{}",
+    "{root}/inner/{}",
+    "file:///home/ann/{}",
+    "../{}",
+)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("pattern", PATHS)
+def test_paths_of_another_machine_are_found_by_name(
+    tmp_path: Path, photos: list[Photo], pattern: str, beside: bool
+) -> None:
+    (tmp_path / "val2017").rename(tmp_path / "data")
+    root = tmp_path / "data"
+    if not beside:
+        root.rename(tmp_path / "inner")
+        root.mkdir()
+        (tmp_path / "inner").rename(root / "inner")
+    document = coco_of(photos)
+    for image in document["images"]:
+        image["file_name"] = pattern.replace("\\\\", "\\").format(image["file_name"], root=root)
+    path = save(tmp_path / "labels.json", document)
+    where = {} if beside else {"image_root": root}
+    found = listed(path, **where)
+    assert not found.reasons()
+    assert found.refs.keys() == {photo.name if beside else f"inner/{photo.name}" for photo in photos}
+    assert [len(found.said(key).objects or ()) for key in found.refs] == [len(p.boxes) for p in photos]
+    (root / "other").mkdir()
+    shutil.copy(root / ("" if beside else "inner") / photos[1].name, root / "other" / photos[1].name)
+    found = listed(path, **where)
+    if pattern == "{root}/inner/{}" and not beside:
+        assert not found.reasons()  # the path is right
+        return
+    ((key, ref),) = [(key, ref) for key, ref in found.refs.items() if not ref.is_candidate]
+    assert ref.reason == "BAD_ANNOTATION" and "its name alone could mean" in ref.message, key
+
+
+def test_two_paths_to_one_image_are_an_image_listed_twice(tmp_path: Path, photos: list[Photo]) -> None:
+    document = coco_of(photos)
+    again = {**document["images"][1], "id": 9999, "file_name": f"C:\\photos\\{photos[1].name}"}
+    document["images"].append(again)
+    found = listed(save(tmp_path / "instances_val2017.json", document))
+    assert set(found.reasons()) == {photos[1].name, "instances_val2017.json:image 5"}

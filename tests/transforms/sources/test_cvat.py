@@ -1,0 +1,160 @@
+"""CVAT for images 1.1: shapes, tags, subsets, where images are found, faults."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.cvat import META, box_of, image_of, put_cvat, put_set
+from helpers.listing import Photo, listed, put_photos
+from helpers.records import balanced, examples, labels_by_key, value, values
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.images import outlines
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.cvat import CvatReader, objects_of
+
+
+@pytest.mark.parametrize("by", ["folder", "file"])
+def test_what_is_listed(tmp_path: Path, by: str) -> None:
+    photos = put_set(tmp_path)
+    found = listed(tmp_path if by == "folder" else tmp_path / "annotations.xml")
+    assert found.input.source == "cvat" and not found.reasons()
+    prefix = "images/" if by == "folder" else ""
+    for photo in photos:
+        said = found.said(prefix + photo.name)
+        assert said.size == photo.size
+        assert [(item.label, *(item.box or ())) for item in said.objects or ()] == [*photo.boxes]
+        assert all(item.occluded for item in said.objects or ())
+
+
+def test_subsets_of_a_project(tmp_path: Path) -> None:
+    images = []
+    for subset, names in (("Train", ("eagle", "apple")), ("default", ("house",))):
+        for number, photo in enumerate(put_photos(tmp_path / "images" / subset, names)):
+            images.append(image_of(photo, number, f'subset="{subset}" task_id="1"'))
+    found = listed(put_cvat(tmp_path, images))
+    assert not found.reasons()
+    assert {Path(key).parent.name: ref.split for key, ref in found.refs.items()} == {
+        "Train": "train",
+        "default": "",
+    }
+
+
+def test_splits_by_folder_and_image_root(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        put_set(tmp_path / "in" / split)
+    found = listed(tmp_path / "in")
+    assert {ref.split for ref in found.refs.values()} == {"train", "val"} and not found.reasons()
+    photos = put_photos(tmp_path / "elsewhere")
+    put_cvat(tmp_path / "alone", [image_of(photo, 0) for photo in photos])
+    with pytest.raises(UsageError, match="--image_root"):
+        listed(tmp_path / "alone")
+    assert not listed(tmp_path / "alone", image_root=tmp_path / "elsewhere").reasons()
+
+
+def test_tags_are_classes(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "in" / "images")
+    tags = [f'    <tag label="{label}" source="manual"></tag>\n' for label in ("a", "b", "a", "b")]
+    put_cvat(
+        tmp_path / "in", [image_of(photo, 0, shapes=tag) for photo, tag in zip(photos, tags, strict=True)]
+    )
+    convert(input=tmp_path / "in", output=tmp_path / "out")
+    assert labels_by_key(tmp_path / "out") == {
+        f"images/{photo.name}": label for photo, label in zip(photos, "abab", strict=True)
+    }
+    put_cvat(tmp_path / "in", [image_of(photos[0], 0, shapes=tags[0] + tags[1])])
+    found = listed(tmp_path / "in", layout="classification")
+    assert found.reasons() == {f"images/{photos[0].name}": "BAD_ANNOTATION"}
+    found = listed(tmp_path / "in", layout="classification", label_separator="|")
+    assert found.refs[f"images/{photos[0].name}"].labels == ("a", "b")
+    put_set(tmp_path / "boxes")
+    with pytest.raises(UsageError, match=r"have no tags.*choose --layout detection"):
+        listed(tmp_path / "boxes", layout="classification")
+
+
+def test_shapes(tmp_path: Path) -> None:
+    shapes = (
+        '<polygon label="a" source="manual" points="1.00,2.00;9.00,2.00;5.00,8.50" z_order="0"></polygon>'
+        + box_of("b", 4, 6, 8, 8, 'rotation="90.00"')
+        + '<ellipse label="c" source="manual" cx="10" cy="8" rx="4" ry="2" z_order="0"></ellipse>'
+        '<mask label="d" rle="1, 2, 1, 2" left="3" top="2" width="3" height="2" z_order="0"></mask>'
+        '<points label="e" source="manual" occluded="0" points="1,1" z_order="0"></points>'
+        '<skeleton label="f" source="manual"><points label="1" points="1,1"></points></skeleton>'
+        '<tag label="t" source="manual"></tag>'
+    )
+    reader = CvatReader()
+    (image,) = reader.feed((META + image_of(Photo("a.jpg", (20, 16), ()), 0, shapes=shapes)).encode(), False)
+    found = objects_of(image).objects or ()
+    assert [item.label for item in found] == [*"abcdef"]
+    boxes = [item.box for item in found]
+    assert boxes[0] == (1, 2, 9, 8.5) and boxes[3] == (3, 2, 6, 4) and boxes[4] is boxes[5] is None
+    np.testing.assert_allclose(boxes[1] or (), (5, 5, 7, 9))
+    np.testing.assert_allclose(boxes[2] or (), (6, 6, 14, 10))
+    drawn = np.asarray(outlines.draw(found[3].segmentation or [], (20, 16)))
+    assert drawn[2:4, 3:6].tolist() == [[0, 1, 1], [0, 1, 1]] and drawn.sum() == 4
+    ellipse = np.asarray(outlines.draw(found[2].segmentation or [], (20, 16)))
+    assert abs(ellipse.sum() - math.pi * 8) < 3
+
+
+def test_faults_name_file_and_line(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "images")
+    shapes = (
+        box_of("a", 1, 2, 3, 4).replace("3.00", "three"),
+        '<mask label="a" rle="1, 2" left="0" top="0" width="2" height="2"></mask>',
+        '<polygon label="a" points="1,2;3,4"></polygon>',
+        "",
+    )
+    images = [image_of(photo, 0, shapes=shape) for photo, shape in zip(photos, shapes, strict=True)]
+    images += [image_of(Photo("gone.jpg", (5, 5), ()), 9), image_of(Photo("../up.jpg", (5, 5), ()), 9)]
+    found = listed(put_cvat(tmp_path, images))
+    messages = {Path(key).name: ref.message for key, ref in found.refs.items() if not ref.is_candidate}
+    assert set(found.reasons().values()) == {"BAD_ANNOTATION"} and len(messages) == 5
+    first = messages[photos[0].name]
+    assert first == "annotations.xml: the box in line 6: xbr is 'three', which is not a number"
+    assert (
+        "the mask in line" in messages[photos[1].name]
+        and "3 pixels instead of 2 x 2" in messages[photos[1].name]
+    )
+    assert "it has 2 corners" in messages[photos[2].name] and messages["gone.jpg"] == "its image is missing"
+    (up,) = (message for key, message in messages.items() if key.startswith("annotations.xml:line "))
+    assert "'../up.jpg'" in up
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("<annotations><image></annotations>", "broken in line 1"),
+        ("<annotation></annotation>", "begins with <annotation>"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><annotations/>', "document type"),
+    ],
+)
+def test_broken_xml(text: str, why: str) -> None:
+    with pytest.raises(AnnotationFault, match=why):
+        CvatReader().feed(text.encode(), True)
+
+
+def test_broken_files_and_videos(tmp_path: Path) -> None:
+    photos = put_set(tmp_path)
+    text = (tmp_path / "annotations.xml").read_text()
+    (tmp_path / "annotations.xml").write_text(text[:-40])
+    with pytest.raises(UsageError, match=r"annotations\.xml: its XML is broken in line \d+"):
+        listed(tmp_path)
+    (tmp_path / "annotations.xml").write_text(META + '<track id="0" label="a"></track></annotations>')
+    with pytest.raises(UsageError, match="CVAT for video"):
+        listed(tmp_path)
+    assert len(photos) == 4
+
+
+def test_records(tmp_path: Path) -> None:
+    photos = {f"images/{photo.name}": photo for photo in put_set(tmp_path / "in")}
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
+    for record in examples(tmp_path / "out")["train"]:
+        photo = photos[value(record, "image/filename")]
+        expected = [box[4] / photo.size[1] for box in photo.boxes]
+        np.testing.assert_allclose(values(record, "image/object/bbox/ymax"), expected, atol=1e-6)
+        assert values(record, "image/object/class/text") == [box[0] for box in photo.boxes]

@@ -1,0 +1,100 @@
+"""Classes, splits and groups that file names say, and files whose names say none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.hostile import refused
+from helpers.records import balanced, examples, labels_by_key, quarantine, value
+from helpers.repository import PHOTOS
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import DataRefused, UsageError
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    """A flat folder: fruit01.jpg, homes07.png, ..."""
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    for name, kind in (("fruit", "fruit"), ("homes", "buildings")):
+        for number, path in enumerate(sorted((PHOTOS / kind).iterdir())[:6]):
+            shutil.copy(path, folder / f"{name}{number:02d}{path.suffix}")
+    return folder
+
+
+def test_the_class_is_in_the_name(flat: Path, tmp_path: Path) -> None:
+    made = convert(input=flat, output=tmp_path / "out", label_regex=r"(?P<label>[a-z]+)\d+\.(jpg|png)")
+    found = labels_by_key(tmp_path / "out")
+    assert len(found) == 12 and all(key.startswith(label) for key, label in found.items())
+    assert made.dataset.labels == ("fruit", "homes")
+    assert made.run["taken_for"] == ["file names that say the class"]
+
+
+def test_splits_and_groups_too(flat: Path, tmp_path: Path) -> None:
+    pattern = r"(?P<label>[a-z]+)(?P<group>\d)(?P<split>\d)\..*"
+    made = convert(input=flat, output=tmp_path / "out", label_regex=pattern)
+    assert set(made.dataset.splits) == set("012345")
+    for split, records in examples(tmp_path / "out").items():
+        assert {value(record, "image/filename")[6] for record in records} == {split}
+
+
+def test_a_group_stays_in_one_split(flat: Path, tmp_path: Path) -> None:
+    pattern = r"(?P<label>[a-z]+)\d(?P<group>\d)\..*"
+    convert(input=flat, output=tmp_path / "out", label_regex=pattern, splits="a=0.5,b=0.5")
+    groups = [
+        {value(record, "image/filename")[6] for record in records}
+        for records in examples(tmp_path / "out").values()
+    ]
+    assert groups[0] and groups[1] and not groups[0] & groups[1]
+
+
+def test_folders_do_not_count_unless_the_expression_says_so(tmp_path: Path) -> None:
+    pattern = r"(?P<split>[a-z]+)/(?P<label>[a-z]+)_.*"
+    for split in ("train", "dev"):
+        (tmp_path / "in" / split).mkdir(parents=True)
+        for number, path in enumerate(sorted((PHOTOS / "fruit").iterdir())[:4]):
+            shutil.copy(
+                path, tmp_path / "in" / split / f"kind{'ab'[number % 2]}_{split}{number}{path.suffix}"
+            )
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", label_regex=pattern)
+    assert set(made.dataset.splits) == {"train", "dev"} and made.dataset.labels == ("kinda", "kindb")
+
+
+def test_names_that_do_not_match_are_reported_and_never_labelled(flat: Path, tmp_path: Path) -> None:
+    for name in ("Fruit7.jpg", "fruit.jpg", "notes1.jpg.jpg", "xfruit07.jpg9"):
+        shutil.copy(flat / "fruit00.jpg", flat / name)
+    values = {"input": flat, "output": tmp_path / "out", "label_regex": r"(?P<label>[a-z]+)\d+\.(jpg|png)"}
+    with pytest.raises(DataRefused, match="4 UNKNOWN_LABEL"):
+        convert(**values)
+    made = convert(**values, resume=True, max_bad_fraction=0.5)
+    assert balanced(made.dataset.ledger) and made.dataset.ledger["quarantined"] == 4
+    assert {entry["reason"] for entry in quarantine(tmp_path / "out").values()} == {"UNKNOWN_LABEL"}
+    (warning,) = [text for text in made.outcome["warnings"] if "UNKNOWN_LABEL" in text]
+    assert warning.startswith("4 entries") and warning.count("does not match --label_regex") == 3
+
+
+def test_a_flat_folder_without_classes_can_be_kept_without(flat: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--unlabelled keep"):
+        convert(input=flat, output=tmp_path / "out")
+    convert(input=flat, output=tmp_path / "out", unlabelled="keep", verify="full")
+    (records,) = examples(tmp_path / "out").values()
+    assert {value(record, "image/class/label") for record in records} == {-1}
+    assert {value(record, "image/class/text") for record in records} == {""}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("[", "is no regular expression"),
+        (r"[a-z]+\d+", "needs a group (?P<label>...)"),
+        (r"(?P<label>a)(?P<class>b)", "group 'class' means nothing"),
+    ],
+)
+def test_wrong_expressions(
+    capfd: pytest.CaptureFixture[str], flat: Path, tmp_path: Path, pattern: str, says: str
+) -> None:
+    argv = ("convert", "--input", flat, "--output", tmp_path / "out", "--label_regex", pattern)
+    assert says in refused(capfd, tmp_path, *argv)

@@ -1,0 +1,189 @@
+"""Metadata files beside images, as img2dataset's `files` output has them, on a disk and in archives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.packing import by_key, list_refs, tar_of, tree_members, zip_of
+from helpers.records import examples, value
+from helpers.repository import PHOTOS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.labels import ClassId
+from shardwright.transforms.sources.files_beside import every_image_has_metadata, stem_of, without_metadata
+
+IMAGES = [PHOTOS / "fruit" / "apple.jpg", *sorted((PHOTOS / "birds").glob("*.jpg"))[:3]]
+
+
+def img2dataset(root: Path, **fields: Any) -> Path:
+    """Writes what img2dataset writes with `--output_format files`, but for the contents of its Parquet file.
+
+    Args:
+      root: where.
+      **fields: more fields of the JSON, each a list with a value for each image.
+    """
+    for number, image in enumerate(IMAGES):
+        shard = f"{number // 2:05d}"
+        folder = root / shard
+        folder.mkdir(parents=True, exist_ok=True)
+        key = f"{shard}{number % 2:04d}"
+        (folder / f"{key}.jpg").write_bytes(image.read_bytes())
+        (folder / f"{key}.txt").write_text(f"a picture of {image.stem}")
+        said = {
+            "caption": f"a picture of {image.stem}", "url": f"https://example.com/{image.name}", "key": key,
+            "status": "success", "error_message": None, "width": 256, "height": 200 + number,
+            **{name: values[number] for name, values in fields.items()},
+        }  # fmt: skip
+        (folder / f"{key}.json").write_text(json.dumps(said, indent=4))
+        (root / f"{shard}_stats.json").write_text('{"count": 2, "successes": 2}')
+        (root / f"{shard}.parquet").write_bytes(b"PAR1 and so on")
+    return root
+
+
+def test_the_files_output_of_img2dataset(tmp_path: Path) -> None:
+    source = img2dataset(tmp_path / "in")
+    with pytest.raises(
+        UsageError, match=r"none of its 4 images has a class.*--folders classes.*--unlabelled keep"
+    ):
+        convert(input=str(source), output=str(tmp_path / "no"))
+    made = convert(
+        input=str(source),
+        output=str(tmp_path / "out"),
+        unlabelled="keep",
+        extra_columns="url:string,height:int64",
+        resize=16,
+    )
+    assert made.dataset.labels == ()
+    assert made.dataset.ledger["listed"] == 8 and made.dataset.ledger["written"] == 4
+    assert made.dataset.ledger["reasons"]["filtered"] == {"not_an_image": 4}
+    (records,) = examples(tmp_path / "out").values()
+    assert sorted(value(record, "height") for record in records) == [200, 201, 202, 203]
+    assert {value(record, "url").partition("m/")[0] for record in records} == {"https://example.co"}
+    assert validate(str(tmp_path / "out"), against=[str(source)]).sound
+    as_classes = convert(input=str(source), output=str(tmp_path / "c"), folders="classes", resize=16)
+    assert as_classes.dataset.labels == ("00000", "00001")
+
+
+@pytest.mark.parametrize("form", ["disk", "zip", "tar"])
+@pytest.mark.parametrize(
+    ("fields", "settings", "labels", "ids"),
+    [
+        ({"label": ["b", "a", "b", "b"]}, {}, ["b", "a", "b", "b"], set()),
+        ({"label": [7, 7, 3, 0]}, {}, ["7", "7", "3", "0"], {("7", 7), ("3", 3), ("0", 0)}),
+        ({"kind": ["x", "y", "y", "x"]}, {"label_column": "kind"}, ["x", "y", "y", "x"], set()),
+    ],
+)
+def test_metadata_says_the_class(
+    tmp_path: Path, form: str, fields: dict[str, Any], settings: dict[str, str], labels: list[str], ids: Any
+) -> None:
+    source = img2dataset(tmp_path / "in", **fields)
+    prefix = ""
+    if form != "disk":
+        (tmp_path / f"x.{form}").write_bytes((zip_of if form == "zip" else tar_of)(tree_members(source)))
+        source, prefix = tmp_path / f"x.{form}", f"x.{form}!"
+    name = "archives" if prefix else "class_folders"
+    found = list_refs(source, name, extra_columns="caption:string", **settings)
+    refs = {key.removeprefix(prefix): ref for key, ref in by_key(found).items() if ref.is_candidate}
+    keys = ["00000/000000000.jpg", "00000/000000001.jpg", "00001/000010000.jpg", "00001/000010001.jpg"]
+    assert [refs[key].label for key in keys] == labels and len(refs) == 4
+    assert "a picture of apple" in refs[keys[0]].extra and not refs[keys[0]].split
+    assert {(one.name, one.id) for one in found if isinstance(one, ClassId)} == ids
+    others = {key.removeprefix(prefix) for key, ref in by_key(found).items() if not ref.is_candidate}
+    assert others == {"00000_stats.json", "00001_stats.json", "00000.parquet", "00001.parquet"}
+
+
+def put(root: Path, **files: str | None) -> Path:
+    """Writes `FOLDER__NAME=TEXT`, a photo where there is no text; `_jpg` and the like become extensions."""
+    for name, text in files.items():
+        folder, _, rest = name.partition("__")
+        path = root / folder / rest.replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(IMAGES[0].read_bytes() if text is None else text.encode())
+    return root
+
+
+def test_the_class_of_a_folder_stays(tmp_path: Path) -> None:
+    """Metadata adds columns; it says the class only where `--label_column` asks for it."""
+    source = put(
+        tmp_path / "in", cat__1_jpg=None, cat__1_json='{"label": "dog", "price": 1.5, "kind": "tom"}',
+        cow__2_jpg=None, cow__2_json='{"price": 2, "kind": "bull"}',
+    )  # fmt: skip
+    found = by_key(list_refs(source, "class_folders", extra_columns="price:float"))
+    assert {key: ref.label for key, ref in found.items()} == {"cat/1.jpg": "cat", "cow/2.jpg": "cow"}
+    found = by_key(list_refs(source, "class_folders", label_column="kind"))
+    assert {key: ref.label for key, ref in found.items()} == {"cat/1.jpg": "tom", "cow/2.jpg": "bull"}
+
+
+def test_metadata_counts_only_if_every_image_has_some(tmp_path: Path) -> None:
+    source = put(tmp_path / "in", cat__1_jpg=None, cat__1_json='{"price": 1}', cow__2_jpg=None)
+    assert set(by_key(list_refs(source, "class_folders"))) == {"cat/1.jpg", "cat/1.json", "cow/2.jpg"}
+    with pytest.raises(UsageError, match=r"no columns unless a \.json lies beside every image"):
+        convert(input=str(source), output=str(tmp_path / "out"), extra_columns="price:float")
+    (tmp_path / "x.zip").write_bytes(zip_of(tree_members(source)))
+    with pytest.raises(UsageError, match=r"no columns unless a \.json lies beside every image"):
+        convert(input=str(tmp_path / "x.zip"), output=str(tmp_path / "out"), extra_columns="price:float")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("form", ["disk", "zip"])
+def test_bad_metadata_is_a_fault_only_if_it_is_needed(tmp_path: Path, form: str) -> None:
+    source = put(
+        tmp_path / "in", cat__1_jpg=None, cat__1_json='{"price": 1}', cow__2_jpg=None, cow__2_json="{oops",
+        emu__3_jpg=None, emu__3_txt="a bird",
+    )  # fmt: skip
+    name, prefix = "class_folders", ""
+    if form == "zip":
+        (tmp_path / "x.zip").write_bytes(zip_of(tree_members(source)))
+        source, name, prefix = tmp_path / "x.zip", "archives", "x.zip!"
+    plain = by_key(list_refs(source, name))
+    assert len(plain) == 3 and all(ref.is_candidate for ref in plain.values())
+    found = by_key(list_refs(source, name, extra_columns="price:float"))
+    faults = {key.removeprefix(prefix): (ref.reason, ref.message) for key, ref in found.items()}
+    assert faults == {
+        "cat/1.jpg": ("", ""),
+        "cow/2.jpg": ("BAD_ANNOTATION", "its .json file is not JSON"),
+        "emu/3.jpg": ("BAD_ANNOTATION", "its .json does not say it all: price is empty"),
+    }
+
+
+def test_a_rebuild_sees_that_metadata_changed(tmp_path: Path) -> None:
+    source = img2dataset(tmp_path / "in", label=["b", "a", "b", "b"])
+    job = {"input": str(source), "output": str(tmp_path / "out"), "resize": 8}
+    assert rebuild(**job).outcome["records"] == 4
+    assert not rebuild(**job).changed
+    path = source / "00001" / "000010001.json"
+    path.write_text(path.read_text().replace('"label": "b"', '"label": "a"'))
+    changes = rebuild(**job).outcome["changes"]
+    assert {kind: count for kind, count in changes.items() if count and kind != "unchanged"} == {
+        "relabelled": 1
+    }
+
+
+NAMES = st.lists(
+    st.builds(
+        "{}{}.{}".format,
+        st.sampled_from(["", "a/", "a.b/", ".c/"]),
+        st.sampled_from(["1", "1.x", "1-2"]),
+        st.sampled_from(["jpg", "png", "json", "txt", "md"]),
+    ),
+    max_size=8, unique=True,
+)  # fmt: skip
+
+
+@given(NAMES)
+def test_groups_of_sorted_paths_hold_images_and_their_metadata(paths: list[str]) -> None:
+    """Compared with what a look at all paths at once says."""
+    images = {stem_of(path) for path in paths if path.endswith(("jpg", "png"))}
+    shown = {stem_of(path) for path in paths if path.endswith(("jpg", "png")) and not path.startswith(".")}
+    metadata = {stem_of(path) for path in paths if path.endswith(("json", "txt"))}
+    assert every_image_has_metadata(sorted(paths)) == (bool(shown) and shown <= metadata)
+    left = [p for p in sorted(paths) if not (p.endswith(("json", "txt")) and stem_of(p) in images)]
+    assert list(without_metadata(sorted(paths), str)) == left

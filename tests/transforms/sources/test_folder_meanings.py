@@ -1,0 +1,247 @@
+"""What folders at the top mean: classes, splits or nothing; on a disk, in archives, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.packing import by_key, list_refs, tar_of, zip_of
+from helpers.repository import PHOTOS
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.convert import main as convert_main
+from shardwright.pipelines.plan import main as plan_main
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.folder_tree import TopFolders, decide, is_shard_number, split_of_folder
+
+JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()
+SPLITS = ("train/cat/1.jpg", "train/dog/2.jpg", "validation/cat/3.jpg")
+FLAT = ("train/1.jpg", "train/2.jpg", "val/3.jpg")
+SHARDS = ("00000/000000000.jpg", "00000/000000001.jpg", "00001/000010000.jpg")
+
+
+def write_files(root: Path, paths: Iterable[str]) -> Path:
+    """Writes a photo under each path; text where the name does not end like an image's."""
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data_of(path))
+    return root
+
+
+def data_of(path: str) -> bytes:
+    return JPEG if path.endswith((".jpg", ".JPG", "image")) else b"some text\n"
+
+
+def places(root: Path, form: str, paths: Iterable[str], **settings: Any) -> dict[str, tuple[str, str]]:
+    """Returns path -> (split, class) of the candidates of a tree, on a disk or packed."""
+    if form == "disk":
+        found = by_key(list_refs(write_files(root / "in", paths), "class_folders", **settings))
+        prefix = ""
+    else:
+        root.mkdir(exist_ok=True)
+        file = root / f"in.{form}"
+        file.write_bytes((zip_of if form == "zip" else tar_of)({path: data_of(path) for path in paths}))
+        found, prefix = by_key(list_refs(file, **settings)), f"in.{form}!"
+    return {
+        key.removeprefix(prefix): (ref.split, ref.label) for key, ref in found.items() if ref.is_candidate
+    }
+
+
+FORMS = pytest.mark.parametrize("form", ["disk", "zip", "tar"])
+
+
+@FORMS
+@pytest.mark.parametrize(
+    "beside",
+    [
+        ["docs/readme.txt"],
+        ["docs/LICENSE"],  # its name does not say that it is no image
+        ["__MACOSX/train/._1.jpg"],
+        [".ipynb_checkpoints/1.jpg"],
+        ["unlabelled/.keep", "b/c/notes.md"],
+        ["a.csv"],
+    ],
+)
+def test_folders_without_images_do_not_hide_the_splits(tmp_path: Path, form: str, beside: list[str]) -> None:
+    assert places(tmp_path, form, [*SPLITS, *beside]) == {
+        "train/cat/1.jpg": ("train", "cat"),
+        "train/dog/2.jpg": ("train", "dog"),
+        "validation/cat/3.jpg": ("validation", "cat"),
+    }
+
+
+@FORMS
+def test_the_case_of_split_folders_does_not_matter(tmp_path: Path, form: str) -> None:
+    found = places(tmp_path, form, ["Train/cat/1.jpg", "TEST/cat/2.jpg", "Valid/dog/3.jpg"])
+    assert found == {
+        "Train/cat/1.jpg": ("train", "cat"),
+        "TEST/cat/2.jpg": ("test", "cat"),
+        "Valid/dog/3.jpg": ("valid", "dog"),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["train", "val", "valid", "dev", "eval", "testing", "training", "evaluation"]
+)
+def test_spellings_of_splits(name: str) -> None:
+    for spelling in (name, name.upper(), name.title()):
+        assert split_of_folder(spelling) == name
+        assert split_of_folder(f"{spelling}_set") == split_of_folder(f"{spelling} Set") == f"{name}_set"
+    assert not split_of_folder(f"{name}s") and not split_of_folder(f"my_{name}")
+
+
+@FORMS
+def test_classes_stay_classes(tmp_path: Path, form: str) -> None:
+    """Digits as classes, too, as MNIST has them."""
+    paths = ["0/1.jpg", "1/2.jpg", "cat/3.jpg", "trains/4.jpg"]
+    assert places(tmp_path, form, paths) == {path: ("", path.partition("/")[0]) for path in paths}
+
+
+@FORMS
+def test_a_split_folder_without_images_is_no_split(tmp_path: Path, form: str) -> None:
+    assert places(tmp_path, form, ["cat/1.jpg", "dog/2.jpg", "test/readme.txt"]) == {
+        "cat/1.jpg": ("", "cat"), "dog/2.jpg": ("", "dog"),
+    }  # fmt: skip
+
+
+@FORMS
+def test_images_are_found_by_content_too(tmp_path: Path, form: str) -> None:
+    paths = ["train/cat/image", "test/cat/image", "docs/readme"]
+    assert places(tmp_path, form, paths) == {paths[0]: ("train", "cat"), paths[1]: ("test", "cat")}
+    with pytest.raises(UsageError, match="and other, which holds images too, is not"):
+        places(tmp_path, form, [*paths, "other/image"])
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("paths", "says"),
+    [
+        ([*SPLITS, "unlabelled/4.jpg"], "train and validation are named like splits, and unlabelled, which"),
+        ([*SPLITS, "extra/cat/4.jpg"], "and extra, which holds images too, is not"),
+        (["cat/1.jpg", "test/2.jpg"], "test is named like a split, and cat, which holds"),
+        ([*SPLITS, *SHARDS], "and 00000, which holds images too, is not"),
+        (FLAT, "the images lie directly in train and val"),
+        (["Train/1.jpg", "Test/2.jpg"], "the images lie directly in Train and Test"),
+        (SHARDS, "the folders are named like shards (00000, ...)"),
+        (["00012/a.jpg"], "the folders are named like shards (00012, ...)"),
+    ],
+)
+def test_folders_that_could_mean_two_things(tmp_path: Path, form: str, paths: list[str], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        places(tmp_path, form, paths)
+    assert says in caught.value.message
+    assert places(tmp_path, form, paths, folders="classes") == {
+        path: ("", path.partition("/")[0]) for path in paths
+    }
+    assert places(tmp_path, form, paths, folders="ignore") == dict.fromkeys(paths, ("", ""))
+
+
+@FORMS
+def test_folders_said_to_be_splits(tmp_path: Path, form: str) -> None:
+    """With class folders inside or without; what lies outside is left out."""
+    paths = [*SPLITS, "Test/4.jpg", "unlabelled/5.jpg", "6.jpg"]
+    assert places(tmp_path, form, paths, folders="splits") == {
+        "train/cat/1.jpg": ("train", "cat"),
+        "train/dog/2.jpg": ("train", "dog"),
+        "validation/cat/3.jpg": ("validation", "cat"),
+        "Test/4.jpg": ("test", ""),
+    }
+    with pytest.raises(UsageError, match="has no folder that is named like a split"):
+        places(tmp_path / "other", form, ["cat/1.jpg"], folders="splits")
+
+
+def test_archives_in_split_folders(tmp_path: Path) -> None:
+    root = write_files(tmp_path / "in", ["docs/readme.txt", *(f"docs/{number}.txt" for number in range(20))])
+    for split in ("Train", "Test"):
+        (root / split).mkdir()
+        (root / split / "a.zip").write_bytes(zip_of({"cat/1.jpg": JPEG, "dog/2.jpg": JPEG}))
+    found = by_key(list_refs(root))
+    assert (found["Train/a.zip!cat/1.jpg"].split, found["Train/a.zip!cat/1.jpg"].label) == ("train", "cat")
+    assert (found["Test/a.zip!dog/2.jpg"].split, found["Test/a.zip!dog/2.jpg"].label) == ("test", "dog")
+    (root / "more").mkdir()
+    (root / "more" / "b.zip").write_bytes(zip_of({"cat/1.jpg": JPEG}))
+    with pytest.raises(UsageError, match="and more, which holds images too, is not"):
+        list_refs(root)
+
+
+def test_a_folder_around_all_images_in_an_archive_is_stepped_over(tmp_path: Path) -> None:
+    """Though a folder without images lies beside it."""
+    (tmp_path / "a.zip").write_bytes(zip_of({f"data/{path}": JPEG for path in SPLITS} | {"docs/x.md": b""}))
+    found = by_key(list_refs(tmp_path / "a.zip"))
+    assert (found["a.zip!data/train/cat/1.jpg"].split, found["a.zip!data/train/cat/1.jpg"].label) == (
+        "train", "cat",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        (["00000"], True), (["00000", "00001"], True), (["012345"], True),
+        (["0"], False), (["0001"], False), (["n01440764"], False), (["00000_a"], False),
+    ],
+)  # fmt: skip
+def test_numbers_of_shards(numbers: list[str], expected: bool) -> None:
+    assert all(map(is_shard_number, numbers)) is expected
+
+
+def test_a_name_of_another_kind_decides_for_classes() -> None:
+    tops = TopFolders()
+    for name in ("00000", "cat"):
+        tops.add(name, nested=False)
+    assert decide(tops, "auto", "in") == decide(tops, "classes", "in")
+
+
+@pytest.mark.parametrize("paths", [FLAT, SHARDS, [*SPLITS, "unlabelled/4.jpg"]])
+def test_both_spellings_of_a_message_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], paths: list[str]
+) -> None:
+    source = write_files(tmp_path / "in", paths)
+    argv = ["--input", str(source), "--output", str(tmp_path / "out"), "--resize", "8"]
+    assert convert_main(argv) == 2
+    said = capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    spellings = re.findall(r"--folders [a-z]+(?: --unlabelled keep)?", said)
+    assert len(spellings) == 2 and "--folders classes" in spellings
+    for number, spelling in enumerate(spellings):
+        output = tmp_path / f"out{number}"
+        assert convert_main([*argv[:3], str(output), *argv[4:], *shlex.split(spelling)]) == 0
+    capsys.readouterr()
+
+
+def test_the_setting_is_stored_and_refused_where_it_means_nothing(tmp_path: Path) -> None:
+    source = write_files(tmp_path / "in", [*SPLITS, "unlabelled/4.jpg", "docs/x.txt"])
+    made = convert(input=str(source), output=str(tmp_path / "out"), resize=8, folders="splits")
+    assert made.dataset.ledger["reasons"]["filtered"] == {"not_an_image": 1, "outside_splits": 1}
+    assert set(made.dataset.splits) == {"train", "validation"} and made.dataset.labels == ("cat", "dog")
+    again = convert(input=str(source), output=str(tmp_path / "again"), plan_from=str(tmp_path / "out"))
+    assert again.dataset.fingerprint == made.dataset.fingerprint
+    rows = tmp_path / "rows.csv"
+    rows.write_text("path,label\ntrain/cat/1.jpg,a\n")
+    with pytest.raises(UsageError, match="is read as manifest, where folders do not name the classes"):
+        convert(input=str(rows), image_root=str(source), output=str(tmp_path / "no"), folders="classes")
+    with pytest.raises(UsageError, match="leave one of them out"):
+        convert(input=str(source), output=str(tmp_path / "no"), folders="classes", label_regex="(?P<label>.)")
+
+
+def test_plan_and_convert_say_what_they_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the work: the tree and what is left out of it."""
+    source = write_files(
+        tmp_path / "in", [*SPLITS, "Test/dog/4.jpg", "docs/x.txt", ".hidden", "train/cat/x.heic"]
+    )
+    tree = "3 splits x 2 classes, 4 images; left out: 2 files (1 dotfile, 1 not_an_image), 1 bad image"
+    taken_for = f"{source}: class folders in train, validation and Test; no images in docs\n"
+    argv = ["--input", str(source), "--max_bad_fraction", "0.5"]
+    assert convert_main([*argv, "--output", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().err.startswith(f"{taken_for}shardwright: found: {tree}\n")
+    assert not (tmp_path / "out" / "_work" / "spool").exists()
+    assert plan_main(argv[:2]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"found: {tree}\n") and said.err.startswith(taken_for)
+    shutil.make_archive(str(tmp_path / "in"), "zip", source / "train")
+    assert plan_main([f"{source}.zip", "--splits", "train=0.5,test=0.5"]) == 0
+    assert capsys.readouterr().out.startswith("found: 2 classes, 2 images; left out: 1 bad image\n")

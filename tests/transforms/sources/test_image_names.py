@@ -1,0 +1,179 @@
+"""`image/source_id` and `image/filename` of each source, read as evaluations read them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from helpers.hostile import run
+from helpers.tfrecords import converted, object_record, sized, write
+from PIL import Image
+
+from shardwright.pipelines.validate import validate
+from shardwright.schemas import source_ids
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole
+from shardwright.schemas.source_ids import number_of_key
+
+OBJECT_LAYOUTS = ("detection", "vision")
+
+
+def names_in(dataset: Path) -> dict[str, tuple[int, str]]:
+    """Returns key -> (source_id as evaluations read it, file name), by the ledgers' offsets."""
+    found = {}
+    for ledger in sorted((dataset / "_shards").iterdir()):
+        header, *entries = map(json.loads, gzip.decompress(ledger.read_bytes()).splitlines())
+        written = [entry for entry in entries if entry["outcome"] == "written"]
+        records = tf.data.TFRecordDataset(str(dataset / header["file"]))
+        for entry, record in zip(written, records, strict=True):
+            parsed = tf.io.parse_single_example(
+                record,
+                {
+                    name: tf.io.FixedLenFeature([], tf.string)
+                    for name in ("image/source_id", "image/filename")
+                },
+            )
+            source_id = tf.strings.to_number(parsed["image/source_id"], tf.int64)
+            found[entry["key"]] = (int(source_id), parsed["image/filename"].numpy().decode())
+    return found
+
+
+def coco(folder: Path, ids: list[int | str]) -> Path:
+    """Writes a COCO document of grey images with the given ids."""
+    folder.mkdir(parents=True)
+    for i in range(len(ids)):
+        Image.new("L", (8, 8), i).save(folder / f"{i}.png")
+    images = [{"id": id_, "file_name": f"{i}.png", "width": 8, "height": 8} for i, id_ in enumerate(ids)]
+    boxes = [{"id": i, "image_id": id_, "category_id": 1, "bbox": [1, 1, 4, 4]} for i, id_ in enumerate(ids)]
+    path = folder / "instances.json"
+    path.write_text(
+        json.dumps({"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "a"}]})
+    )
+    return path
+
+
+@pytest.mark.parametrize("layout", OBJECT_LAYOUTS)
+def test_cocos_ids_are_written(tmp_path: Path, layout: str) -> None:
+    made = converted(coco(tmp_path / "in", [0, 139, "000000000285", "x7"]), tmp_path / "out", layout=layout)
+    assert names_in(made) == {
+        "0.png": (0, "0.png"),
+        "1.png": (139, "1.png"),
+        "2.png": (285, "2.png"),
+        "3.png": (number_of_key("3.png"), "3.png"),
+    }
+    assert validate(made).sound
+
+
+def test_images_without_an_id_get_the_number_of_their_key(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a", "b"):
+        Image.new("RGB", (8, 8)).save(folder / f"{name}.jpg")
+        (folder / f"{name}.txt").write_text("0 0.5 0.5 0.25 0.25\n")
+    (folder / "classes.txt").write_text("thing\n")
+    first = converted(folder, tmp_path / "first", layout="vision")
+    again = converted(folder, tmp_path / "again", layout="detection", seed=7)
+    assert (
+        names_in(first) == names_in(again) == {key: (number_of_key(key), key) for key in ("a.jpg", "b.jpg")}
+    )
+
+
+def records(*ids: str | None) -> list[dict[str, Any]]:
+    """Returns detection records with the given ids; None leaves the feature out."""
+    made = []
+    for i, id_ in enumerate(ids):
+        record = {**sized(object_record(i)), "image/source_id": id_, "image/filename": f"photos/{i}.jpg"}
+        made.append({name: value for name, value in record.items() if value is not None})
+    return made
+
+
+@pytest.mark.parametrize("layout", OBJECT_LAYOUTS)
+def test_values_of_other_records_are_kept(tmp_path: Path, layout: str) -> None:
+    write(tmp_path / "in" / "a.tfrecord", records("42", "", None))
+    write(tmp_path / "in" / "b.tfrecord", records("7"))  # its first file name is that of a.tfrecord's first
+    made = converted(tmp_path / "in", tmp_path / "out", layout=layout)
+    keys = [f"a.tfrecord!photos/{i}.jpg" for i in range(3)]
+    known = {
+        keys[0]: (42, "photos/0.jpg"),
+        keys[1]: (number_of_key(keys[1]), "photos/1.jpg"),
+        keys[2]: (number_of_key(keys[2]), "photos/2.jpg"),
+        "b.tfrecord!photos/0.jpg": (7, "photos/0.jpg"),
+    }
+    assert names_in(made) == known
+    assert validate(made, fail_on="SPLIT_LEAKAGE").counts == {}
+    assert validate(made, against=str(tmp_path / "in")).counts == {}
+    again = converted(made, tmp_path / "again", layout="vision", shards=2)
+    assert names_in(again) == known and validate(again).counts == {}
+
+
+def test_other_layouts_keep_the_file_name_too(tmp_path: Path) -> None:
+    record = {**sized(object_record(0)), "image/class/label": 0, "image/filename": "x/n01.JPEG"}
+    write(tmp_path / "a.tfrecord", [record])
+    for layout, name in (("classification", b"x/n01.JPEG"), ("imagenet", b"n01.JPEG")):
+        made = converted(tmp_path / "a.tfrecord", tmp_path / layout, layout=layout)
+        (data,) = tf.data.TFRecordDataset(str(made / "train-00000-of-00001.tfrecord"))
+        features = tf.train.Example.FromString(data.numpy()).features.feature
+        assert list(features["image/filename"].bytes_list.value) == [name]
+        assert validate(made).counts == {}
+
+
+@pytest.fixture
+def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A source, and the dataset that version 0.1 made of it: image/source_id holds the key."""
+    source = coco(tmp_path / "in", [5, 6])
+    with monkeypatch.context() as patched:
+        features = tuple(
+            replace(spec, fill=FeatureRole.KEY) if spec.fill is FeatureRole.SOURCE_ID else spec
+            for spec in LAYOUTS["detection"].features
+        )
+        patched.setitem(LAYOUTS, "detection", replace(LAYOUTS["detection"], features=features))  # type: ignore[arg-type]
+        made = converted(source, tmp_path / "older", layout="detection")
+    (data, _) = tf.data.TFRecordDataset(str(made / "train-00000-of-00001.tfrecord"))
+    assert b"image/source_id" in data.numpy() and b'"key"' in (made / "dataset.json").read_bytes()
+    document = json.loads((made / "dataset.json").read_text())
+    for name in ("files", "statements_version", "digest"):  # that version did not have them
+        del document[name]
+    (made / "dataset.json").write_text(json.dumps(document))
+    return source, made
+
+
+def test_older_datasets_stay_sound(older: tuple[Path, Path]) -> None:
+    source, made = older
+    assert validate(made).counts == {"NOT_COMPARED": 1}
+    assert validate(made, against=str(source)).counts == {"NOT_COMPARED": 1}
+
+
+def test_a_later_build_of_an_older_dataset_makes_every_record_anew(older: tuple[Path, Path]) -> None:
+    source, made = older
+    (made / "dataset.json").unlink()  # as if it had not finished
+    converted(source, made, layout="detection", resume=True)
+    assert names_in(made) == {"0.png": (5, "0.png"), "1.png": (6, "1.png")}
+
+
+def test_an_older_dataset_that_is_written_anew_gets_numbers(older: tuple[Path, Path], tmp_path: Path) -> None:
+    made = converted(older[1], tmp_path / "new", layout="vision")
+    assert names_in(made) == {
+        "0.png": (number_of_key("0.png"), "0.png"),
+        "1.png": (number_of_key("1.png"), "1.png"),
+    }
+
+
+def test_two_images_with_one_made_number_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = coco(tmp_path / "in", ["a", "b", 7])
+    monkeypatch.setattr(source_ids, "number_of_key", lambda key: 7)
+    done = run(capfd, "convert", f"--input={source}", f"--output={tmp_path / 'out'}", "--layout=vision")
+    assert done.code == 2 and "image/source_id 7; rename one of them" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_ids_of_the_source_may_be_equal(tmp_path: Path) -> None:
+    for part in ("train", "valid"):  # as Roboflow exports them
+        coco(tmp_path / "in" / part, [0, 1]).rename(tmp_path / "in" / part / "_annotations.coco.json")
+    made = converted(tmp_path / "in", tmp_path / "out", layout="vision")
+    assert sorted(number for number, _ in names_in(made).values()) == [0, 0, 1, 1]

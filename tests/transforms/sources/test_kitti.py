@@ -1,0 +1,105 @@
+"""KITTI: 15 columns, DontCare, folders with and without labels, lists of splits, faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.kitti import DONT_CARE, put_kitti
+from helpers.listing import listed, put_photos
+from helpers.records import balanced, examples, value, values
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.kitti import parse_kitti
+
+
+def test_what_is_listed(tmp_path: Path) -> None:
+    photos = put_kitti(tmp_path / "training")
+    put_photos(tmp_path / "testing" / "image_2", ("rose",))
+    found = listed(tmp_path)
+    assert found.input.source == "kitti"
+    assert "testing/image_2, split testing, left out" in found.input.detected_as
+    assert found.reasons() == {f"testing/image_2/{Path('rose.jpg').name}": "not_listed"}
+    for photo in photos:
+        objects = found.said(f"training/image_2/{photo.name}").objects or ()
+        assert [(item.label, *(item.box or ())) for item in objects] == [*photo.boxes]
+        assert [item.truncated for item in objects] == [bool(i % 2) for i in range(len(objects))]
+        assert [item.occluded for item in objects] == [
+            (False, True, True, None)[i] for i in range(len(objects))
+        ]
+
+
+def test_splits(tmp_path: Path) -> None:
+    put_kitti(tmp_path / "one" / "training")
+    (tmp_path / "one" / "ImageSets").mkdir()
+    (tmp_path / "one" / "ImageSets" / "train.txt").write_text("eagle\napple\n")
+    (tmp_path / "one" / "ImageSets" / "val.txt").write_text("house\n")
+    found = listed(tmp_path / "one")
+    assert {Path(key).stem: ref.split for key, ref in found.refs.items() if ref.is_candidate} == {
+        "eagle": "train", "apple": "train", "house": "val"
+    }  # fmt: skip
+    assert [*found.reasons().values()] == ["not_listed"]
+    put_kitti(tmp_path / "two" / "train")
+    put_kitti(tmp_path / "two" / "val")
+    assert {ref.split for ref in listed(tmp_path / "two").refs.values()} == {"train", "val"}
+    assert {ref.split for ref in listed(tmp_path / "two" / "train").refs.values()} == {""}
+
+
+def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
+    put_kitti(tmp_path)
+    (tmp_path / "label_2" / "house.txt").unlink()
+    found = listed(tmp_path, missing_annotations="empty")
+    assert not found.reasons()
+    (key,) = [key for key in found.refs if "house" in key]
+    assert found.said(key).objects == ()
+
+
+def test_faults_name_file_and_line(tmp_path: Path) -> None:
+    photos = put_kitti(tmp_path)
+    folder = tmp_path / "label_2"
+    (folder / "eagle.txt").write_text(f"\n{DONT_CARE} 0.5\nCar 0 0 0 1 2\n")
+    (folder / "apple.txt").write_text(DONT_CARE.replace("DontCare", "Car").replace("503.89", "left"))
+    (folder / "house.txt").unlink()
+    (folder / "gone.txt").write_text("")
+    found = listed(tmp_path)
+    assert set(found.reasons().values()) == {"BAD_ANNOTATION"} and len(found.reasons()) == 4
+    by_stem = {Path(key).stem: ref.message for key, ref in found.refs.items()}
+    assert by_stem["eagle"] == "eagle.txt: line 3 has 6 columns instead of 15"
+    assert by_stem["apple"] == "apple.txt: column 5 of line 1 is 'left', which is not a number"
+    assert "no annotation file" in by_stem["house"] and by_stem["gone"] == "its image is missing"
+    assert len(photos) == 4
+
+
+def test_images_that_are_not_read(tmp_path: Path) -> None:
+    put_kitti(tmp_path)
+    (tmp_path / "image_2" / "new.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    (tmp_path / "label_2" / "new.txt").write_text(DONT_CARE)
+    found = listed(tmp_path)
+    assert found.reasons() == {"image_2/new.heic": "UNSUPPORTED_FORMAT"}
+
+
+def test_text_that_is_not_of_labels() -> None:
+    assert parse_kitti(b"\xef\xbb\xbf\n").objects == ()
+    with pytest.raises(AnnotationFault, match="line 1"):
+        parse_kitti(b"0 0.5 0.5 0.1 0.1")
+
+
+def test_what_is_not_kitti(tmp_path: Path) -> None:
+    put_photos(tmp_path / "image_2")
+    with pytest.raises(UsageError, match="not a KITTI dataset"):
+        listed(tmp_path, source="kitti")
+
+
+def test_records(tmp_path: Path) -> None:
+    photos = {photo.name: photo for photo in put_kitti(tmp_path / "in" / "training")}
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
+    assert made.dataset.labels == ("bird", "thing")
+    for record in examples(tmp_path / "out")["train"]:
+        photo = photos[Path(value(record, "image/filename")).name]
+        expected = [box[1] / photo.size[0] for box in photo.boxes]
+        np.testing.assert_allclose(values(record, "image/object/bbox/xmin"), expected, atol=1e-6)
+        assert values(record, "image/object/class/text") == [box[0] for box in photo.boxes]

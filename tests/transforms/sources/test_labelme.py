@@ -1,0 +1,190 @@
+"""LabelMe: shapes, where images are found, embedded images, EXIF, faults."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.labelme import document, put_labelme, save, shape
+from helpers.listing import Photo, listed, put_photos
+from helpers.records import balanced, examples, value, values
+from PIL import Image
+from pycocotools import mask as coco
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.images import outlines
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.labelme import parse_labelme
+
+
+def test_json_beside_images(tmp_path: Path) -> None:
+    photos = put_labelme(tmp_path)
+    save(tmp_path / "settings.json", {"a": 1})
+    found = listed(tmp_path)
+    assert found.input.source == "labelme" and found.input.detected_as == "LabelMe"
+    assert found.reasons() == {"settings.json": "not_an_image"}
+    for photo in photos:
+        said = found.said(photo.name)
+        assert said.size == photo.size and said.upright
+        assert [(item.label, *(item.box or ())) for item in said.objects or ()] == [*photo.boxes]
+
+
+def test_where_images_are_found(tmp_path: Path) -> None:
+    """As `labelme --output` writes the path, from Windows, by a name that only one has, renamed."""
+    photos = put_photos(tmp_path / "images")
+    paths = ("../images/", "..\\images\\", "/home/me/", "C:\\me\\")
+    for photo, folder in zip(photos, paths, strict=True):
+        save(tmp_path / "labels" / f"{Path(photo.name).stem}.json", document(photo, folder))
+    found = listed(tmp_path)
+    assert not found.reasons() and found.refs.keys() == {f"images/{photo.name}" for photo in photos}
+    apart = listed(tmp_path / "labels", image_root=tmp_path / "images")
+    assert not apart.reasons() and apart.refs.keys() == {photo.name for photo in photos}
+    (tmp_path / "images" / photos[0].name).rename(tmp_path / "labels" / "new.jpg")
+    (tmp_path / "labels" / "eagle.json").rename(tmp_path / "labels" / "new.json")
+    assert "labels/new.jpg" in listed(tmp_path).refs and not listed(tmp_path).reasons()
+
+
+def test_splits(tmp_path: Path) -> None:
+    put_labelme(tmp_path / "train")
+    put_labelme(tmp_path / "val", ("rose",))
+    found = listed(tmp_path)
+    assert found.input.detected_as == "LabelMe, splits train, val"
+    assert {key: ref.split for key, ref in found.refs.items()}["val/rose.jpg"] == "val"
+
+
+def test_embedded_images(tmp_path: Path) -> None:
+    """An image that only the JSON file holds is read from it; a file beside it comes first."""
+    photos = put_labelme(tmp_path / "in")
+    for photo in photos[:2]:
+        data = base64.b64encode((tmp_path / "in" / photo.name).read_bytes()).decode()
+        save(tmp_path / "in" / f"{Path(photo.name).stem}.json", document(photo, data=data))
+    original = (tmp_path / "in" / photos[0].name).read_bytes()
+    (tmp_path / "in" / photos[0].name).unlink()
+    found = listed(tmp_path / "in")
+    assert not found.reasons() and found.refs[photos[0].name].place and not found.refs[photos[1].name].place
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
+    (records,) = examples(tmp_path / "out").values()
+    by_name = {value(record, "image/filename"): record for record in records}
+    (stored,) = by_name[photos[0].name].features.feature["image/encoded"].bytes_list.value
+    assert stored == original
+    for photo in photos:
+        expected = [box[1] / photo.size[0] for box in photo.boxes]
+        found_sides = values(by_name[photo.name], "image/object/bbox/xmin")
+        np.testing.assert_allclose(found_sides, expected, atol=1e-6)
+
+
+def _png(mask: np.ndarray) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(mask.astype(np.uint8) * 255).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def test_shapes() -> None:
+    mask = np.array([[1, 0, 1], [1, 1, 0]], bool)
+    shapes = [
+        shape("a", "polygon", (1, 2), (9, 2), (5, 8.5)),
+        shape("b", "circle", (10, 10), (13, 14)),
+        shape("c", "mask", (4, 2), (6, 3), mask=_png(mask)),
+        shape("d", "oriented_rectangle", (5, 0), (10, 5), (5, 10), (0, 5)),
+        shape("e", "linestrip", (1, 1), (2, 2)),
+        shape("f", "point", (1, 1)),
+        shape("g", "polygon", (1, 1), (3, 1), (3, 3), group_id=7),
+        shape("g", "polygon", (6, 6), (8, 6), (8, 9), group_id=7),
+        shape("g", "polygon", (1, 1), (3, 1), (3, 3)),
+    ]
+    found = parse_labelme({"shapes": shapes, "imageWidth": 20, "imageHeight": 16}).objects or ()
+    assert [item.label for item in found] == [*"abcdefgg"]
+    assert [item.box for item in found] == [
+        (1, 2, 9, 8.5), (5, 5, 15, 15), (4, 2, 6, 3), (0, 0, 10, 10), None, None, (1, 1, 8, 9), (1, 1, 3, 3)
+    ]  # fmt: skip
+    assert found[6].segmentation == [[1, 1, 3, 1, 3, 3], [6, 6, 8, 6, 8, 9]]
+    drawn = np.asarray(outlines.draw(found[2].segmentation or [], (20, 16)))
+    assert drawn.sum() == 4 and (drawn[2:4, 4:7] == mask).all()
+    assert abs(np.asarray(outlines.draw(found[1].segmentation or [], (20, 16))).sum() - np.pi * 25) < 4
+    # COCO's own tools read the run lengths alike.
+    runs = coco.frPyObjects(dict(found[2].segmentation), 16, 20)  # type: ignore[call-overload]
+    assert (coco.decode(runs) == drawn).all()
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (3, "shape 0: it is not an object"),
+        (shape("a", "rectangle", (1, 2)), "shape 0: a rectangle with 1 point"),
+        (shape("a", "polygon", (1, 2), (3, 4)), "shape 0: a polygon with 2 points"),
+        ({"label": "a", "points": [[1, "2"]]}, "shape 0: its point .* is not a pair of numbers"),
+        (shape("a", "mask", (1, 2), (3, 4), mask="AAAA"), "shape 0: its mask cannot be read"),
+    ],
+)
+def test_broken_shapes(broken: Any, why: str) -> None:
+    with pytest.raises(AnnotationFault, match=why):
+        parse_labelme({"shapes": [broken], "imageWidth": 9, "imageHeight": 9})
+
+
+def test_images_without_a_file_may_have_no_objects(tmp_path: Path) -> None:
+    put_labelme(tmp_path, ("eagle", "apple"))
+    (tmp_path / "apple.json").unlink()
+    found = listed(tmp_path, missing_annotations="empty")
+    assert not found.reasons() and found.said("apple.jpg").objects == ()
+
+
+def test_faults_name_the_file(tmp_path: Path) -> None:
+    photos = put_labelme(tmp_path, ("eagle", "apple", "house", "seagull", "rose"))
+    (tmp_path / "eagle.json").write_text('{\n"shapes": [}')
+    (tmp_path / "apple.json").unlink()
+    save(tmp_path / "house.json", document(photos[2], shapes=[1]))
+    save(tmp_path / "again.json", document(photos[3]))
+    save(tmp_path / "gone.json", document(photos[3]._replace(name="gone.jpg")))
+    found = listed(tmp_path)
+    messages = {key: ref.message for key, ref in found.refs.items() if not ref.is_candidate}
+    assert set(found.reasons().values()) == {"BAD_ANNOTATION"} and len(messages) == 5
+    assert messages["eagle.jpg"] == "eagle.json: line 2 is not JSON"
+    assert "no annotation file" in messages["apple.jpg"]
+    assert messages["house.jpg"] == "house.json: shape 0: it is not an object"
+    assert "again.json annotates the same image" in messages["seagull.json"]
+    assert messages["gone.json"] == "its image is missing: gone.jpg"
+
+
+def test_images_that_are_not_read(tmp_path: Path) -> None:
+    photos = put_labelme(tmp_path)
+    for name in ("new.heic", "alone.heic"):
+        (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    save(tmp_path / "new.json", document(photos[1]._replace(name="new.heic")))
+    found = listed(tmp_path)
+    assert found.reasons() == dict.fromkeys(("new.heic", "alone.heic"), "UNSUPPORTED_FORMAT")
+
+
+def test_class_folders_with_json_inside_stay_class_folders(tmp_path: Path) -> None:
+    put_labelme(tmp_path / "in" / "birds")
+    assert listed(tmp_path / "in", layout="classification").input.source == "class_folders"
+    with pytest.raises(UsageError, match="choose --layout detection"):
+        listed(tmp_path / "in" / "birds", layout="classification")
+
+
+def test_shapes_are_drawn_for_the_upright_picture(tmp_path: Path) -> None:
+    """LabelMe shows pictures upright, so its boxes are there even where width and height do not tell."""
+    for orientation, expected in ((3, (0.1, 0.2)), (6, (0.1, 0.2))):
+        folder = tmp_path / str(orientation)
+        folder.mkdir()
+        exif = Image.Exif()
+        exif[274] = orientation
+        Image.new("RGB", (100, 100), "red").save(folder / "a.jpg", exif=exif)
+        said = document(Photo("a.jpg", (100, 100), (("cat", 10, 20, 50, 60),)))
+        save(folder / "a.json", said)
+        convert(input=folder, output=tmp_path / f"out{orientation}", layout="detection")
+        ((record,),) = examples(tmp_path / f"out{orientation}").values()
+        found = value(record, "image/object/bbox/xmin"), value(record, "image/object/bbox/ymin")
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_what_is_not_labelme(tmp_path: Path) -> None:
+    put_photos(tmp_path)
+    save(tmp_path / "a.json", {"images": [], "annotations": []})
+    with pytest.raises(UsageError, match="not a LabelMe dataset"):
+        listed(tmp_path, source="labelme")

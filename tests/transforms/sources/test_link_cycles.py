@@ -1,0 +1,106 @@
+"""Links that lead in a circle: `plan` and `convert` end, and each link is in the books."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers.hostile import make_tree, outcomes
+
+from shardwright.pipelines.cli import main
+
+Capture = pytest.CaptureFixture[str]
+#: What every tree of these tests holds besides links.
+IMAGES = ["ant/000.jpg", "ant/002.png", "bee/001.png", "bee/003.jpg"]
+
+
+def circle(*paths: Path) -> None:
+    """Makes links, each of which leads to the next one and the last to the first."""
+    for path, following in zip(paths, (*paths[1:], paths[0])):
+        path.symlink_to(following)
+
+
+def planned(source: Path, capsys: Capture) -> int:
+    """Returns how many files `plan` lists."""
+    assert main(["plan", "--input", str(source), "--json"]) == 0
+    return sum(json.loads(capsys.readouterr().out)["listed"].values())
+
+
+def converted(source: Path, output: Path, capsys: Capture) -> dict[str, str]:
+    """Returns what became of each file."""
+    assert main(["convert", "--input", str(source), "--output", str(output), "--max_bad_fraction", "1"]) == 0
+    capsys.readouterr()
+    return outcomes(output)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A folder with four images in two classes."""
+    make_tree(tmp_path / "in", images=4)
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("place", [".", "ant"])
+def test_a_circle_of_files(source: Path, tmp_path: Path, length: int, place: str, capsys: Capture) -> None:
+    links = [source / place / f"link{i}.png" for i in range(length)]
+    circle(*links)
+    listed = planned(source, capsys)
+    found = converted(source, tmp_path / "out", capsys)
+    assert listed == len(found)
+    expected = dict.fromkeys(IMAGES, "written")
+    expected |= {str(link.relative_to(source)): "UNREADABLE" for link in links}
+    assert found == expected
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("place", [".", "ant"])
+def test_a_circle_of_what_may_be_folders(
+    source: Path, tmp_path: Path, length: int, place: str, capsys: Capture
+) -> None:
+    """Nobody can tell what they are; they have no name of an image."""
+    links = [source / place / f"link{i}" for i in range(length)]
+    circle(*links)
+    listed = planned(source, capsys)
+    found = converted(source, tmp_path / "out", capsys)
+    assert listed == len(found)
+    expected = dict.fromkeys(IMAGES, "written")
+    expected |= {str(link.relative_to(source)): "not_an_image" for link in links}
+    assert found == expected
+
+
+@pytest.mark.parametrize(("place", "target"), [("up", "."), ("ant/up", ".."), ("ant/here", ".")])
+def test_a_folder_that_leads_back(
+    source: Path, tmp_path: Path, place: str, target: str, capsys: Capture
+) -> None:
+    (source / place).symlink_to(target)
+    listed = planned(source, capsys)
+    found = converted(source, tmp_path / "out", capsys)
+    assert listed == len(found)
+    assert found == {**dict.fromkeys(IMAGES, "written"), place: "symlink_loop"}
+
+
+@pytest.mark.parametrize("target", ["", "nowhere"])
+@pytest.mark.parametrize(
+    "name", ["a.tar", "a.zip", "data.yaml", "metadata.csv", "labels.json", "a.tfrecord", "x.npy", "train"]
+)
+def test_a_file_that_says_what_an_input_is(
+    source: Path, tmp_path: Path, name: str, target: str, capsys: Capture
+) -> None:
+    (source / name).symlink_to(target or name)
+    listed = planned(source, capsys)
+    found = converted(source, tmp_path / "out", capsys)
+    assert listed == len(found)
+    assert {key: found[key] for key in IMAGES} == dict.fromkeys(IMAGES, "written")
+    assert found.keys() - set(IMAGES) <= {name}
+
+
+@pytest.mark.parametrize("name", ["in", "in.tar", "in.csv", "data.yaml"])
+def test_an_input_that_is_a_circle_is_exit_code_2(tmp_path: Path, name: str, capsys: Capture) -> None:
+    circle(tmp_path / name, tmp_path / "other")
+    for command in (["plan"], ["convert", "--output", str(tmp_path / "out")]):
+        assert main([*command, "--input", str(tmp_path / name)]) == 2
+        error = capsys.readouterr().err.strip()
+        assert name in error and "Traceback" not in error and error.count("\n") == 0, error
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,373 @@
+"""Manifests end to end: CSV, JSON Lines and Parquet rows become records or faults that are told."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from helpers.hostile import check_books, shard_hashes
+from helpers.manifests import PICTURES, ROWS, described, listed, write_csv, write_jsonl, write_parquet
+from helpers.records import balanced, examples, labels_by_key, quarantine, value, values
+from helpers.repository import PHOTOS
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.plan import plan
+from shardwright.pipelines.results import ConvertResult
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.labels import ClassId
+
+SMALL = {"resize": 16, "max_bad_fraction": 1.0}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., ConvertResult]:
+    """Converts a manifest of the example pictures to `out`."""
+
+    def run(path: Path, **given: Any) -> ConvertResult:
+        return convert(
+            input=str(path), output=str(tmp_path / "out"), **{"image_root": str(PHOTOS), **SMALL, **given}
+        )
+
+    return run
+
+
+Run = Callable[..., ConvertResult]
+
+
+def test_a_csv_says_what_the_images_are(tmp_path: Path, made: Run) -> None:
+    splits = ["train", "Validation", "TEST"]
+    rows = [(path, name, splits[i % 3], "ignored") for i, (path, name) in enumerate(ROWS)]
+    file = write_csv(tmp_path / "rows.csv", [("Image Path", "Class", "Split", "note"), *rows])
+    result = made(file)
+    assert result.run["taken_for"] == [
+        "a CSV manifest with a header: images in 'Image Path', classes in 'Class', splits in 'Split'"
+    ]
+    assert labels_by_key(tmp_path / "out") == dict(ROWS)
+    found = examples(tmp_path / "out")
+    assert {split: sorted(value(e, "image/filename") for e in items) for split, items in found.items()} == {
+        name.lower(): sorted(row[0] for row in rows if row[2] == name) for name in splits
+    }
+
+
+def test_all_formats_and_a_folder_make_the_same_shards(tmp_path: Path, made: Run) -> None:
+    folder, flat = tmp_path / "many", tmp_path / "flat"
+    folder.mkdir()
+    flat.mkdir()
+    header = ("path", "label")
+    files = [
+        write_csv(tmp_path / "a.csv", [header, *ROWS]),
+        write_csv(tmp_path / "b.TSV", [header, *ROWS], delimiter="\t"),
+        write_csv(tmp_path / "c.csv", [header, *ROWS[::-1]], delimiter=";", quoting=csv.QUOTE_ALL),
+        write_csv(tmp_path / "d.csv", [header, *ROWS], encoding="utf-8-sig", lineterminator="\r"),
+        write_jsonl(tmp_path / "e.jsonl", [dict(zip(header, row)) for row in ROWS]),
+        write_parquet(
+            tmp_path / "f.parquet", 3, path=[r[0] for r in ROWS], label=pyarrow.array(
+                [r[1] for r in ROWS]).dictionary_encode(),
+        ),
+        folder,
+    ]  # fmt: skip
+    write_csv(folder / "part-0.csv", [header, *ROWS[:4]])
+    write_csv(folder / "part-1.csv", [("label", "path"), *(row[::-1] for row in ROWS[4:])])
+    (folder / "part-2.csv").touch()
+    (folder / "_SUCCESS").touch()
+    hashes = []
+    for file in files:
+        made(file, overwrite=True, shards=2)
+        hashes.append(shard_hashes(tmp_path / "out"))
+    for path, name in ROWS:
+        (flat / name).mkdir(exist_ok=True)
+        shutil.copy(PHOTOS / path, flat / path)
+    made(flat, overwrite=True, shards=2)  # class folders
+    assert hashes == [shard_hashes(tmp_path / "out")] * len(files)
+
+
+def test_automl_rows_without_header(tmp_path: Path, made: Run) -> None:
+    (tmp_path / "x.csv").write_text(
+        f"TRAIN,{PHOTOS}/{PICTURES[0]},a\n"
+        f"VALIDATE,{PHOTOS}/{PICTURES[1]},b\n"
+        f"test,{PICTURES[2]},a,b,\n"
+        f"UNASSIGNED,{PICTURES[3]},b|c\n"
+        f"{PICTURES[4]},a\n"
+        f"{PICTURES[5]}\n"
+    )
+    result = made(tmp_path / "x.csv", label_separator="|", splits="rest=1")
+    assert result.run["taken_for"] == ["a CSV manifest without a header: [split,] image, class"]
+    found = {
+        value(e, "image/filename"): (split, values(e, "image/class/text"))
+        for split, items in examples(tmp_path / "out").items()
+        for e in items
+    }
+    expected = [("train", ["a"]), ("validation", ["b"]), ("test", ["a", "b"]), ("rest", ["b", "c"]),
+                ("rest", ["a"])]  # fmt: skip
+    assert found == dict(zip(PICTURES, expected))
+    assert quarantine(tmp_path / "out")[PICTURES[5]]["message"] == "x.csv, line 6 has no class"
+
+
+def test_what_is_wrong_with_rows_is_told_and_booked(tmp_path: Path, made: Run) -> None:
+    sha256 = hashlib.sha256((PHOTOS / PICTURES[0]).read_bytes()).hexdigest()
+    rows = [
+        ("path", "label", "split", "sha256", "price"),
+        (PICTURES[0], "a", "train", sha256.upper(), "1.5"),  # line 2
+        ("no\nsuch.jpg", "a", "train", "", "1"),  # 3 and 4
+        (PICTURES[1], "a", "train", "0" * 64, "1"),
+        ("", "a", "train", "", "1"),  # 6
+        ("http://example.org/1.jpg", "a", "train", "", "1"),
+        (PICTURES[2], "a", "no split!", "", "1"),  # 8
+        (PICTURES[3], "a", "none", "", "1"),
+        (PICTURES[4], "a", "train", "123", "1"),  # 10
+        (PICTURES[5], "a", "train", "", "cheap"),
+        (PICTURES[6], "a"),  # 12
+        (PICTURES[6], "a", "train", "", "1", "more"),
+        (PICTURES[7], "", "train", "", "1"),  # 14
+        ("fruit", "a", "train", "", "1"),
+        (PICTURES[8], "a\x1fb", "train", "", "1"),  # 16
+    ]
+    file = write_csv(tmp_path / "rows.csv", rows)
+    with file.open("ab") as more:
+        more.write(b"\r\n\r\n" + os.fsencode(PICTURES[9]) + b",caf\xe9,train,,1\r\n")  # 19
+    result = made(file, extra_columns="price:float")
+    assert balanced(result.dataset.ledger)
+    assert 0 < result.run["convert_seconds"] <= result.run["seconds"]  # the ledger of bad rows has no times
+    check_books(tmp_path / "out")
+    found = {key: (entry["reason"], entry["message"]) for key, entry in quarantine(tmp_path / "out").items()}
+    line = "rows.csv, line {}: {}".format
+    missing = f"'{PHOTOS}/no\\nsuch.jpg': no such file or directory"
+    several = "'{}' cannot be a split's name; use letters, digits and _".format
+    assert found.pop(PICTURES[1])[0] == "CHECKSUM_MISMATCH"
+    assert found == {
+        "no\nsuch.jpg": ("UNREADABLE", line(3, missing)),
+        "rows.csv:6": ("BAD_ROW", line(6, "it names no image")),
+        "rows.csv:7": (
+            "BAD_ROW",
+            line(7, "there is no storage for http://, as in 'http://example.org/1.jpg'"),
+        ),
+        PICTURES[2]: ("BAD_ROW", line(8, several("no split!"))),
+        PICTURES[3]: ("BAD_ROW", line(9, several("none"))),
+        PICTURES[4]: ("BAD_ROW", line(10, "its sha256 is not 64 hexadecimal digits but '123'")),
+        PICTURES[5]: ("BAD_ROW", line(11, "price: 'cheap' is no float")),
+        "rows.csv:12": ("BAD_ROW", line(12, "it has too few cells: 2 instead of 5")),
+        "rows.csv:13": ("BAD_ROW", line(13, "it has too many cells: 6 instead of 5")),
+        PICTURES[7]: ("UNKNOWN_LABEL", "rows.csv, line 14 has no class"),
+        "fruit": ("UNREADABLE", line(15, f"'{PHOTOS}/fruit' is a folder")),
+        PICTURES[8]: ("BAD_ROW", line(16, "its class holds the control character 0x1F")),
+        PICTURES[9]: ("BAD_ROW", line(19, "its class is not UTF-8; save the file as UTF-8")),
+    }
+    assert result.dataset.ledger["splits"]["none"]["quarantined"] == 4
+    assert [value(e, "price") for e in examples(tmp_path / "out")["train"]] == [1.5]
+
+
+def test_one_image_in_two_rows_is_an_error_that_names_both(tmp_path: Path, made: Run) -> None:
+    file = write_csv(tmp_path / "rows.csv", [("path", "label"), *ROWS, (f"{PHOTOS}/{PICTURES[1]}", "x")])
+    with pytest.raises(UsageError) as error:
+        made(file)
+    assert "rows.csv, line 3" in error.value.message and "line 15" in error.value.message
+
+
+def test_a_quote_that_is_not_closed_costs_every_row_it_takes_in(tmp_path: Path, made: Run) -> None:
+    text = "path,label\n" + "".join(f'{path},"{name}"\n' for path, name in ROWS[:3])
+    text += f'{PICTURES[3]},"a\n{PICTURES[4]},a\n{PICTURES[5]},a\n'
+    (tmp_path / "rows.csv").write_text(text)
+    result = made(tmp_path / "rows.csv")
+    assert (result.dataset.ledger["written"], result.dataset.ledger["quarantined"]) == (3, 3)
+    assert set(quarantine(tmp_path / "out")) == {f"rows.csv:{line}" for line in (5, 6, 7)}
+
+
+def test_two_manifests_with_names_share_no_key(tmp_path: Path, made: Run) -> None:
+    file = write_csv(tmp_path / "rows.csv", [("path", "label"), *ROWS[:2], ("only one cell",)])
+    convert(input=[f"a={file}", f"b={file}"], output=str(tmp_path / "out"), image_root=str(PHOTOS), **SMALL)
+    assert set(labels_by_key(tmp_path / "out")) == {
+        f"{name}/{path}" for name in "ab" for path in PICTURES[:2]
+    }
+    assert set(quarantine(tmp_path / "out")) == {"a/rows.csv:4", "b/rows.csv:4"}
+
+
+def test_images_without_any_class_can_be_kept(tmp_path: Path, made: Run) -> None:
+    made(write_csv(tmp_path / "rows.csv", [("path",), *((path,) for path in PICTURES)]), unlabelled="keep")
+    found = examples(tmp_path / "out")["train"]
+    assert [values(e, "image/class/label") for e in found] == [[-1]] * len(PICTURES)
+
+
+def test_numbers_are_ids_gaps_and_all(tmp_path: Path, made: Run) -> None:
+    numbers = ["7", "2", "10"]
+    rows = [(path, numbers[i % 3]) for i, path in enumerate(PICTURES)]
+    as_int = write_jsonl(tmp_path / "i.jsonl", [{"path": path, "label": int(n)} for path, n in rows])
+    for file in (write_csv(tmp_path / "i.csv", [("path", "label"), *rows]), as_int):
+        made(file, overwrite=True)
+        found = examples(tmp_path / "out")["train"]
+        assert {value(e, "image/filename"): value(e, "image/class/label") for e in found} == {
+            path: int(n) for path, n in rows
+        }
+
+
+def test_what_is_not_written_as_a_number_is_a_name(tmp_path: Path) -> None:
+    columns = {"path": ["a.jpg", "b.jpg"], "label": [7.0, None]}
+    header, nines = ("path", "label"), [(f"{i}.jpg", "3") for i in range(9)]
+    for path, names, ids in (
+        (
+            write_csv(tmp_path / "a.csv", [header, ("a.jpg", "007"), ("b.jpg", "7")]),
+            ["007", "7"],
+            [7],
+        ),
+        (
+            write_csv(tmp_path / "b.csv", [header, ("a.jpg", "-1"), ("b.jpg", "1e1")]),
+            ["-1", "1e1"],
+            [],
+        ),
+        (write_jsonl(tmp_path / "c.jsonl", [{"path": "a.jpg", "label": 7.0}]), ["7.0"], []),
+        (write_jsonl(tmp_path / "d.jsonl", [{"path": "a.jpg", "label": True}]), ["true"], []),
+        (write_parquet(tmp_path / "e.parquet", **columns), ["7.0", ""], []),
+        (
+            write_csv(tmp_path / "f.csv", [header, *nines]),
+            ["3"],
+            [3],
+        ),
+    ):
+        found = listed(path)
+        assert [item.id for item in found if isinstance(item, ClassId)] == ids
+        refs = [item for item in found if not isinstance(item, ClassId)]
+        assert list(dict.fromkeys(ref.label for ref in refs)) == names
+
+
+def test_an_image_has_several_classes_if_they_are_asked_for(tmp_path: Path, made: Run) -> None:
+    several = [["b", "a"], ["a"], ["c", "c", " a "], [], ["b|c"]]
+    file = write_jsonl(tmp_path / "m.jsonl", [{"path": p, "labels": n} for p, n in zip(PICTURES, several)])
+    made(file, label_separator="|", unlabelled="keep")
+    found = examples(tmp_path / "out")["train"]
+    assert {value(e, "image/filename"): values(e, "image/class/text") for e in found} == dict(
+        zip(PICTURES, [["b", "a"], ["a"], ["c", "a"], [], ["b|c"]])
+    )
+    refs = [item for item in listed(file, image_root=str(PHOTOS)) if not isinstance(item, ClassId)]
+    assert [(ref.label, ref.reason) for ref in refs] == [
+        ("", "BAD_ROW"), ("a", ""), ("", "BAD_ROW"), ("", ""), ("b|c", ""),
+    ]  # fmt: skip
+    assert "--label_separator" in refs[0].message
+
+
+def test_extra_columns_of_every_type(tmp_path: Path, made: Run) -> None:
+    extra = "price:float,count:int,tags:string[],taken:bytes,sizes:int64[]"
+    when = datetime(2020, 1, 2, 3, 4, 5)
+    table = {
+        "path": PICTURES[:2], "label": ["a", "b"], "price": [Decimal("1.50"), Decimal("2.25")],
+        "count": [3, -4], "tags": [["x", "y"], None], "taken": [when, when], "sizes": [[1], [2, 3]],
+    }  # fmt: skip
+    rows = [[*table], [PICTURES[0], "a", "1.5", " 3", "x|y", str(when), "1"],
+            [PICTURES[1], "b", "2.25", "-4", "", str(when), "2|3"]]  # fmt: skip
+    lines = [dict(zip(table, row)) for row in zip(*table.values())]
+    for line in lines:
+        line |= {"price": float(line["price"]), "taken": str(when)}
+    for file in (
+        write_csv(tmp_path / "a.csv", rows),
+        write_jsonl(tmp_path / "b.jsonl", lines),
+        write_parquet(tmp_path / "c.parquet", **table),
+    ):
+        made(file, extra_columns=extra, overwrite=True)
+        found = {value(e, "image/class/text"): e for e in examples(tmp_path / "out")["train"]}
+        assert [values(found["a"], name) for name in list(table)[2:6]] == [
+            [1.5], [3], ["x", "y"], values(found["b"], "taken"),
+        ]  # fmt: skip
+        assert values(found["a"], "taken")[0].startswith("2020-01-02 03:04:05")
+        assert [values(found["b"], name) for name in ("tags", "sizes", "count")] == [[], [2, 3], [-4]]
+
+
+def test_groups_keep_together(tmp_path: Path, made: Run) -> None:
+    rows = [(path, name, i % 3) for i, (path, name) in enumerate(ROWS)]
+    file = write_csv(tmp_path / "rows.csv", [("path", "label", "patient"), *rows])
+    made(file, group_column="patient", splits="a=0.5,b=0.5")
+    found = {
+        value(e, "image/filename"): split
+        for split, items in examples(tmp_path / "out").items()
+        for e in items
+    }
+    assert len(found) == len(rows)
+    assert all(len({found[path] for path, _, group in rows if group == i}) == 1 for i in range(3))
+
+
+def test_file_names_that_are_not_utf8(tmp_path: Path, made: Run) -> None:
+    folder = os.fsencode(tmp_path / "in")
+    os.mkdir(folder)
+    shutil.copy(PHOTOS / PICTURES[0], folder + b"/caf\xe9.jpg")
+    with open(folder + b"/rows.csv", "wb") as file:
+        file.write(b"path,label\ncaf\xe9.jpg,a\n")
+    made(tmp_path / "in" / "rows.csv", image_root="")
+    assert labels_by_key(tmp_path / "out") == {"caf%E9.jpg": "a"}
+
+
+def test_text_of_parquet_that_is_not_utf8(tmp_path: Path) -> None:
+    offsets, text = b"\0\0\0\0\x08\0\0\0\x0d\0\0\0", b"caf\xe9.jpgb.jpg"
+    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(text)]
+    paths = pyarrow.Array.from_buffers(pyarrow.string(), 2, buffers)
+    labels = pyarrow.array([b"a", b"\xff"])
+    refs = listed(write_parquet(tmp_path / "a.parquet", path=paths, label=labels))
+    assert [ref.key for ref in refs] == ["caf%E9.jpg", "b.jpg"]
+    assert [ref.reason for ref in refs] == ["UNREADABLE", "BAD_ROW"]
+    assert "row 2: its class is not UTF-8" in refs[1].message
+
+
+def test_vertex_json_lines(tmp_path: Path) -> None:
+    row = {
+        "imageGcsUri": "gs://b/1.jpg",
+        "classificationAnnotation": {"displayName": "cat"},
+        "dataItemResourceLabels": {"aiplatform.googleapis.com/ml_use": "training"},
+    }
+    (ref,) = listed(write_jsonl(tmp_path / "v.jsonl", [row]))
+    assert (ref.key, ref.uri, ref.label, ref.split) == ("b/1.jpg", "gs://b/1.jpg", "cat", "train")
+
+
+def test_splits_of_vertex_are_those_of_rows_without_one(tmp_path: Path) -> None:
+    cells = ["TRAIN", "training", "VALIDATE", "validation", "TEST", "UNASSIGNED", ""]
+    expected = ["train", "train", "validation", "validation", "test", "", ""]
+    rows = [(cell, f"gs://b/{i}.jpg", "cat") for i, cell in enumerate(cells)]
+    assert [ref.split for ref in listed(write_csv(tmp_path / "bare.csv", rows))] == expected
+    header = ("ml_use", "path", "label")
+    assert [ref.split for ref in listed(write_csv(tmp_path / "a.csv", [header, *rows]))] == expected
+    verbatim = listed(write_csv(tmp_path / "b.csv", [("split", *header[1:]), *rows]))
+    assert [ref.split for ref in verbatim][:2] == ["train", "training"]
+
+
+def test_rows_of_empty_cells_are_blank_lines(tmp_path: Path) -> None:
+    blank = ("", " ", "", "")
+    rows = [
+        blank,
+        ("path", "label", "", ""),
+        blank,
+        ("gs://b/1.jpg", "cat", "", ""),
+        blank,
+        ("", "x", "", ""),
+    ]
+    refs = listed(write_csv(tmp_path / "a.csv", rows, delimiter=";", lineterminator="\r\n"))
+    assert [(ref.key, ref.reason) for ref in refs] == [("b/1.jpg", ""), ("a.csv:6", "BAD_ROW")]
+
+
+def test_plan_reads_as_convert_does(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "rows.csv", [("path", "label"), *ROWS])
+    forecast = plan(input=str(file), image_root=str(PHOTOS))
+    assert forecast.total == len(ROWS) and forecast.class_counts == {
+        name: sum(row[1] == name for row in ROWS) for name in {row[1] for row in ROWS}
+    }
+
+
+def test_paths_of_another_machine_are_found_by_name(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    for name in ("a/1.jpg", "a/2.jpg", "b/2.jpg", "b/3.jpg"):
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PHOTOS / PICTURES[0], photos / name)
+    rows = [("image", "label"), ("C:\\old\\1.jpg", "x"), ("/home/ann/2.jpg", "y"), ("/home/ann/4.jpg", "y")]
+    file = write_csv(tmp_path / "rows.csv", [*rows, ("b\\3.jpg", "x"), ("b/2.jpg", "y")])
+    found = {ref.key: ref for ref in listed(file, image_root=str(photos))}
+    assert {key for key, ref in found.items() if ref.is_candidate} == {"a/1.jpg", "b/3.jpg", "b/2.jpg"}
+    assert found["a/1.jpg"].label == "x" and found["a/1.jpg"].size > 0
+    assert found["a/1.jpg"].message == "rows.csv, line 2"
+    twice, gone = found["home/ann/2.jpg"], found["home/ann/4.jpg"]
+    assert twice.reason == gone.reason == "UNREADABLE"
+    assert twice.message.startswith("rows.csv, line 3: ") and "mean a/2.jpg and b/2.jpg" in twice.message
+    assert "no such file" in gone.message
+    assert "image_root" not in described(file, image_root=str(photos))

@@ -1,0 +1,130 @@
+"""Open Images' CSV of boxes: rows in any order, flags, class names, bad rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.open_images import MIDS, NAMES, put_csv, rows_of
+from helpers.listing import Photo, listed, put_photos
+from helpers.records import balanced, examples, quarantine, value, values
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[Photo]:
+    """Photos of which all but the first, which no row names, have boxes."""
+    return put_photos(tmp_path / "images", ("eagle", *NAMES))
+
+
+@pytest.mark.parametrize("order", ["as it is", "reversed", "in turn"])
+def test_what_is_listed(tmp_path: Path, photos: list[Photo], order: str) -> None:
+    rows = rows_of(photos)
+    if order != "as it is":
+        rows = rows[::-1] if order == "reversed" else rows[::2] + rows[1::2]
+    found = listed(put_csv(tmp_path / "boxes.csv", rows))
+    assert found.input.source == "open_images" and not found.reasons() and not found.ids
+    assert found.refs.keys() == {f"{name}.jpg" for name in NAMES}
+    for photo in photos[1:]:
+        said = found.said(photo.name)
+        assert said.relative and len(said.objects or ()) == len(photo.boxes)
+        scale = np.array(photo.size * 2)
+        boxes = sorted((item.label, *np.round(np.array(item.box) * scale)) for item in said.objects or ())
+        assert boxes == sorted(photo.boxes)
+        for item in said.objects or ():
+            assert item.truncated is False and item.group_of is None and item.depiction is True
+        assert sorted(item.occluded for item in said.objects or ()) == sorted(
+            bool(i % 2) for i in range(len(photo.boxes))
+        )
+
+
+def test_records(tmp_path: Path, photos: list[Photo]) -> None:
+    path = put_csv(tmp_path / "boxes.csv", rows_of(photos), descriptions=False)
+    made = convert(input=path, output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.ledger["written"] == 4 and made.dataset.labels == ("/m/015p6", "/m/0thing")
+    by_name = {photo.name: photo for photo in photos}
+    (records,) = examples(tmp_path / "out").values()
+    for record in records:
+        photo = by_name[value(record, "image/filename")]
+        expected = [box[1] / photo.size[0] for box in photo.boxes]
+        np.testing.assert_allclose(values(record, "image/object/bbox/xmin"), expected, atol=1e-5)
+        assert values(record, "image/object/depiction") == [1] * len(photo.boxes)
+        assert values(record, "image/object/class/text") == [MIDS[box[0]] for box in photo.boxes]
+        assert not values(record, "image/object/group_of")
+
+
+def test_from_inside_of_the_folder(
+    tmp_path: Path, photos: list[Photo], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_csv(tmp_path / "boxes.csv", rows_of(photos))
+    monkeypatch.chdir(tmp_path)
+    assert listed("boxes.csv").refs.keys() == {f"{name}.jpg" for name in NAMES}
+    assert listed(".").refs.keys() == listed(tmp_path).refs.keys() == {f"images/{name}.jpg" for name in NAMES}
+
+
+def test_a_folder_of_splits(tmp_path: Path, photos: list[Photo]) -> None:
+    (tmp_path / "images").rename(tmp_path / "train")
+    others = put_photos(tmp_path / "validation", ("coach", "library"))
+    put_csv(tmp_path / "oidv6-train-annotations-bbox.csv", rows_of(photos))
+    put_csv(tmp_path / "validation-annotations-bbox.csv", rows_of(others))
+    found = listed(tmp_path)
+    assert {key: ref.split for key, ref in found.refs.items()} == {
+        **{f"train/{name}.jpg": "train" for name in NAMES},
+        "validation/library.jpg": "validation",
+    }
+
+
+BAD_ROWS = {
+    "x.jpg,a\n": ("x.jpg.jpg", "2 fields instead of 13"),
+    "rose,x,/m/1,1,0.1,zero,0.1,0.2,0,0,0,0,0\n": ("rose.jpg", "XMax is 'zero'"),
+    "rose,x,/m/1,1,0.1,nan,0.1,0.2,0,0,0,0,0\n": ("rose.jpg", "XMax is 'nan'"),
+    "rose,x,/m/1,1,0.1,0.2,0.1,,0,0,0,0,0\n": ("rose.jpg", "YMax is ''"),
+    "rose,x,/m/1,1,0.1,0.2,0.1,0.3,7,0,0,0,0\n": ("rose.jpg", "IsOccluded is '7'"),
+    'rose,"x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n': ("rose.jpg", "2 fields"),
+    ",x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
+    "../rose,x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
+    "r\0se,x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
+    "rose" + "x" * 200_000 + "\n": ("boxes.csv:line 12", "names no image"),
+    "rose,x,/m/1,1,0.1,0.2": ("rose.jpg", "line 12 has 6 fields"),
+}
+
+
+@pytest.mark.parametrize("row", BAD_ROWS)
+def test_bad_rows_are_quarantined(tmp_path: Path, photos: list[Photo], row: str) -> None:
+    rows = rows_of(photos)
+    assert len(rows) == 10
+    path = put_csv(tmp_path / "boxes.csv", [*rows, row])
+    key, says = BAD_ROWS[row]
+    found = listed(path)
+    assert found.reasons() == {key: "BAD_ROW"} and says in found.refs[key].message
+    assert found.refs[key].split == ("none" if "line" in key else "")
+    made = convert(input=path, output=tmp_path / "out", layout="detection", max_bad_fraction=1)
+    assert balanced(made.dataset.ledger) and set(quarantine(tmp_path / "out")) == {key}
+
+
+def test_missing_images_and_blank_lines(tmp_path: Path, photos: list[Photo]) -> None:
+    rows = rows_of(photos)
+    (tmp_path / "images" / "house.jpg").unlink()
+    path = put_csv(tmp_path / "boxes.csv", [rows[0], "\n", *(row.replace("\n", "\r\n") for row in rows[1:])])
+    found = listed(path)
+    assert found.reasons() == {"house.jpg": "BAD_ANNOTATION"}
+    assert found.refs["house.jpg"].message == "its image is missing"
+
+
+def test_where_images_are(tmp_path: Path, photos: list[Photo]) -> None:
+    (tmp_path / "images").rename(tmp_path / "pictures")
+    path = put_csv(tmp_path / "boxes.csv", rows_of(photos))
+    with pytest.raises(UsageError, match="--image_root"):
+        listed(path)
+    assert not listed(path, image_root=tmp_path / "pictures").reasons()
+
+
+def test_other_csv_is_not_taken_for_open_images(tmp_path: Path, photos: list[Photo]) -> None:
+    path = put_csv(tmp_path / "boxes.csv", [], header="ImageID,LabelName,Confidence\n")
+    with pytest.raises(UsageError, match="the first line must name"):
+        listed(path, source="open_images")
+    put_photos(tmp_path / "ant")
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"

@@ -1,0 +1,96 @@
+"""Lists with a path and a class on each line, as Caffe and ImageNet have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.annotation_sets.path_lists import put_imagenet
+from helpers.listing import listed, put_photos
+from helpers.records import balanced, examples, labels_by_key
+
+from shardwright.pipelines.convert import convert
+from shardwright.transforms.sources.manifest.columns import is_path_list, path_and_label
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a/b.jpg 3", ("a/b.jpg", "3")),
+        ("a/b.JPEG\t3", ("a/b.JPEG", "3")),
+        ("my cats/1 2.jpg great dane\n", ("my cats/1 2.jpg", "great dane")),
+        ("a.jpg copy.jpg 3", ("a.jpg copy.jpg", "3")),
+        ("n01/x 7", ("n01/x", "7")),
+        ("a.jpg", ("a.jpg", "")),
+        ("gs://b/c d 3", ("gs://b/c d", "3")),
+    ],
+)
+def test_lines(line: str, expected: tuple[str, str]) -> None:
+    assert path_and_label(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a.jpg 1\nb.jpg 2\n", True),
+        ("a.jpg cat\n\n", True),
+        ("a.jpg cat\nb.jpg dog\nc.jpg dog\n\nsome note\n", True),
+        ("a.jpg\nb.jpg\n", False),
+        ("a.jpg 10,20,30,40,0 1,2,3,4,1\n", False),
+        ("Readme of the dataset\n", False),
+        ("", False),
+    ],
+)
+def test_what_looks_like_a_list(text: str, expected: bool) -> None:
+    assert is_path_list(text.encode()) is expected
+
+
+def test_a_folder_with_lists(tmp_path: Path) -> None:
+    said = put_imagenet(tmp_path)
+    found = listed(tmp_path, layout="classification")
+    assert found.input.source == "manifest" and not found.reasons()
+    assert "train.txt, val.txt are splits by name" in found.input.detected_as
+    assert {key: (ref.split, ref.label) for key, ref in found.refs.items()} == {
+        key: (split, label) for split, labels in said.items() for key, label in labels.items()
+    }
+    assert found.ids == {"0": 0, "1": 1}
+    alone = listed(tmp_path / "train.txt", layout="classification")
+    assert {ref.split for ref in alone.refs.values()} == {""}
+
+
+def test_two_inputs_are_splits(tmp_path: Path) -> None:
+    said = put_imagenet(tmp_path / "in")
+    lists = [tmp_path / "in" / "train.txt", tmp_path / "in" / "val.txt"]
+    made = convert(input=lists, output=tmp_path / "out")
+    assert balanced(made.dataset.ledger)
+    assert {name: len(records) for name, records in examples(tmp_path / "out").items()} == {
+        "train": 3,
+        "val": 2,
+    }
+    assert labels_by_key(tmp_path / "out") == said["train"] | said["val"]
+    assert made.dataset.labels == ("0", "1")
+
+
+def test_names_and_faults(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "images")
+    lines = [
+        f"{photos[0].name} great dane",
+        f"{photos[1].name} 3 5",
+        "nothing",
+        "gone.jpg 1",
+        f"./{photos[2].name}\tcat",
+    ]
+    (tmp_path / "list.txt").write_text("\ufeff" + "\r\n".join(lines))
+    found = listed(
+        tmp_path / "list.txt", layout="classification", source="manifest", image_root=tmp_path / "images"
+    )
+    assert found.refs[photos[0].name].label == "great dane" and found.refs[photos[2].name].label == "cat"
+    assert found.refs["gone.jpg"].reason == "UNREADABLE"
+    assert found.refs[photos[1].name].reason == "BAD_ROW"
+    assert "line 2: it has several classes (3, 5)" in found.refs[photos[1].name].message
+    assert found.refs["nothing"].reason == "UNREADABLE"
+    several = listed(
+        tmp_path / "list.txt", layout="classification", source="manifest",
+        image_root=tmp_path / "images", label_separator=" ",
+    )  # fmt: skip
+    assert several.refs[photos[1].name].labels == ("3", "5")

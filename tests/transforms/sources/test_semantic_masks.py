@@ -1,0 +1,116 @@
+"""Images with masks of the same names in another folder."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.semantic_masks import put_set
+from helpers.listing import listed
+from helpers.records import balanced, examples, quarantine, value
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+
+
+def test_records(tmp_path: Path) -> None:
+    put_set(tmp_path / "images", tmp_path / "masks")
+    (tmp_path / "classes.txt").write_text("sky\nland\nsea\n")
+    made = convert(
+        input=tmp_path / "images",
+        mask_dir=tmp_path / "masks",
+        output=tmp_path / "out",
+        layout="segmentation",
+        class_names=tmp_path / "classes.txt",
+        verify="full",
+    )
+    assert made.dataset.labels == ("sky", "land", "sea") and made.dataset.ledger["written"] == 3
+    (records,) = examples(tmp_path / "out").values()
+    for record in records:
+        number = ["eagle.jpg", "apple.jpg", "house.jpg"].index(value(record, "image/filename"))
+        png = record.features.feature["image/segmentation/class/encoded"].bytes_list.value[0]
+        ids = np.asarray(Image.open(io.BytesIO(png)))
+        assert ids[0, 0] == number and (ids == 255).sum() == 400
+
+
+def test_splits_and_nested_folders(tmp_path: Path) -> None:
+    for folder in ("train/a", "train", "val"):
+        put_set(tmp_path / "images" / folder, tmp_path / "masks" / folder)
+    found = listed(tmp_path / "images", "segmentation", mask_dir=f"{tmp_path}/masks/")
+    assert len(found.refs) == 9 and not found.reasons()
+    assert {key: ref.split for key, ref in found.refs.items()} == {
+        key: key.partition("/")[0] for key in found.refs
+    }
+    assert found.said("train/a/apple.jpg").semantic_mask == str(tmp_path / "masks/train/a/apple.png")
+    assert {ref.label for ref in found.refs.values()} == {""}
+
+
+def test_folders_that_are_no_splits(tmp_path: Path) -> None:
+    put_set(tmp_path / "images" / "train", tmp_path / "masks" / "train")
+    put_set(tmp_path / "images" / "berlin", tmp_path / "masks" / "berlin")
+    found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks")
+    assert {ref.split for ref in found.refs.values()} == {""} and not found.reasons()
+
+
+def test_what_has_no_partner(tmp_path: Path) -> None:
+    put_set(tmp_path / "images", tmp_path / "masks", ("eagle", "apple", "house", "rose"))
+    (tmp_path / "masks" / "eagle.png").unlink()
+    (tmp_path / "images" / "apple.jpg").unlink()
+    (tmp_path / "masks" / "notes.txt").write_text("x")
+    (tmp_path / "masks" / ".hidden.png").touch()
+    (tmp_path / "images" / "notes.txt").write_text("x")
+    (tmp_path / "masks" / "rose.png").rename(tmp_path / "masks" / "rose.bmp.png")
+    Image.new("L", (720, 602)).save(tmp_path / "masks" / "rose.bmp")
+    found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks")
+    assert found.reasons() == {
+        "eagle.jpg": "BAD_ANNOTATION",
+        "masks/apple.png": "BAD_ANNOTATION",
+        "masks/rose.bmp.png": "BAD_ANNOTATION",
+        "notes.txt": "not_an_image",
+    }
+    assert found.said("rose.jpg").semantic_mask.endswith("rose.bmp")
+    made = convert(
+        input=tmp_path / "images",
+        mask_dir=tmp_path / "masks",
+        output=tmp_path / "out",
+        layout="segmentation",
+        max_bad_fraction=1,
+    )
+    assert balanced(made.dataset.ledger) and made.dataset.ledger["written"] == 2
+    assert "no image for this mask" in quarantine(tmp_path / "out")["masks/apple.png"]["message"]
+
+
+def test_masks_among_the_images(tmp_path: Path) -> None:
+    put_set(tmp_path / "images", tmp_path / "images" / "masks")
+    found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "images" / "masks")
+    assert found.refs.keys() == {"eagle.jpg", "apple.jpg", "house.jpg"} and not found.reasons()
+
+
+def test_from_inside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_set(tmp_path / "images", tmp_path / "masks")
+    monkeypatch.chdir(tmp_path)
+    assert not listed("images", "segmentation", mask_dir="masks").reasons()
+    assert not listed("./images/", "segmentation", mask_dir="./masks/").reasons()
+    monkeypatch.chdir(tmp_path / "masks")
+    found = listed("../images", "segmentation", mask_dir=".")
+    assert not found.reasons() and len(found.refs) == 3
+
+
+def test_png_comes_first(tmp_path: Path) -> None:
+    put_set(tmp_path / "images", tmp_path / "masks")
+    Image.new("L", (412, 411)).save(tmp_path / "masks" / "eagle.bmp")
+    found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks")
+    assert found.said("eagle.jpg").semantic_mask.endswith("eagle.png") and len(found.refs) == 3
+
+
+def test_wrong_use_is_refused(tmp_path: Path) -> None:
+    put_set(tmp_path / "images", tmp_path / "masks")
+    with pytest.raises(UsageError, match=r"--mask_dir .* is not a folder"):
+        listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "gone")
+    with pytest.raises(UsageError, match="needs --mask_dir"):
+        listed(tmp_path / "images", "segmentation", source="semantic_masks")
+    with pytest.raises(UsageError, match="choose --layout segmentation"):
+        listed(tmp_path / "images", "detection", source="semantic_masks", mask_dir=tmp_path / "masks")

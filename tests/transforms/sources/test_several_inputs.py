@@ -1,0 +1,120 @@
+"""Several inputs at once, of one kind or several, with their classes renamed and filtered."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.records import balanced, examples, labels_by_key, value
+from helpers.repository import PHOTOS
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.inputs import check_inputs
+
+
+def test_inputs_of_different_kinds_make_one_dataset(tmp_path: Path) -> None:
+    (tmp_path / "flat").mkdir()
+    for number, path in enumerate(sorted((PHOTOS / "fruit").iterdir())):
+        shutil.copy(path, tmp_path / "flat" / f"fruit{number}{path.suffix}")
+    shutil.make_archive(str(tmp_path / "buildings"), "zip", PHOTOS, "buildings")
+    made = convert(
+        input={"flat": tmp_path / "flat", "zip": tmp_path / "buildings.zip"},
+        output=tmp_path / "out",
+        label_regex=r"(?P<label>[a-z]+).*",
+        splits="train=0.7,test=0.3",
+        verify="full",
+    )
+    assert len(made.run["taken_for"]) == 2 and balanced(made.dataset.ledger)
+    assert {key.partition("/")[0] for key in labels_by_key(tmp_path / "out")} == {"flat", "zip"}
+
+
+def test_renamed_and_kept_classes(tmp_path: Path) -> None:
+    (tmp_path / "keep.txt").write_text("food\nanimals\n")
+    made = convert(
+        input=PHOTOS,
+        output=tmp_path / "out",
+        rename_labels="fruit=food,birds=animals",
+        keep_labels=tmp_path / "keep.txt",
+    )
+    names = set(labels_by_key(tmp_path / "out").values())
+    assert names == {"food", "animals"} == set(made.dataset.labels)
+    assert made.dataset.ledger["reasons"]["filtered"] == {
+        "label_not_kept": 61 - made.dataset.ledger["written"]
+    }
+
+
+def test_two_classes_can_become_one_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "rename.txt").write_text("buildings = things\r\nvehicles=things\n")
+    made = convert(input=PHOTOS, output=tmp_path / "out", rename_labels=str(tmp_path / "rename.txt"))
+    assert made.dataset.labels == ("birds", "flowers", "fruit", "things")
+    (records,) = examples(tmp_path / "out").values()
+    things = [record for record in records if value(record, "image/class/label") == 3]
+    assert {value(record, "image/filename").partition("/")[0] for record in things} == {
+        "buildings",
+        "vehicles",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"rename_labels": "a=b,c"}, "'c' is not an entry"),
+        ({"rename_labels": "a=b,a=c"}, "'a' has two new names"),
+        ({"rename_labels": "nowhere.txt"}, "nowhere.txt: no such file"),
+        ({"keep_labels": "nowhere.txt"}, "nowhere.txt: no such file"),
+        ({"keep_labels": __file__[:-3] + "x"}, "no such file"),
+        (
+            {"layout": "detection"},
+            "does not provide what the layout needs (objects); choose --layout classification",
+        ),
+        ({"source": "file_names"}, "needs --label_regex"),
+        ({"extra_columns": "image/width:int64"}, "has a feature of that name"),
+    ],
+)
+def test_wrong_settings_write_nothing(tmp_path: Path, settings: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        convert(input=PHOTOS, output=tmp_path / "out", **settings)
+    assert says in caught.value.message and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["image_root", "mask_dir"])
+def test_what_is_read_does_not_lie_where_overwrite_would_replace_it(tmp_path: Path, option: str) -> None:
+    shutil.copytree(PHOTOS / "fruit", tmp_path / "out" / "fruit")
+    (tmp_path / "rows.csv").write_text("image,label\nfruit/apple.jpg,fruit\n")
+    with pytest.raises(UsageError, match=rf"--{option} .* lies inside --output"):
+        convert(
+            input=tmp_path / "rows.csv",
+            output=tmp_path / "out",
+            overwrite=True,
+            **{option: tmp_path / "out"},
+        )
+    assert (tmp_path / "out" / "fruit" / "apple.jpg").exists()
+
+
+@pytest.mark.parametrize("stray", ["a.zip", "a.tar", "a.tfrecord", "images.npy", "rows.csv", "fruit/a.zip"])
+def test_a_stray_file_does_not_hide_the_class_folders(
+    tmp_path: Path, sound_dataset: Path, stray: str
+) -> None:
+    shutil.copytree(PHOTOS, tmp_path / "in")
+    path = tmp_path / "in" / stray
+    if path.suffix in (".zip", ".tar"):
+        made = shutil.make_archive(str(tmp_path / "made"), path.suffix[1:], PHOTOS, "fruit")
+        shutil.copy(made, path)
+    elif path.suffix == ".tfrecord":
+        shutil.copy(next(sound_dataset.glob("*.tfrecord")), path)
+    elif path.suffix == ".npy":
+        np.save(path, np.zeros((4, 8, 8, 3), np.uint8))
+    else:
+        path.write_text("image,label\na.png,a\n")
+    settings = ConvertSettings(input=(str(tmp_path / "in"),))
+    assert [item.source for item in check_inputs(settings, None)] == ["class_folders"]
+
+
+def test_a_folder_whose_name_holds_the_separator_is_one_class(tmp_path: Path) -> None:
+    shutil.copytree(PHOTOS / "fruit", tmp_path / "in" / "fr\x1fuit")
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", resize=16)
+    assert made.dataset.labels == ("fr%1Fuit",)

@@ -1,0 +1,246 @@
+"""TFRecord files as input: our own datasets, and the names, splits and columns of anybody's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.hostile import document, ledger_entries, shard_hashes
+from helpers.repository import PHOTOS
+from helpers.tfrecords import (
+    JPEGS,
+    converted,
+    digest_of,
+    labels_of,
+    offsets_of,
+    read,
+    refused_sentence,
+    write,
+)
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.input_probe import look_at
+from shardwright.transforms.sources.tfrecord import SOURCE
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of ours with three splits, its pictures kept."""
+    output = tmp_path_factory.mktemp("own") / "dataset"
+    convert(
+        input=str(PHOTOS),
+        output=str(output),
+        splits="train=0.6,validation=0.2,test=0.2",
+        shards="train=3,validation=1,test=2",
+    )
+    return output
+
+
+class TestOwnDatasets:
+    def test_resharded_in_every_compression_and_back(self, own: Path, tmp_path: Path) -> None:
+        before = read(own)
+        sources = {"none": own}
+        for compression in ("gzip", "zlib", "none"):
+            made = converted(sources["none"], tmp_path / compression, compression=compression, shards=2)
+            sources[compression] = made
+            after = read(made)
+            for key, record in after.items():
+                old = before[key]
+                sha256 = record.pop("image/key/sha256")
+                assert sha256 == [digest_of(record["image/encoded"][0])]
+                assert record == {k: v for k, v in old.items() if k != "image/key/sha256"}
+            assert after.keys() == before.keys()
+            assert document(made)["labels"] == document(own)["labels"]
+            assert document(made)["ledger"]["quarantined"] == 0
+        again = {
+            name: converted(source, tmp_path / f"again_{name}", shards=2) for name, source in sources.items()
+        }
+        assert len({json.dumps(shard_hashes(made)) for made in again.values()}) == 1
+
+    def test_split_anew_as_the_pictures_themselves_would_be(self, own: Path, tmp_path: Path) -> None:
+        splits = "train=0.5,test=0.5"
+        made = converted(own, tmp_path / "out", splits=splits, seed=3)
+        direct = converted(PHOTOS, tmp_path / "direct", splits=splits, seed=3)
+        assert {key: r["split"] for key, r in read(made).items()} == {
+            key: r["split"] for key, r in read(direct).items()
+        }
+
+    def test_one_shard_by_its_name(self, own: Path, tmp_path: Path) -> None:
+        made = converted(own / "train-00001-of-00003.tfrecord", tmp_path / "out")
+        found = read(made)
+        assert 0 < len(found) < 40
+        assert {key: read(own)[key]["image/encoded"] for key in found} == {
+            key: record["image/encoded"] for key, record in found.items()
+        }
+        assert {record["split"] for record in found.values()} == {"train"}
+        assert document(made)["labels"] == document(own)["labels"]
+
+    def test_a_name_prefixes_the_keys(self, own: Path, tmp_path: Path) -> None:
+        convert(input=[f"a={own}", f"b={own}"], output=str(tmp_path / "out"), shards=1)
+        assert read(tmp_path / "out").keys() == {f"{p}/{key}" for p in "ab" for key in read(own)}
+
+    def test_the_same_dataset_twice_is_refused(self, own: Path, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="Two images have the key"):
+            convert(input=[str(own), str(own)], output=str(tmp_path / "out"))
+
+    def test_no_other_file_of_the_directory_is_read(self, own: Path, tmp_path: Path) -> None:
+        copy = shutil.copytree(own, tmp_path / "copy")
+        write(copy / "train-00003-of-00004.tfrecord", [{"image": JPEGS[0], "label": 1}])
+        assert read(converted(copy, tmp_path / "out")).keys() == read(own).keys()
+
+    def test_resized_and_laid_out_anew(self, own: Path, tmp_path: Path) -> None:
+        made = converted(own, tmp_path / "out", resize=32, image_format="raw")
+        record = next(iter(read(made).values()))
+        assert len(record["image/encoded"][0]) == 32 * 32 * 3
+        back = converted(made, tmp_path / "back", image_format="raw", resize=32)
+        assert {k: r["image/encoded"] for k, r in read(back).items()} == {
+            k: r["image/encoded"] for k, r in read(made).items()
+        }
+
+    def test_a_missing_shard_is_named(self, own: Path, tmp_path: Path) -> None:
+        copy = shutil.copytree(own, tmp_path / "copy")
+        (copy / "test-00001-of-00002.tfrecord").unlink()
+        with pytest.raises(UsageError, match="lacks test-00001-of-00002"):
+            convert(input=str(copy), output=str(tmp_path / "out"))
+
+    def test_an_unfinished_one_is_refused(self, own: Path, tmp_path: Path) -> None:
+        copy = shutil.copytree(own, tmp_path / "copy")
+        (copy / "dataset.json").unlink()
+        with pytest.raises(UsageError, match="did not finish"):
+            convert(input=str(copy), output=str(tmp_path / "out"))
+
+    def test_every_lost_record_is_accounted_for(self, own: Path, tmp_path: Path) -> None:
+        copy = shutil.copytree(own, tmp_path / "copy")
+        shard = copy / "train-00001-of-00003.tfrecord"
+        offsets = offsets_of(shard.read_bytes())
+        shard.write_bytes(shard.read_bytes()[: offsets[3]])
+        made = converted(copy, tmp_path / "out", max_bad_fraction=1)
+        lost = [entry for entry in ledger_entries(made) if entry["outcome"] == "quarantined"]
+        assert len(lost) == len(offsets) - 3
+        assert {entry["reason"] for entry in lost} == {"TRUNCATED"}
+        assert f"the file ends after 3 of {len(offsets)} records" in lost[0]["message"]
+
+    def test_unlabelled_images_stay_so(self, tmp_path: Path) -> None:
+        (tmp_path / "in").mkdir()
+        for i in range(3):
+            (tmp_path / "in" / f"{i}.jpg").write_bytes(JPEGS[i])
+        first = converted(tmp_path / "in", tmp_path / "a", unlabelled="keep")
+        second = converted(first, tmp_path / "b", unlabelled="keep")
+        assert set(labels_of(second).values()) == {(-1, "")}
+
+    @pytest.mark.parametrize(
+        ("text", "part"),
+        [
+            ("{", "is not JSON"),
+            ('{"format_version": 1, "splits": {}}', "is damaged"),
+            ('{"format_version": 99, "splits": {}}', "format_version 99"),
+        ],
+    )
+    def test_a_damaged_dataset_json(self, text: str, part: str, own: Path, tmp_path: Path) -> None:
+        copy = shutil.copytree(own, tmp_path / "copy")
+        (copy / "dataset.json").write_text(text)
+        assert part in refused_sentence(copy, tmp_path)
+
+    @pytest.mark.parametrize("file", ["../a.tfrecord", "/etc/passwd", 7])
+    def test_a_dataset_json_that_points_elsewhere(self, file: Any, own: Path, tmp_path: Path) -> None:
+        copy = shutil.copytree(own, tmp_path / "copy")
+        changed = document(copy)
+        changed["splits"]["train"]["shards"][0]["file"] = file
+        (copy / "dataset.json").write_text(json.dumps(changed))
+        assert "is damaged" in refused_sentence(copy, tmp_path)
+
+
+def test_splits_are_told_from_names_unless_others_are_asked_for(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    names = [
+        "train-00000-of-00002",
+        "train-00001-of-00002",
+        "mnist-test.tfrecord-00000-of-00001",
+        "val/a.tfrec",
+    ]
+    for i, name in enumerate(names):
+        write(root / name, [{"image": JPEGS[i], "label": 0}])
+    (root / "dataset_info.json").write_text("{}")
+    (root / "notes.md").write_text("notes")
+    (root / ".hidden.tfrecord").write_bytes(b"")
+    made = converted(root, tmp_path / "out")
+    assert {key: record["split"] for key, record in read(made).items()} == {
+        f"{name}!000000": split for name, split in zip(names, ("train", "train", "test", "val"), strict=True)
+    }
+    assert document(made)["ledger"]["filtered"] == 2
+    anew = converted(root, tmp_path / "anew", splits="a=0.5,b=0.5")
+    assert set(document(anew)["splits"]) == {"a", "b"}
+
+
+def test_the_split_that_a_record_says(tmp_path: Path) -> None:
+    records = [{"image": JPEGS[i], "label": 0, "split": ["TRAIN", "VALIDATION"][i % 2]} for i in range(4)]
+    made = converted(write(tmp_path / "x.tfrecord", records), tmp_path / "out")
+    assert sorted(record["split"] for record in read(made).values()) == ["train"] * 2 + ["validation"] * 2
+
+
+def test_names_beside_the_files_go_with_ids(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.tfrecord", [{"image": JPEGS[i], "label": i} for i in range(2)])
+    (tmp_path / "in" / "label.labels.txt").write_text("zebra\nant\nmoth\n")
+    made = converted(tmp_path / "in", tmp_path / "out")
+    assert set(labels_of(made).values()) == {(0, "zebra"), (1, "ant")}
+    assert document(made)["labels"] == ["zebra", "ant", "moth"]
+
+
+def test_names_that_stand_twice_end_no_job(tmp_path: Path) -> None:
+    for file in ("a", "b"):
+        records = [
+            {"image/encoded": JPEGS[i], "image/class/label": 0, "image/filename": name}
+            for i, name in enumerate(["1.jpg", "1.jpg", "", "x/2%.jpg"])
+        ]
+        write(tmp_path / "in" / f"{file}.tfrecord", records)
+    made = converted(tmp_path / "in", tmp_path / "out")
+    assert read(made).keys() == {
+        f"{file}.tfrecord!{name}" for file in "ab" for name in ("1.jpg", "000001", "000002", "x/2%25.jpg")
+    }
+
+
+def test_extra_columns_of_every_type(tmp_path: Path) -> None:
+    records = [
+        {"image": JPEGS[i], "label": 0, "price": 1.5, "n": -3, "tags": ["a", "b"], "blob": b"\xff\0"}
+        for i in range(2)
+    ]
+    file = write(tmp_path / "a.tfrecord", [*records, {"image": JPEGS[2], "label": 0, "price": 1.5, "n": 2}])
+    made = converted(
+        file,
+        tmp_path / "out",
+        extra_columns="price:float,n:int,tags:string[],blob:bytes",
+        max_bad_fraction=1,
+    )
+    for record in read(made).values():
+        assert (record["price"], record["n"]) == ([1.5], [-3])
+        assert (record["tags"], record["blob"]) == ([b"a", b"b"], [b"\xff\0"])
+    (lost,) = (entry for entry in ledger_entries(made) if entry["outcome"] == "quarantined")
+    assert (lost["reason"], "blob is empty" in lost["message"]) == ("BAD_ROW", True)
+
+
+def test_class_folders_are_not_taken_for_tfrecords(tmp_path: Path) -> None:
+    def accepts(path: Path) -> bool:
+        return SOURCE.accepts(look_at(str(path)), ConvertSettings())
+
+    assert not accepts(PHOTOS)
+    shutil.copytree(PHOTOS, tmp_path / "photos")
+    write(tmp_path / "photos" / "cats" / "a.tfrecord", [{"image": JPEGS[0], "label": 1}])
+    assert not accepts(tmp_path / "photos")
+    write(tmp_path / "deep" / "mnist" / "3.0.1" / "a.tfrecord-00000-of-00001", [])
+    assert accepts(tmp_path / "deep")
+    write(tmp_path / "plain" / "part-0", [{"image": JPEGS[0], "label": 1}], "zlib")
+    assert accepts(tmp_path / "plain" / "part-0")
+    write(tmp_path / "gz" / "train-00000-of-00001", [{"image": JPEGS[0], "label": 1}], "gzip")
+    assert accepts(tmp_path / "gz")
+    (tmp_path / "text").write_text("a,b\n")
+    assert not accepts(tmp_path / "text")
+
+
+def test_foreign_zlib_files_without_a_name_for_it(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "train-00000-of-00001", [{"image": JPEGS[0], "label": 1}], "zlib")
+    assert len(read(converted(tmp_path / "in", tmp_path / "out"))) == 1

@@ -1,0 +1,341 @@
+"""The record layouts in wide use as input, written and read back by TensorFlow."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.hostile import document
+from helpers.tfrecords import (
+    JPEGS,
+    classified,
+    converted,
+    labels_of,
+    object_record,
+    read,
+    sized,
+    tf,
+    write,
+)
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+
+#: Layout -> (the record of picture i of class i % 3, the class ids and names expected for 0, 1, 2).
+_LAYOUTS: dict[str, tuple[Any, list[tuple[int, str]]]] = {
+    "slim": (
+        lambda i: {**classified(i), "image/class/label": i % 3},
+        [(0, "0"), (1, "1"), (2, "2")],
+    ),
+    "imagenet": (
+        lambda i: {
+            **classified(i),
+            "image/class/label": i % 3 + 1,
+            "image/class/synset": f"n0{i % 3}",
+            "image/class/text": ["tench", "goldfish, Carassius", "shark"][i % 3],
+            "image/filename": f"n0{i % 3}_{i}.JPEG",
+            "image/object/bbox/xmin": [],
+        },
+        [(1, "tench"), (2, "goldfish, Carassius"), (3, "shark")],
+    ),
+    "imagenet without names": (
+        lambda i: {**classified(i), "image/class/label": i % 3 + 1, "image/class/synset": f"n0{9 - i % 3}"},
+        [(1, "n09"), (2, "n08"), (3, "n07")],
+    ),
+    "tfds": (lambda i: {"image": JPEGS[i], "label": i % 3}, [(0, "0"), (1, "1"), (2, "2")]),
+    "tutorial": (
+        lambda i: {"height": 9, "width": 9, "depth": 3, "label": i % 3, "image_raw": JPEGS[i]},
+        [(0, "0"), (1, "1"), (2, "2")],
+    ),
+    "fiftyone": (
+        lambda i: {
+            "height": 9, "width": 9, "depth": 3, "filename": f"{i}.jpg", "format": "jpg",
+            "image_bytes": JPEGS[i], "label": ["cat", "ant", "bee"][i % 3],
+        },
+        [(2, "cat"), (0, "ant"), (1, "bee")],
+    ),
+    "one hot": (
+        lambda i: {"image": JPEGS[i], "label": [float(i % 3 == n) for n in range(3)]},
+        [(0, "0"), (1, "1"), (2, "2")],
+    ),
+    "names of one's own": (
+        lambda i: {"foto": JPEGS[i], "zahl": 3, "class_name": "abc"[i % 3], "note": "text"},
+        [(0, "a"), (1, "b"), (2, "c")],
+    ),
+    "prefixed": (
+        lambda i: {"train/image": JPEGS[i], "train/label": i % 3},
+        [(0, "0"), (1, "1"), (2, "2")],
+    ),
+    "base64 of files": (
+        lambda i: {"image": base64.b64encode(JPEGS[i]), "label": i % 3}, [(0, "0"), (1, "1"), (2, "2")],
+    ),
+    "serialised strings": (
+        lambda i: {
+            "image": tf.io.serialize_tensor(tf.constant(JPEGS[i])).numpy(), "label": i % 3,
+        },
+        [(0, "0"), (1, "1"), (2, "2")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", _LAYOUTS)
+def test_layouts_in_wide_use(layout: str, tmp_path: Path) -> None:
+    record, expected = _LAYOUTS[layout]
+    write(tmp_path / "in" / "all.tfrecord", [record(i) for i in range(6)])
+    made = converted(tmp_path / "in", tmp_path / "out")
+    found = sorted(read(made).items(), key=lambda item: JPEGS.index(item[1]["image/encoded"][0]))
+    assert [r["image/encoded"][0] for _, r in found] == JPEGS[:6]
+    labels = labels_of(made)
+    assert [labels[key] for key, _ in found] == [expected[i % 3] for i in range(6)]
+
+
+def test_img2dataset_has_no_classes(tmp_path: Path) -> None:
+    records = [{"key": f"00000{i}", "jpg": JPEGS[i], "txt": f"photo {i}", "width": 9} for i in range(3)]
+    file = write(tmp_path / "00000.tfrecord", records)
+    with pytest.raises(UsageError, match=r"no class of the image .*--unlabelled keep"):
+        convert(input=str(file), output=str(tmp_path / "out"))
+    made = converted(file, tmp_path / "out", unlabelled="keep", extra_columns="txt:string,width:int")
+    found = read(made)
+    assert found.keys() == {f"00000.tfrecord!00000{i}" for i in range(3)}
+    assert found["00000.tfrecord!000001"]["txt"] == [b"photo 1"]
+    assert found["00000.tfrecord!000001"]["width"] == [9]
+
+
+_PIXELS = np.random.default_rng(7).integers(0, 256, (3, 20, 24, 3), np.uint8)
+_SHAPE = {"height": 20, "width": 24, "depth": 3}
+
+_PIXEL_LAYOUTS: dict[str, tuple[Any, dict[str, str]]] = {
+    "shape given": (lambda x: {"image": x.tobytes()}, {"pixel_shape": "20x24x3"}),
+    "height, width, depth": (lambda x: {"image_raw": x.tobytes(), **_SHAPE}, {}),
+    "height and width": (lambda x: {"image_raw": x.tobytes(), "height": 20, "width": 24}, {}),
+    "shape": (lambda x: {"data": x.tobytes(), "shape": [20, 24, 3]}, {}),
+    "shape as bytes": (
+        lambda x: {"image": x.tobytes(), "shape": np.array([20, 24, 3], np.int32).tobytes()},
+        {},
+    ),
+    "shape as wide bytes": (
+        lambda x: {"image": x.tobytes(), "shape": np.array([20, 24, 3]).tobytes()},
+        {},
+    ),
+    "channels first": (
+        lambda x: {"image": np.moveaxis(x, -1, 0).tobytes(), "shape": [3, 20, 24]},
+        {},
+    ),
+    "tfrecorder": (
+        lambda x: {
+            "image": base64.urlsafe_b64encode(x.tobytes()), "image_name": "a.jpg",
+            "image_height": 20, "image_width": 24, "image_channels": 3, "split": "TRAIN",
+        },
+        {},
+    ),
+    "serialised tensor": (lambda x: {"image": tf.io.serialize_tensor(x).numpy()}, {}),
+    "serialised floats": (
+        lambda x: {"image": tf.io.serialize_tensor((x / 255).astype(np.float32)).numpy()},
+        {},
+    ),
+    "floats as bytes": (lambda x: {"image": (x / 255).astype(np.float32).tobytes(), **_SHAPE}, {}),
+    "integers as bytes": (lambda x: {"image": x.astype(np.int64).tobytes(), **_SHAPE}, {}),
+    "list of floats": (lambda x: {"image": [float(v) / 255 for v in x.ravel()], **_SHAPE}, {}),
+    "list of integers": (lambda x: {"image": [int(v) for v in x.ravel()], **_SHAPE}, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", _PIXEL_LAYOUTS)
+def test_bare_pixels_however_they_are_written(layout: str, tmp_path: Path) -> None:
+    record, settings = _PIXEL_LAYOUTS[layout]
+    file = write(tmp_path / "a.tfrecord", [{"label": i, **record(x)} for i, x in enumerate(_PIXELS)])
+    made = converted(file, tmp_path / "out", image_format="png", **settings)
+    found = {record["image/class/label"][0]: record["image/encoded"][0] for record in read(made).values()}
+    assert len(found) == 3
+    for number, encoded in found.items():
+        assert np.array_equal(tf.io.decode_png(encoded).numpy(), _PIXELS[number])
+
+
+def test_mnist_of_grey_pixels(tmp_path: Path) -> None:
+    digits = np.random.default_rng(1).integers(0, 256, (5, 28, 28), np.uint8)
+    digits[0, 0, :4] = (0xFF, 0xD8, 0xFF, 0xE0)  # as a JPEG begins
+    digits[1, 0, :4] = (0, 0, 1, 0)  # as an icon begins
+    digits[3, 0, :4] = (0x50, 0x36, 0x0A, 0x31)  # as a PPM begins
+    records = [{"image_raw": x.tobytes(), "label": i, "rows": 28, "cols": 28} for i, x in enumerate(digits)]
+    file = write(tmp_path / "train.tfrecords", [{**record, "depth": 1} for record in records])
+    made = converted(file, tmp_path / "out", color="gray", image_format="png")
+    found = {record["image/class/label"][0]: record["image/encoded"][0] for record in read(made).values()}
+    assert all(np.array_equal(np.asarray(Image.open(io.BytesIO(found[i]))), digits[i]) for i in range(5))
+    bare = write(tmp_path / "bare.tfrecords", [{"image": digits[2].tobytes(), "label": 1}])
+    with pytest.raises(UsageError, match="--pixel_shape"):
+        convert(input=str(bare), output=str(tmp_path / "bare"))
+
+
+def test_detection_records(tmp_path: Path) -> None:
+    empty = {name: value for name, value in object_record(2).items() if "/object/" not in name}
+    records = [sized(record) for record in (object_record(0), object_record(1), empty)]
+    write(tmp_path / "in" / "coco_val.record-00000-of-00001", records)
+    made = converted(tmp_path / "in", tmp_path / "out", layout="detection")
+    found = {record["image/encoded"][0]: record for record in read(made).values()}
+    for source in records[:2]:
+        record = found[source["image/encoded"]]
+        assert record["split"] == "val"
+        assert record["image/object/class/label"] == [7, 3]
+        assert record["image/object/class/text"] == [b"dog", b"cat"]
+        for name in ("bbox/xmin", "bbox/xmax", "bbox/ymin", "bbox/ymax", "is_crowd", "difficult"):
+            assert record[f"image/object/{name}"] == source[f"image/object/{name}"], name
+        assert record["image/caption"] == [b"a dog and a cat", b"two"]
+    assert found[JPEGS[2]]["image/object/bbox/xmin"] == []
+    again = converted(made, tmp_path / "again", layout="detection", compression="gzip")
+    assert read(again).keys() == read(made).keys()
+    for key, record in read(again).items():
+        assert record == read(made)[key]
+    with pytest.raises(UsageError, match=r"no class of the image .*--layout detection"):
+        convert(input=str(made), output=str(tmp_path / "no"))
+
+
+def test_objects_with_masks(tmp_path: Path) -> None:
+    width, height = Image.open(io.BytesIO(JPEGS[0])).size
+    masks = np.zeros((2, height, width), np.uint8)
+    masks[0, : height // 2] = masks[1, :, : width // 3] = 255
+    pngs = []
+    for mask in masks:
+        out = io.BytesIO()
+        Image.fromarray(mask).save(out, "PNG")
+        pngs.append(out.getvalue())
+    record = {**sized(object_record(0)), "image/object/mask": pngs}
+    file = write(tmp_path / "a.tfrecord", [record], "zlib")
+    made = converted(file, tmp_path / "out", layout="detection")
+    (found,) = read(made).values()
+    stored = [np.asarray(Image.open(io.BytesIO(png)).convert("L")) for png in found["image/object/mask"]]
+    assert all(np.array_equal(a > 0, b > 0) for a, b in zip(stored, masks, strict=True))
+
+
+def test_segmentation_and_panoptic_records(tmp_path: Path) -> None:
+    width, height = Image.open(io.BytesIO(JPEGS[0])).size
+    ids = np.random.default_rng(2).integers(0, 20, (height, width), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(ids).save(out, "PNG")
+    record = sized(classified(0))
+    file = write(
+        tmp_path / "s.tfrecord", [{**record, "image/segmentation/class/encoded": out.getvalue()}], "gzip"
+    )
+    (found,) = read(converted(file, tmp_path / "s", layout="segmentation")).values()
+    stored = Image.open(io.BytesIO(found["image/segmentation/class/encoded"][0]))
+    assert np.array_equal(np.asarray(stored), ids)
+    panoptic = {
+        "image/panoptic/category_mask": out.getvalue(),
+        "image/panoptic/instance_mask": out.getvalue(),
+    }
+    file = write(tmp_path / "p.tfrecord", [{**record, **panoptic}])
+    (found,) = read(converted(file, tmp_path / "p", layout="panoptic")).values()
+    for name in panoptic:
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(found[name][0]))), ids)
+
+
+def test_a_label_map_beside_detection_records(tmp_path: Path) -> None:
+    record = {name: v for name, v in sized(object_record(0)).items() if name != "image/object/class/text"}
+    write(tmp_path / "in" / "a.record", [record])
+    (tmp_path / "in" / "label_map.pbtxt").write_text(
+        "item {\n  name: \"/m/01\"\n  id: 7\n  display_name: 'sea lion'\n}\n"
+        "item { id: 3 name: 'caf\\303\\251' }\n"
+    )
+    made = converted(tmp_path / "in", tmp_path / "out", layout="detection")
+    (found,) = read(made).values()
+    assert found["image/object/class/text"] == [b"sea lion", "café".encode()]
+    assert found["image/object/class/label"] == [7, 3]
+
+
+def test_several_classes_of_an_image(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tfrecord", [{"image": JPEGS[i], "label": [i, 5]} for i in range(2)])
+    made = converted(file, tmp_path / "out", label_separator="|")
+    assert sorted(r["image/class/label"] for r in read(made).values()) == [[0, 5], [1, 5]]
+
+
+def test_detection_records_of_tfds(tmp_path: Path) -> None:
+    """Boxes are ymin, xmin, ymax, xmax there, and names of classes stand in a file of their own."""
+    record = {
+        "image": JPEGS[0],
+        "image/filename": "0.jpg",
+        "image/id": 7,
+        "objects/area": [500, 9000],
+        "objects/bbox": [0.125, 0.25, 0.5, 0.75, 0.0, 0.5, 1.0, 0.625],
+        "objects/id": [1, 2],
+        "objects/is_crowd": [0, 1],
+        "objects/label": [2, 0],
+    }
+    write(tmp_path / "in" / "coco-validation.tfrecord-00000-of-00001", [record])
+    (tmp_path / "in" / "dataset_info.json").write_text('{"name": "coco"}')
+    (tmp_path / "in" / "features.json").write_text("{}")
+    (tmp_path / "in" / "objects-label.labels.txt").write_text("person\nbicycle\ncar\n")
+    made = converted(tmp_path / "in", tmp_path / "out", layout="detection")
+    ((key, found),) = read(made).items()
+    assert (key, found["split"]) == ("coco-validation.tfrecord-00000-of-00001!0.jpg", "validation")
+    sides = [found[f"image/object/bbox/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")]
+    assert sides == [[0.25, 0.5], [0.125, 0.0], [0.75, 0.625], [0.5, 1.0]]
+    assert found["image/object/class/text"] == [b"car", b"person"]
+    assert found["image/object/class/label"] == [3, 1]  # 0 is the background in this layout
+    assert found["image/object/area"] == [500, 9000] and found["image/object/is_crowd"] == [0, 1]
+    assert document(made)["ledger"]["listed"] == 1
+    with pytest.raises(UsageError, match=r"no class of the image .*--layout detection"):
+        convert(input=str(tmp_path / "in"), output=str(tmp_path / "no"))
+
+
+def test_pixels_with_their_shape_and_name(tmp_path: Path) -> None:
+    records = [
+        {"data": x.tobytes(), "shape": [20, 24, 3], "name": ["ant", "bee", "ant"][i]}
+        for i, x in enumerate(_PIXELS)
+    ]
+    made = converted(write(tmp_path / "a.tfrecord", records), tmp_path / "out")
+    assert sorted(labels_of(made).values()) == [(0, "ant"), (0, "ant"), (1, "bee")]
+
+
+@pytest.mark.parametrize("label", [np.int64(1), np.uint8(3), np.float32([0, 1, 0]), np.float32([0, 0])])
+def test_labels_that_are_the_bytes_of_numbers_are_no_names(label: Any, tmp_path: Path) -> None:
+    records = [{"train/image": JPEGS[i], "train/label": label.tobytes()} for i in range(3)]
+    file = write(tmp_path / "a.tfrecord", records)
+    with pytest.raises(UsageError, match=r"'train/label' (holds the bytes of numbers|is not UTF-8 text)"):
+        convert(input=str(file), output=str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "says"),
+    [
+        (
+            {name: value for name, value in object_record(0).items() if name != "image/encoded"},
+            {"layout": "detection"},
+            "holds no image, which convert needs",
+        ),
+        (
+            {"image": np.full(1440, 99, np.float32).tobytes(), "label": 1},
+            {"pixel_shape": "20x24x3"},
+            "of 4 bytes, whole from 0 to 255 or of 0 to 1",
+        ),
+        ({**classified(0), "image/filename": "a"}, {"layout": "detection"}, "name records with annotations"),
+    ],
+)
+def test_what_cannot_be_records_of_a_layout(
+    record: dict[str, Any], settings: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "a.tfrecord", [record])
+    with pytest.raises(UsageError) as caught:
+        convert(input=str(file), output=str(tmp_path / "out"), **settings)
+    assert says in caught.value.message and caught.value.message.count("features:") <= 1
+    assert "--unlabelled" not in caught.value.message
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0])
+def test_numbers_that_are_none_are_booked(value: float, tmp_path: Path) -> None:
+    """They end neither the job nor change what else there is."""
+    good = sized(object_record(0))
+    bad = [
+        {**good, "image/object/class/label": [value, 3.5]},
+        {**good, "image/object/bbox/xmin": [value, 0.5]},
+        {**good, "image/object/area": [value, 50.0]},
+        {"image": _PIXELS[0].tobytes(), "shape": [value, 24.0, 3.0]},
+    ]
+    file = write(tmp_path / "a.tfrecord", [good, *bad])
+    made = converted(file, tmp_path / "out", layout="detection", max_bad_fraction=1)
+    ledger = document(made)["ledger"]
+    assert ledger["listed"] == 5 and ledger["quarantined"] >= 2 and ledger["written"] >= 1
+    assert all(np.isfinite(record["image/object/area"]).all() for record in read(made).values())

@@ -1,0 +1,391 @@
+"""Datasets of ours written anew in any other layout: what TensorFlow reads of both sides is the same."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.hostile import document, shard_hashes
+from helpers.records import examples, values
+from helpers.tfrecords import converted, example, features_of, refused_sentence, write
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Needs
+
+tf = pytest.importorskip("tensorflow")
+
+_LABEL_LAYOUTS = tuple(name for name, layout in LAYOUTS.items() if layout.needs is Needs.LABEL)
+_CLASSES = ('ant "x"', "bee", "zoo é ")
+_HEIGHT, _WIDTH = 12, 16
+_TENSORS = """
+pixels: true
+features:
+  px: {fill: encoded, tensor: true}
+  klass: {fill: label_text, tensor: true}
+  number: {fill: label, tensor: true}
+  version: {constant: 3, type: int64}
+"""
+_BASE64 = """
+features:
+  picture: {fill: encoded, base64: true}
+  number: {fill: label}
+"""
+
+
+def png(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def how(layout: str) -> dict[str, Any]:
+    """Returns the settings with which the pictures of a layout come out of a source that has others."""
+    name = {"tensors": "tensors.yaml", "base64": "base64.yaml"}.get(layout, layout)
+    raw = layout == "tensors" or (layout in LAYOUTS and LAYOUTS[layout].pixels)
+    return {"layout": name, "resize": f"{_WIDTH}x{_HEIGHT}", **({} if raw else {"image_format": "png"})}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same nine pictures in every layout of classes, two of them of a file."""
+    root = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(1)
+    for name, number in itertools.product(_CLASSES, range(3)):
+        path = root / "in" / name / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)))
+    (root / "tensors.yaml").write_text(_TENSORS)
+    (root / "base64.yaml").write_text(_BASE64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for layout in (*_LABEL_LAYOUTS, "tensors", "base64"):
+            convert(input="in", output=layout, splits="train=0.5,test=0.5", shards=2, **how(layout))
+    return root
+
+
+def picture(layout: str, record: dict[str, list[Any]]) -> np.ndarray:
+    """Returns a record's pixels as the readers of its layout decode them."""
+    if layout == "tensors":
+        return tf.io.parse_tensor(record["px"][0], tf.uint8).numpy()
+    if layout == "base64":
+        return tf.io.decode_png(tf.io.decode_base64(record["picture"][0].rstrip(b"="))).numpy()
+    (name,) = (spec.name for spec in LAYOUTS[layout].features if spec.fill is FeatureRole.ENCODED)
+    data = record[name][0]
+    if not LAYOUTS[layout].pixels:
+        return tf.io.decode_png(data).numpy()
+    if layout == "tfrecorder":
+        data = base64.urlsafe_b64decode(data)
+    return tf.reshape(tf.io.decode_raw(data, tf.uint8), (_HEIGHT, _WIDTH, 3)).numpy()
+
+
+def class_of(layout: str, record: dict[str, list[Any]], labels: list[str], first: int) -> str:
+    """Returns a record's class name as the readers of its layout tell it."""
+    if layout == "tensors":
+        assert labels[tf.io.parse_tensor(record["number"][0], tf.int64).numpy() - first]
+        return tf.io.parse_tensor(record["klass"][0], tf.string).numpy().decode()
+    if layout == "raw_with_shape":
+        return record["name"][0].decode()
+    feature = next(name for name in ("number", "label", "image/class/label") if name in record)
+    (number,) = record[feature]
+    name = labels[number - first]
+    assert record.get("image/class/text", [name.encode()]) == [name.encode()]
+    return name
+
+
+def contents(dataset: Path, layout: str) -> list[tuple[str, str, bytes]]:
+    """Returns split, class and pixels of every record in order, as TensorFlow reads them."""
+    labels, first = (document(dataset)[name] for name in ("labels", "first_label"))
+    found = []
+    for split, records in sorted(examples(dataset).items()):
+        for item in records:
+            record = features_of(item.SerializeToString())
+            name = class_of(layout, record, labels, first)
+            found.append((split, name, picture(layout, record).tobytes()))
+    return found
+
+
+def check_pair(made: Path, first: str, second: str, output: Path) -> None:
+    """Writes a layout's dataset in another layout; it is what that layout's own source gave."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        converted(made / first, output, shards=2, **how(second))
+    assert contents(output, second) == contents(made / first, first)
+    assert document(output)["labels"] == list(_CLASSES)
+    if second != "classification" or not (first == "tensors" or how(first).get("image_format") is None):
+        # Only `classification` says a checksum of its source, which is none of a file there.
+        assert shard_hashes(output) == shard_hashes(made / second)
+
+
+@pytest.mark.parametrize("second", [*_LABEL_LAYOUTS, "tensors", "base64"])
+def test_classes_in_every_layout_and_back(made: Path, second: str, tmp_path: Path) -> None:
+    check_pair(made, "imagenet", second, tmp_path / "there")
+    check_pair(made, second, "imagenet", tmp_path / "back")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [*_LABEL_LAYOUTS, "tensors", "base64"])
+def test_every_layout_of_classes_from_every_other(made: Path, first: str, tmp_path: Path) -> None:
+    for second in (*_LABEL_LAYOUTS, "tensors", "base64"):
+        check_pair(made, first, second, tmp_path / second)
+
+
+@pytest.mark.parametrize("layout", _LABEL_LAYOUTS)
+def test_shards_alone_with_their_class_names(made: Path, layout: str, tmp_path: Path) -> None:
+    """Without dataset.json, roles are told by the names of features, and ids by labels.txt."""
+    (tmp_path / "in").mkdir()
+    for file in (*(made / layout).glob("*.tfrecord"), made / layout / "labels.txt"):
+        shutil.copy(file, tmp_path / "in")
+    shape = {"pixel_shape": f"{_HEIGHT}x{_WIDTH}x3"} if layout == "raw" else {}
+    there = converted(tmp_path / "in", tmp_path / "out", layout="tutorial", image_format="png", **shape)
+    names = [name.strip() for name in _CLASSES]  # those of files may have been padded
+    ids = [f"{number}" for number in range(document(made / layout)["first_label"])]
+    assert document(there)["labels"] == [*ids, *names]
+    found = sorted((split, name, pixels) for split, name, pixels in contents(there, "tutorial"))
+    expected = contents(made / layout, layout)
+    assert found == sorted((split, name.strip(), pixels) for split, name, pixels in expected)
+
+
+def keys_in(dataset: Path) -> set[str]:
+    return {values(item, "image/filename")[0] for split in examples(dataset).values() for item in split}
+
+
+def test_kept_bytes_stay_and_keys_come_from_the_ledger(made: Path, tmp_path: Path) -> None:
+    """Nothing is encoded anew; a layout without keys loses none, unless its ledgers are gone."""
+    first = converted(made / "in", tmp_path / "1", splits="train=0.5,test=0.5", shards=2)
+    there = converted(first, tmp_path / "tfds", layout="tfds", shards=2)
+    back = converted(there, tmp_path / "2", shards=2)
+    assert shard_hashes(back) == shard_hashes(first)
+    for ledger in (there / "_shards").iterdir():
+        ledger.unlink()
+    lost = keys_in(converted(there, tmp_path / "3"))
+    assert len(lost) == 9 and all(".tfrecord!00000" in key for key in lost)
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings", "from_one"),
+    [
+        ([4, -1, 7, 2], {}, [[-1], [3], [5], [8]]),
+        ([[4], [2, 4], -1, [4, 7]], {"label_separator": "|"}, [[], [3, 5], [5], [5, 8]]),
+    ],
+    ids=["one class", "several"],
+)
+def test_ids_with_gaps_and_without_a_class(
+    labels: list[Any], settings: dict[str, str], from_one: list[list[int]], tmp_path: Path
+) -> None:
+    pixels = np.random.default_rng(3).integers(0, 256, (len(labels), _HEIGHT, _WIDTH, 3), np.uint8)
+    records = [{"image": png(x), "label": label} for x, label in zip(pixels, labels, strict=True)]
+    write(tmp_path / "in" / "a.tfrecord", records)
+    kept = {"unlabelled": "keep", **settings}
+    first = converted(tmp_path / "in", tmp_path / "1", **kept)
+    assert document(first)["labels"] == [str(number) for number in range(8)]
+    for layout in ("imagenet", "tutorial"):
+        there = converted(first, tmp_path / layout, layout=layout, **kept)
+        back = converted(there, tmp_path / f"{layout}-1", **kept)
+        assert shard_hashes(back) == shard_hashes(first), layout
+    ids = [values(item, "image/class/label") for item in examples(tmp_path / "imagenet")["train"]]
+    assert sorted(ids) == from_one
+
+
+def synset_record(number: int) -> dict[str, Any]:
+    """Returns a record of ImageNet's layout; two of its three classes are called alike."""
+    return {
+        "image/encoded": png(np.full((_HEIGHT, _WIDTH, 3), number * 20, np.uint8)),
+        "image/filename": f"n0{number % 3}_{number}.png", "image/format": "PNG",
+        "image/class/label": number % 3 + 1, "image/class/synset": f"n0{9 - number % 3}",
+        "image/class/text": ["crane", "tench, Tinca", "crane"][number % 3],
+    }  # fmt: skip
+
+
+def test_synsets_and_what_they_are_called(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "train-00000-of-00001.tfrecord", [synset_record(number) for number in range(6)])
+    first = converted(tmp_path / "in", tmp_path / "1", layout="imagenet")
+    names = ("image/class/label", "image/class/synset", "image/class/text")
+    expected = {tuple(values_of(synset_record(number), names)) for number in range(3)}
+    assert document(first)["labels"] == ["n09", "n08", "n07"]
+    assert {tuple(values(item, name)[0] for name in names) for item in examples(first)["train"]} == expected
+    assert validate(str(first)).findings == ()
+    again = converted(first, tmp_path / "2", layout="imagenet", compression="gzip")
+    back = converted(again, tmp_path / "3", layout="imagenet")
+    assert shard_hashes(back) == shard_hashes(first)
+    carried = converted(tmp_path / "in", tmp_path / "4", plan_from=str(first))
+    assert shard_hashes(carried) == shard_hashes(first)
+    plain = converted(first, tmp_path / "5", layout="classification")
+    assert document(plain)["labels"] == ["n09", "n08", "n07"]  # for "crane" would be two classes
+
+
+def values_of(record: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
+    return [record[name] for name in names]
+
+
+_MASKS = ("image/segmentation/class/encoded", "image/panoptic/category_mask", "image/panoptic/instance_mask")
+_COLUMNS = "price:double,embedding:float[],tags:string[]"
+_OBJECTS = """
+needs: objects
+first_label: 1
+features:
+  picture: {fill: encoded, base64: true}
+  who: {fill: key, base64: true}
+  corners: {fill: boxes, tensor: true}
+  kinds: {fill: object_label, tensor: true}
+  crowd: {fill: object_crowd}
+  area: {fill: object_area}
+  outlines: {fill: object_mask, tensor: true, optional: true}
+  said: {fill: caption, base64: true, optional: true}
+  semantic: {fill: semantic_mask, base64: true, optional: true}
+  category: {fill: panoptic_category, tensor: true, optional: true}
+  instance: {fill: panoptic_instance, optional: true}
+  cost: {column: price, type: double, tensor: true}
+  vector: {column: embedding, type: float, shape: [2, 2], tensor: true}
+  words: {column: tags, type: string, shape: [null], tensor: true}
+"""
+
+
+def scene(number: int) -> dict[str, Any]:
+    """Returns a record of all that can be said of an image; some of it is left out of some."""
+    rng = np.random.default_rng(number)
+    record: dict[str, Any] = {
+        "image/encoded": png(rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)),
+        "image/filename": f"{number}.png", "image/width": _WIDTH, "image/height": _HEIGHT,
+        "price": number / 3, "embedding": [number * 0.1, 1.5, 2.0, 3.0], "tags": ["a", f"é{number}"],
+    }  # fmt: skip
+    if number % 4 != 3:
+        outlines = (rng.random((2, _HEIGHT, _WIDTH)) > 0.5).astype(np.uint8)
+        record |= {
+            "image/object/bbox/xmin": [0.1, 0.5], "image/object/bbox/xmax": [0.5, 0.77],
+            "image/object/bbox/ymin": [0.25, 0.0], "image/object/bbox/ymax": [0.5, 1.0],
+            "image/object/class/text": ["dog", "cat"], "image/object/class/label": [5, 3],
+            "image/object/is_crowd": [0, 1], "image/object/area": [13.0, 7.0],
+            "image/object/mask": [png(mask) for mask in outlines], "image/caption": ["x y", "ö"],
+        }  # fmt: skip
+    there = (number % 2 == 0, number % 4 != 1, number % 4 != 1)
+    masks = rng.integers(0, 4, (3, _HEIGHT, _WIDTH), np.uint8)
+    return record | {name: png(mask) for name, mask, is_there in zip(_MASKS, masks, there) if is_there}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset of layout vision, and what it was made of."""
+    root = tmp_path_factory.mktemp("scenes")
+    write(root / "in" / "a.tfrecord", [scene(number) for number in range(8)])
+    (root / "objects.yaml").write_text(_OBJECTS)
+    vision = {"layout": "vision", "extra_columns": _COLUMNS, "splits": "train=0.5,test=0.5"}
+    converted(root / "in", root / "vision", **{**vision, "shards": 2})
+    return root
+
+
+def by_key(dataset: Path) -> dict[str, dict[str, list[Any]]]:
+    split = itertools.chain.from_iterable(examples(dataset).values())
+    found = (features_of(item.SerializeToString()) for item in split)
+    return {record["image/filename"][0].decode().rpartition("!")[2]: record for record in found}
+
+
+def test_all_that_is_said_of_a_scene(scenes: Path) -> None:
+    """Objects and three kinds of masks together; without objects there are no object features."""
+    for key, record in by_key(scenes / "vision").items():
+        source = features_of(example(scene(int(key[0]))))
+        assert any("/object/" in name for name in record) == any("/object/" in name for name in source)
+        for name in set(source) - {"image/filename", "image/object/mask", *_MASKS}:
+            assert record[name] == source[name], name
+        for name in ("image/object/mask", *_MASKS):
+            assert (name in record) == (name in source)
+            for ours, theirs in zip(record.get(name, ()), source.get(name, ()), strict=True):
+                assert np.array_equal(tf.io.decode_png(ours).numpy(), tf.io.decode_png(theirs).numpy())
+
+
+def test_scenes_in_a_layout_of_ones_own_and_back(scenes: Path, tmp_path: Path) -> None:
+    layout = {"layout": str(scenes / "objects.yaml"), "shards": 2}
+    there = converted(scenes / "vision", tmp_path / "own", **layout)
+    for item in examples(there)["train"]:
+        record = features_of(item.SerializeToString())
+        key = tf.io.decode_base64(record["who"][0].rstrip(b"=")).numpy().decode().rpartition("!")[2]
+        source = by_key(scenes / "vision")[key]
+        assert tf.io.decode_base64(record["picture"][0].rstrip(b"=")).numpy() == source["image/encoded"][0]
+        boxes = tf.io.parse_tensor(record["corners"][0], tf.float32).numpy()
+        sides = [source.get(f"image/object/bbox/{s}", []) for s in ("ymin", "xmin", "ymax", "xmax")]
+        assert np.array_equal(boxes, np.array(sides, np.float32).T.reshape(-1, 4))
+        assert tf.io.parse_tensor(record["vector"][0], tf.float32).shape == (2, 2)
+    again = converted(there, tmp_path / "again", **layout)
+    assert shard_hashes(again) == shard_hashes(there)
+    back = converted(there, tmp_path / "vision", layout="vision", extra_columns=_COLUMNS, shards=2)
+    assert shard_hashes(back) == shard_hashes(scenes / "vision")
+
+
+def test_scenes_as_detection_and_back(scenes: Path, tmp_path: Path) -> None:
+    detection = converted(scenes / "vision", tmp_path / "1", layout="detection", shards=2)
+    assert all("image/object/bbox/xmin" in record for record in by_key(detection).values())
+    vision = converted(detection, tmp_path / "vision", layout="vision", shards=2)
+    assert any("image/object/bbox/xmin" not in record for record in by_key(vision).values())
+    back = converted(vision, tmp_path / "2", layout="detection", shards=2)
+    assert shard_hashes(back) == shard_hashes(detection)
+
+
+@pytest.mark.parametrize(("layout", "names"), [("segmentation", _MASKS[:1]), ("panoptic", _MASKS[1:])])
+def test_masks_of_scenes(scenes: Path, layout: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    made = converted(scenes / "vision", tmp_path / "1", layout=layout, max_bad_fraction=1)
+    source = by_key(scenes / "vision")
+    expected = {key: [r[n] for n in names] for key, r in source.items() if names[0] in r}
+    assert {key: [r[n] for n in names] for key, r in by_key(made).items()} == expected
+    assert document(made)["ledger"]["quarantined"] == 8 - len(expected) > 0
+    again = converted(made, tmp_path / "2", layout=layout)
+    assert shard_hashes(again) == shard_hashes(made)
+    kept = converted(scenes / "vision", tmp_path / "3", layout=layout, unlabelled="keep")
+    assert document(kept)["ledger"]["written"] == 8
+    for other in ("classification", "detection", "vision", "segmentation", "panoptic"):
+        if other != layout:
+            said = refused_sentence(made, tmp_path, layout=other)
+            assert f"have no {_LACKS[other]}" in said and f"choose --layout {layout}" in said, said
+
+
+_LACKS = {
+    "classification": "class of the image (image/class/label, ",
+    "detection": "boxes (image/object/bbox/xmin, ",
+    "vision": "boxes (image/object/bbox/xmin, ",
+    "segmentation": "mask with the class of every pixel (image/segmentation/class/encoded)",
+    "panoptic": "panoptic masks (image/panoptic/category_mask and ",
+}
+
+
+@pytest.mark.parametrize("layout", ["detection", "vision", "segmentation", "panoptic"])
+@pytest.mark.parametrize("first", [*_LABEL_LAYOUTS, "tensors"])
+def test_classes_are_not_enough(made: Path, first: str, layout: str, tmp_path: Path) -> None:
+    said = refused_sentence(made / first, tmp_path, layout=layout)
+    assert said.startswith(f"--layout {layout}: the records of {made / first} have no {_LACKS[layout]}")
+    assert all(name in said for name in _LABEL_LAYOUTS) and said.count(". ") == 0
+
+
+def test_what_a_layout_of_ones_own_needs_is_named(scenes: Path, made: Path, tmp_path: Path) -> None:
+    said = refused_sentence(made / "tfds", tmp_path, layout=str(scenes / "objects.yaml"))
+    assert "have no boxes" in said and "{" not in said
+    always = _OBJECTS.replace("outlines: {fill: object_mask, tensor: true, optional: true}",
+                              "poses: {fill: object_view}")  # fmt: skip
+    (tmp_path / "poses.yaml").write_text(always)
+    said = refused_sentence(scenes / "vision", tmp_path, layout=str(tmp_path / "poses.yaml"))
+    assert "--layout poses" in said and "have no view of the objects" in said
+    detection = converted(scenes / "vision", tmp_path / "detection", layout="detection")
+    said = refused_sentence(detection, tmp_path, layout=str(scenes / "objects.yaml"))
+    assert "--layout objects, column price" in said
+    said = refused_sentence(detection, tmp_path)
+    assert "choose --layout detection or vision, or --unlabelled keep" in said
+
+
+def test_grey_pictures_of_records_stay_grey_unless_a_colour_is_asked_for(tmp_path: Path) -> None:
+    """`--color rgb`, the default for files, would have them encoded anew."""
+    for name in ("a", "b"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        Image.new("L", (9, 7), 99).save(tmp_path / "in" / name / "x.jpg")
+    first = converted(tmp_path / "in", tmp_path / "1", color="keep")
+    there = converted(first, tmp_path / "2", layout="tutorial")
+    stored = [values(item, "image_raw")[0] for item in examples(there)["train"]]
+    assert sorted(stored) == sorted(values(i, "image/encoded")[0] for i in examples(first)["train"])
+    assert [values(i, "depth")[0] for i in examples(converted(first, tmp_path / "3", layout="tutorial",
+                                                               color="rgb"))["train"]] == [3, 3]  # fmt: skip
+    pixels = examples(converted(first, tmp_path / "4", layout="raw_with_shape"))["train"]
+    assert [list(values(item, "shape")) for item in pixels] == [[7, 9, 3]] * 2

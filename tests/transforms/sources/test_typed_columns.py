@@ -1,0 +1,251 @@
+"""Columns of every type, from CSV, JSON Lines, Parquet and tars to what TensorFlow parses of the records."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shutil
+import tarfile
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+import tensorflow as tf
+from helpers.hostile import shard_hashes
+from helpers.manifests import PICTURES, listed, write_csv, write_jsonl, write_parquet
+from helpers.repository import PHOTOS
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.columns import decode_extra
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.values import ValueType
+
+TYPES = [type_.value for type_ in ValueType]
+COLUMNS = ",".join([*(f"{name}_one:{name}" for name in TYPES), *(f"{name}_list:{name}[]" for name in TYPES)])
+#: Two values of each type, the largest where they end.
+VALUES: dict[str, list[Any]] = {
+    "bool": [True, False], "enum": [3, -(2**31)], "int32": [2**31 - 1, -(2**31)], "uint32": [2**32 - 1, 0],
+    "int64": [2**63 - 1, -(2**63)], "uint64": [2**63 - 1, 2**53 + 1], "float": [0.1, math.inf],
+    "double": [1e-50, math.nan], "string": ["é|\u2028,\"'", "x"], "bytes": ["\x1f", "b"],
+}  # fmt: skip
+ARROW = {
+    "bool": pyarrow.bool_(), "enum": pyarrow.int8(), "int32": pyarrow.int32(), "uint32": pyarrow.uint32(),
+    "int64": pyarrow.int64(), "uint64": pyarrow.uint64(), "float": pyarrow.float32(),
+    "double": pyarrow.float64(), "string": pyarrow.string(), "bytes": pyarrow.binary(),
+}  # fmt: skip
+DTYPES = {"float": tf.float32, "double": tf.float32, "string": tf.string, "bytes": tf.string}
+
+
+def rows_of() -> list[dict[str, Any]]:
+    """Returns two rows: each has one value of every type, and a list of them, empty in the second."""
+    return [
+        {
+            "path": path,
+            "label": "fruit",
+            **{f"{name}_one": VALUES[name][number] for name in TYPES},
+            **{f"{name}_list": [] if number else VALUES[name] for name in TYPES},
+        }
+        for number, path in enumerate(PICTURES[:2])
+    ]
+
+
+def as_csv(file: Path) -> Path:
+    rows = rows_of()
+
+    def cell(value: Any) -> Any:
+        return ";".join(str(item) for item in value) if isinstance(value, list) else value
+
+    return write_csv(file, [list(rows[0]), *([cell(value) for value in row.values()] for row in rows)])
+
+
+def as_parquet(file: Path) -> Path:
+    rows, columns = rows_of(), {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        type_ = ARROW.get(name.partition("_")[0])
+        if type_ == pyarrow.binary():
+            values = [[item.encode() for item in v] if isinstance(v, list) else v.encode() for v in values]
+        if type_ == pyarrow.int8():
+            type_ = pyarrow.int64()  # an enum of any width
+        columns[name] = pyarrow.array(
+            values, pyarrow.list_(type_) if type_ and name.endswith("_list") else type_
+        )
+    return write_parquet(file, **columns)
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "rows.csv": as_csv,
+    "rows.jsonl": lambda file: write_jsonl(file, rows_of()),
+    "rows.parquet": as_parquet,
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A dataset of each kind of manifest."""
+    root = tmp_path_factory.mktemp("typed")
+    for name, maker in MAKERS.items():
+        convert(
+            input=str(maker(root / name)), output=str(root / f"{name}.out"), image_root=str(PHOTOS),
+            extra_columns=COLUMNS, label_separator=";", resize=8,
+        )  # fmt: skip
+    return {name: root / f"{name}.out" for name in MAKERS}
+
+
+def parsed(dataset: Path) -> dict[str, dict[str, Any]]:
+    """Returns the records as TensorFlow parses them, by the name of the file."""
+    description: dict[str, Any] = {"image/filename": tf.io.FixedLenFeature([], tf.string)}
+    for name in TYPES:
+        dtype = DTYPES.get(name, tf.int64)
+        description[f"{name}_one"] = tf.io.FixedLenFeature([], dtype)
+        description[f"{name}_list"] = tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
+    shards = [str(dataset / file) for file in shard_hashes(dataset)]
+    records = (tf.io.parse_single_example(record, description) for record in tf.data.TFRecordDataset(shards))
+    return {
+        found["image/filename"].numpy().decode(): {name: value.numpy() for name, value in found.items()}
+        for found in records
+    }
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_tensorflow_reads_what_it_would_have_stored(made: dict[str, Path], kind: str) -> None:
+    records = parsed(made[kind])
+    assert set(records) == set(PICTURES[:2])
+    for number, path in enumerate(PICTURES[:2]):
+        for name, values in VALUES.items():
+            stored: Any = [value.encode() if isinstance(value, str) else value for value in values]
+            if DTYPES.get(name) == tf.float32:
+                stored = list(tf.train.FloatList(value=stored).value)
+            assert np.array_equal(
+                np.array([records[path][f"{name}_one"]]), np.array(stored[number : number + 1]),
+                equal_nan=name in ("float", "double"),
+            ), (name, number)  # fmt: skip
+            assert np.array_equal(
+                records[path][f"{name}_list"], np.array([] if number else stored),
+                equal_nan=name in ("float", "double"),
+            ) or (number and not len(records[path][f"{name}_list"])), name  # fmt: skip
+
+
+def test_every_kind_of_manifest_gives_the_same_shards(made: dict[str, Path]) -> None:
+    first, *others = (shard_hashes(dataset) for dataset in made.values())
+    assert others == [first, first]
+
+
+def last_row(path: Path, column: str) -> ImageRef:
+    """Returns the last row of a manifest."""
+    refs = listed(path, extra_columns=column, image_root=str(PHOTOS))
+    return [found for found in refs if isinstance(found, ImageRef)][-1]
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "fault"),
+    [
+        ("int", 3.0, "x: 3.0 is no int64: it is a float"), ("bool", 2, "x: 2 is no bool"),
+        ("uint32", -1, "x: -1 is no uint32"), ("string", 3, "x: 3 is no string: write it as text"),
+        ("float", "cheap", "x: 'cheap' is no float"), ("float", None, "x is empty"),
+        ("float", [1.0], "declare it as x:...[]"), ("float[]", [[1.0]], "inside of a list"),
+        ("int[]", [1, None], "an item of its list is missing"), ("int[]", {"a": 1}, "is no list"),
+        ("uint64", 2**63, "is no uint64 that a tf.train.Feature stores"), ("string", {}, "holds several"),
+        ("bytes", True, "is no bytes"),
+    ],
+)  # fmt: skip
+def test_json_values_of_another_type(tmp_path: Path, type_: str, value: Any, fault: str) -> None:
+    rows = [{"path": PICTURES[0], "label": "a", "x": x} for x in (None, value)]
+    ref = last_row(write_jsonl(tmp_path / "a.jsonl", rows), f"x:{type_}")
+    assert ref.reason == "BAD_ROW" and fault in ref.message and len(ref.message) < 250
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e999", "1e39"])
+def test_a_number_too_large_for_json_is_no_infinity(tmp_path: Path, number: str) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(f'{{"path": "{PICTURES[0]}", "label": "a", "x": {number}}}\n')
+    assert "too large for the 32 bits of a float" in last_row(file, "x:float").message
+
+
+@pytest.mark.parametrize(
+    ("column", "type_", "stored"),
+    [
+        (pyarrow.array([Decimal("1.50")]), "float", [1.5]), (pyarrow.array([Decimal("3")]), "int", [3]),
+        (pyarrow.array([Decimal("3.0")]), "int", "'3.0' is no int64"),
+        (pyarrow.array([[Decimal("1.5"), Decimal("2")]]), "float[]", [1.5, 2.0]),
+        (pyarrow.array([date(2020, 1, 2)]), "string", ["2020-01-02"]),
+        (pyarrow.array([[date(2020, 1, 2)]]), "string[]", ["2020-01-02"]),
+        (pyarrow.array([datetime(2020, 1, 2)]), "int", "is no int64"),
+        (pyarrow.array([1.0]), "int", "it is a float"), (pyarrow.array([None]), "int", "x is empty"),
+        (pyarrow.array([[1, None]]), "int[]", "is missing"), (pyarrow.array([[[1]]]), "int[]", "inside of"),
+        (pyarrow.array([{"a": 1}]), "int", "holds several"), (pyarrow.array([b"\xff"]), "bytes", ["\udcff"]),
+        (pyarrow.array([b"3"]), "int", "is no int64"), (pyarrow.array([[b"\xff"]]), "bytes[]", ["\udcff"]),
+        (pyarrow.array([2**63], pyarrow.uint64()), "uint64", "is no uint64"),
+        (pyarrow.array(["a"]).dictionary_encode(), "string", ["a"]),
+        (pyarrow.array([1.5], pyarrow.float16()), "float", [1.5]),
+        (pyarrow.array([3]), "string", "3 is no string"),
+    ],
+)  # fmt: skip
+def test_parquet_values(tmp_path: Path, column: Any, type_: str, stored: Any) -> None:
+    file = write_parquet(tmp_path / "a.parquet", path=[PICTURES[0]], label=["a"], x=column)
+    ref = last_row(file, f"x:{type_}")
+    if isinstance(stored, str):
+        assert ref.reason == "BAD_ROW" and stored in ref.message
+    else:
+        assert decode_extra(ref.extra) == {"x": stored}
+
+
+def test_samples_of_a_tar(tmp_path: Path) -> None:
+    rows = [{"n": 3, "x": 0.1, "ok": True}, {"n": 3.0, "x": 0.1, "ok": True}, {"n": 3, "x": 1, "ok": 2}]
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number, row in enumerate(rows):
+            for suffix, data in (("jpg", (PHOTOS / PICTURES[number]).read_bytes()), ("cls", b"0"),
+                                 ("json", json.dumps(row).encode())):  # fmt: skip
+                member = tarfile.TarInfo(f"{number}.{suffix}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    result = convert(
+        input=str(tmp_path / "a.tar"), output=str(tmp_path / "out"), max_bad_fraction=1,
+        extra_columns="n:uint32,x:double,ok:bool", resize=8,
+    )  # fmt: skip
+    assert result.dataset.ledger["quarantined"] == 2
+    told = (tmp_path / "out" / "quarantine.jsonl").read_text()
+    assert "n: 3.0 is no uint32: it is a float" in told and "ok: 2 is no bool" in told
+    (file,) = shard_hashes(tmp_path / "out")
+    (record,) = tf.data.TFRecordDataset(str(tmp_path / "out" / file))
+    feature = tf.train.Example.FromString(record.numpy()).features.feature
+    assert list(feature["n"].int64_list.value) == [3] and list(feature["ok"].int64_list.value) == [1]
+    assert feature["x"].float_list == tf.train.FloatList(value=[0.1])
+
+
+@pytest.mark.parametrize(
+    ("layout", "says"),
+    [("classification", "--extra_columns price: "), ("mine.yaml", "--layout mine, column cost: ")],
+)
+def test_folders_have_no_columns(tmp_path: Path, layout: str, says: str) -> None:
+    """That would leave out every image; lists may be empty."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: classification\nfeatures: {cost: {column: cost, type: float}}\n")
+    settings = {"layout": str(mine)} if layout == "mine.yaml" else {"extra_columns": "price:float"}
+    with pytest.raises(UsageError, match=says + ".* read as class_folders, which has no columns"):
+        convert(input=str(PHOTOS), output=str(tmp_path / "out"), **settings)
+    assert not (tmp_path / "out").exists()
+    made = convert(
+        input=str(PHOTOS), output=str(tmp_path / "lists"), extra_columns="tags:string[]", resize=8, limit=3
+    )
+    assert made.dataset.ledger["written"] == 3
+
+
+def test_records_of_a_dataset_keep_their_values(made: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(made["rows.csv"], tmp_path / "in")
+    convert(
+        input=str(tmp_path / "in"), output=str(tmp_path / "out"), extra_columns=COLUMNS, label_separator=";"
+    )
+    before, after = parsed(tmp_path / "in"), parsed(tmp_path / "out")
+    assert all(
+        np.array_equal(after[key][name], value, equal_nan=value.dtype.kind == "f")
+        for key, record in before.items()
+        for name, value in ((name, np.asarray(value)) for name, value in record.items())
+    )

@@ -1,0 +1,194 @@
+"""Images of kinds that are not decoded are bad ones, never filtered, whatever source lists them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.hostile import document, outcomes, picture, run
+from helpers.manifests import write_csv
+from helpers.packing import tar_of, zip_of
+from helpers.records import quarantine
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(range(200))
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
+#: Names below a class, contents, and what becomes of them in folders and archives.
+FILES: Mapping[str, tuple[bytes, str]] = {
+    "1.heic": (HEIC, "UNSUPPORTED_FORMAT"),
+    "2.jpg": (HEIC, "UNSUPPORTED_FORMAT"),
+    "3": (HEIC, "UNSUPPORTED_FORMAT"),
+    "4.tga": (b"\0\0\2\0" + bytes(200), "UNSUPPORTED_FORMAT"),
+    "5.NEF": (b"II*\0\x08\0\0\0\0\0", "UNSUPPORTED_FORMAT"),
+    "6.svg": (SVG, "UNSUPPORTED_FORMAT"),
+    "7.heic": (b"<html>404</html>", "NOT_AN_IMAGE"),
+    "8.heic": (b"", "EMPTY_FILE"),
+    "9.heic": (picture(50, "JPEG"), "written"),
+    "10.jpg": (b"plain words", "NOT_AN_IMAGE"),
+    "11.mp4": (b"\0\0\0\x18ftypmp42", "not_an_image"),
+    "12.txt": (b"plain words", "not_an_image"),
+    "13": (b"", "not_an_image"),
+}
+
+
+def _tree(root: Path) -> Path:
+    for name, (data, _) in FILES.items():
+        (root / "ant").mkdir(parents=True, exist_ok=True)
+        (root / "ant" / name).write_bytes(data)
+    (root / "bee").mkdir()
+    (root / "bee/1.png").write_bytes(picture(1))
+    return root
+
+
+def _converted(tmp_path: Path, source: Path, **settings: Any) -> Path:
+    output = tmp_path / "out"
+    convert(input=str(source), output=str(output), max_bad_fraction=1, **settings)
+    return output
+
+
+def test_a_class_of_heic_alone(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("ant", "bee"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        for i in range(4):
+            data = HEIC if name == "ant" else picture(i)
+            (tmp_path / "in" / name / f"{i}.{'heic' if name == 'ant' else 'png'}").write_bytes(data)
+    argv = ("convert", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    done = run(capfd, *argv)
+    assert done.code == 1
+    assert "4 of 8 images are bad (4 UNSUPPORTED_FORMAT), more than --max_bad_fraction 0.01" in done.err
+    assert "convert (to JPEG or PNG)" in done.err and "--max_bad_fraction 0.5" in done.err
+    lines = [json.loads(line) for line in (tmp_path / "out/quarantine.jsonl").read_text().splitlines()]
+    assert [line["key"] for line in lines] == [f"ant/{i}.heic" for i in range(4)]
+    assert all(
+        line["message"] == lines[0]["message"]
+        and "it is HEIC (HEIF), a format that is not read" in line["message"]
+        for line in lines
+    )
+    done = run(capfd, *argv, "--max_bad_fraction=0.5", "--resume")
+    assert done.code == 0, done
+    made = document(tmp_path / "out")
+    assert made["labels"] == ["ant", "bee"] and made["ledger"]["quarantined"] == 4
+    assert made["ledger"]["filtered"] == 0
+    done = run(capfd, "plan", "--input", tmp_path / "in")
+    assert (
+        done.code == 0 and "4 entries of the input are left out as UNSUPPORTED_FORMAT" in done.out + done.err
+    )
+
+
+def test_class_folders(tmp_path: Path) -> None:
+    output = _converted(tmp_path, _tree(tmp_path / "in"))
+    expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()}
+    assert outcomes(output) == expected | {"bee/1.png": "written"}
+    assert all(
+        line["label"] == "ant" and line["message"] for line in quarantine(output).values() if "label" in line
+    )
+
+
+@pytest.mark.parametrize("form", ["zip", "tar"])
+def test_archives(form: str, tmp_path: Path) -> None:
+    members = {f"ant/{name}": data for name, (data, _) in FILES.items()} | {"bee/1.png": picture(1)}
+    archive = tmp_path / f"a.{form}"
+    archive.write_bytes(zip_of(members) if form == "zip" else tar_of(members))
+    output = _converted(tmp_path, archive)
+    expected = {f"a.{form}!ant/{name}": outcome for name, (_, outcome) in FILES.items()}
+    assert outcomes(output) == expected | {f"a.{form}!bee/1.png": "written"}
+
+
+def test_webdataset(tmp_path: Path) -> None:
+    members = {"1.cls": b"0", "1.png": picture(1), "2.cls": b"1", "2.heic": HEIC, "3.svg": SVG, "3.cls": b"0"}
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a-0.tar").write_bytes(tar_of(members))
+    (tmp_path / "in/logo.svg").write_bytes(SVG)  # it belongs to no sample
+    output = _converted(tmp_path, tmp_path / "in")
+    assert outcomes(output) == {
+        "a-0.tar!1.png": "written", "a-0.tar!2.heic": "UNSUPPORTED_FORMAT",
+        "a-0.tar!3.svg": "UNSUPPORTED_FORMAT", "logo.svg": "not_listed",
+    }  # fmt: skip
+    assert document(output)["labels"] == ["0", "1"]
+
+
+def test_a_webdataset_of_heic_alone_is_recognised(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of({"1.cls": b"0", "1.heic": HEIC}))
+    done = run(capfd, "convert", "--input", tmp_path / "a.tar", "--output", tmp_path / "out")
+    assert done.code == 1 and "(1 UNSUPPORTED_FORMAT)" in done.err, done
+
+
+def test_manifests(tmp_path: Path) -> None:
+    source = _tree(tmp_path / "in")
+    rows = [("image", "label"), *((f"ant/{name}", "ant") for name in FILES), ("bee/1.png", "bee")]
+    write_csv(source / "list.csv", rows)
+    output = _converted(tmp_path, source / "list.csv")
+    expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()}
+    # A manifest calls all of its rows images.
+    expected |= {"ant/11.mp4": "NOT_AN_IMAGE", "ant/12.txt": "NOT_AN_IMAGE", "ant/13": "EMPTY_FILE"}
+    assert outcomes(output) == expected | {"bee/1.png": "written"}
+
+
+def test_an_image_without_its_mask_is_counted_once(tmp_path: Path) -> None:
+    for folder in ("in", "masks"):
+        (tmp_path / folder).mkdir()
+        Image.new("L", (16, 16)).save(tmp_path / folder / "1.png")
+    (tmp_path / "in/2.heic").write_bytes(HEIC)
+    Image.new("L", (16, 16)).save(tmp_path / "masks/2.png")
+    names = tmp_path / "names.txt"
+    names.write_text("sky\n")
+    output = _converted(
+        tmp_path, tmp_path / "in", layout="segmentation", mask_dir=tmp_path / "masks", class_names=names
+    )
+    assert outcomes(output) == {"1.png": "written", "2.heic": "UNSUPPORTED_FORMAT"}
+
+
+def test_a_class_that_is_not_kept_is_not_bad(tmp_path: Path) -> None:
+    keep = tmp_path / "keep.txt"
+    keep.write_text("bee\n")
+    output = _converted(tmp_path, _tree(tmp_path / "in"), keep_labels=keep)
+    reasons = {*outcomes(output).values()}
+    assert reasons == {"label_not_kept", "not_an_image", "written"} and document(output)["labels"] == ["bee"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read(tmp_path: Path) -> None:
+    source = _tree(tmp_path / "in")
+    for name in ("1.heic", "3"):
+        (source / "ant" / name).chmod(0)
+    found = outcomes(_converted(tmp_path, source))
+    assert found["ant/1.heic"] == "UNREADABLE" and found["ant/3"] == "not_an_image"
+
+
+def test_links_to_nowhere(tmp_path: Path) -> None:
+    source = _tree(tmp_path / "in")
+    (source / "ant/gone.heic").symlink_to("nowhere")
+    (source / "ant/gone").symlink_to("nowhere")
+    found = outcomes(_converted(tmp_path, source))
+    assert found["ant/gone.heic"] == "UNREADABLE" and found["ant/gone"] == "not_an_image"
+
+
+def test_a_rebuild_after_a_version_that_filtered_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Old ledgers can still be read, and what they call filtered is looked at again."""
+    import shardwright.transforms.sources.class_folders as folders
+
+    source, output = _tree(tmp_path / "in"), tmp_path / "out"
+    argv = ("rebuild", "--input", source, "--output", output, "--max_bad_fraction=1", "--shards=2")
+    look: Callable[..., Any] = folders._look_into
+
+    def as_before(ref: Any) -> Any:
+        found = look(ref)
+        return found if found.is_candidate else ref.filtered("unsupported_kind")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folders, "_look_into", as_before)
+        assert run(capfd, *argv).code == 0
+    done = run(capfd, *argv)
+    assert done.code == 0, done
+    versions = sorted((output / "versions").iterdir())
+    assert len(versions) == 2
+    before, after = map(outcomes, versions)
+    assert before["ant/1.heic"] == "unsupported_kind" and after["ant/1.heic"] == "UNSUPPORTED_FORMAT"

@@ -1,0 +1,316 @@
+"""Pascal VOC: its folders and lists, XML beside images, hostile XML, and masks."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.voc import put_list, put_voc, put_xml
+from helpers.listing import Photo, listed, put_photos
+from helpers.records import balanced, examples, quarantine, value, values
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.voc.xml_files import parse_voc
+
+
+def check_boxes(found: Any, key: str, photo: Photo) -> None:
+    said = found.said(key)
+    assert said.size == photo.size and not said.relative
+    assert [(item.label, *item.box) for item in said.objects] == list(photo.boxes)
+    for number, item in enumerate(said.objects):
+        assert item.difficult is bool(number % 2) and item.truncated is True and item.view == "Left"
+        assert item.occluded is None
+
+
+def test_what_is_listed(tmp_path: Path) -> None:
+    photos = put_voc(tmp_path)
+    found = listed(tmp_path)
+    assert found.input.source == "voc" and not found.ids and not found.reasons()
+    for photo in photos:
+        check_boxes(found, f"JPEGImages/{photo.name}", photo)
+
+
+def test_lists_give_splits(tmp_path: Path) -> None:
+    root = tmp_path / "VOCdevkit" / "VOC2012"
+    photos = put_voc(root)
+    put_list(root, "Main", train=("eagle", "gone"), val=("apple",), trainval=("eagle", "apple", "house"))
+    put_list(root, "Main", aeroplane_train=("house  1",))
+    for where, prefix in ((tmp_path / "VOCdevkit", "VOC2012/"), (root, "")):
+        found = listed(where)
+        assert found.refs[f"{prefix}JPEGImages/eagle.jpg"].split == "train"
+        assert found.refs[f"{prefix}JPEGImages/apple.jpg"].split == "val"
+        check_boxes(found, f"{prefix}JPEGImages/apple.jpg", photos[1])
+        assert found.reasons() == {
+            f"{prefix}JPEGImages/house.jpg": "not_listed",
+            f"{prefix}JPEGImages/seagull.jpg": "not_listed",
+            f"{prefix}JPEGImages/gone": "BAD_ANNOTATION",
+        }
+    put_list(root, "Main", val=("apple", "eagle"))
+    assert "both in train and in val" in listed(root).refs["JPEGImages/eagle.jpg"].message
+
+
+def test_trainval_alone_is_no_split(tmp_path: Path) -> None:
+    put_voc(tmp_path)
+    put_list(tmp_path, "Main", trainval=("eagle", "apple"))
+    found = listed(tmp_path)
+    assert {ref.split for ref in found.refs.values()} == {""}
+    assert set(found.reasons().values()) == {"not_listed"}
+    put_list(tmp_path, "Main", test=("house",))
+    assert {ref.split for ref in listed(tmp_path).refs.values() if ref.is_candidate} == {"trainval", "test"}
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_from_inside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool) -> None:
+    if beside:
+        put_xml(tmp_path, put_photos(tmp_path))
+    else:
+        put_voc(tmp_path)
+    expected = listed(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for where in (".", "./"):
+        found = listed(where)
+        assert {key: ref.annotations for key, ref in found.refs.items()} == {
+            key: ref.annotations for key, ref in expected.refs.items()
+        }
+
+
+def test_two_years(tmp_path: Path) -> None:
+    put_voc(tmp_path / "VOC2007", ("rose", "coach"))
+    put_voc(tmp_path / "VOC2012")
+    found = listed(tmp_path)
+    assert len(found.refs) == 6 and "VOC2007/JPEGImages/rose.jpg" in found.refs
+
+
+def test_xml_beside_images(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "all")
+    put_xml(tmp_path / "all", photos)
+    found = listed(tmp_path / "all")
+    assert len(found.refs) == 4 and not found.reasons()
+    check_boxes(found, "seagull.jpg", photos[3])
+    for split in ("train", "valid"):
+        put_xml(tmp_path / "robo" / split, put_photos(tmp_path / "robo" / split))
+    found = listed(tmp_path / "robo")
+    assert found.refs["train/apple.jpg"].split == "train" and found.refs["valid/apple.jpg"].split == "valid"
+
+
+FOLDERS = (
+    ("annotations", "images"),
+    ("ANNOTATIONS", "Images"),
+    ("labels", "data"),  # FiftyOne's VOCDetectionDataset
+    ("xml", "pictures"),
+    ("annotations", "photos"),
+)
+
+
+@pytest.mark.parametrize("annotations, images", FOLDERS)
+def test_two_folders_of_any_names(tmp_path: Path, annotations: str, images: str) -> None:
+    photos = put_photos(tmp_path / images)
+    put_xml(tmp_path / annotations, photos)
+    (tmp_path / annotations / "apple.xml").rename(tmp_path / annotations / "apple.XML")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "readme.txt").write_text("x")
+    found = listed(tmp_path)
+    assert found.input.source == "voc" and not found.reasons()
+    assert len(found.refs) == len(photos)
+    for photo in photos:
+        check_boxes(found, f"{images}/{photo.name}", photo)
+
+
+def test_two_folders_in_each_split(tmp_path: Path) -> None:
+    for split in ("train", "validation"):
+        put_xml(tmp_path / split / "labels", put_photos(tmp_path / split / "data"))
+    found = listed(tmp_path)
+    assert {key.split("/")[0]: ref.split for key, ref in found.refs.items()} == {
+        "train": "train",
+        "validation": "validation",
+    }
+    assert not found.reasons()
+
+
+def test_xml_files_of_other_names_than_their_images(tmp_path: Path) -> None:
+    """What an XML file says of its image counts where the names differ: filename, then path."""
+    photos = put_photos(tmp_path / "pictures")
+    put_xml(tmp_path / "xml", photos)
+    for number, photo in enumerate(photos):
+        stem = photo.name.rpartition(".")[0]
+        text = (tmp_path / "xml" / f"{stem}.xml").read_text()
+        (tmp_path / "xml" / f"{stem}.xml").unlink()
+        said = (
+            f"<filename>C:\\photos\\{photo.name}</filename>",
+            f"<filename>unknown</filename><path>/home/ann/{photo.name}</path>",
+            f"<filename>{stem}</filename>",
+            f"<filename>{photo.name}</filename>",
+        )[number]
+        head, tail = text.split("<annotation>")
+        (tmp_path / "xml" / f"{number}.xml").write_text(f"{head}<annotation>{said}{tail}")
+    found = listed(tmp_path, source="voc")
+    assert not found.reasons() and len(found.refs) == len(photos)
+    for photo in photos:
+        check_boxes(found, f"pictures/{photo.name}", photo)
+    # Two images that the file could mean: neither is taken.
+    (tmp_path / "pictures" / "more").mkdir()
+    shutil.copy(tmp_path / "pictures" / photos[1].name, tmp_path / "pictures" / "more")
+    assert set(listed(tmp_path, source="voc").reasons()) == {
+        f"pictures/{photos[1].name}",
+        f"pictures/more/{photos[1].name}",
+        "xml/1.xml",
+    }
+
+
+def test_folders_inside_that_differ(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "JPEGImages")
+    put_xml(tmp_path / "Annotations", photos[:2])
+    put_xml(tmp_path / "Annotations" / "more", photos[2:])
+    found = listed(tmp_path)
+    assert not found.reasons()
+    check_boxes(found, f"JPEGImages/{photos[3].name}", photos[3])
+
+
+def test_images_without_xml_may_have_no_objects(tmp_path: Path) -> None:
+    put_voc(tmp_path / "in")
+    put_list(tmp_path / "in", "Main", train=("eagle", "apple", "house"), val=("seagull",))
+    (tmp_path / "in" / "Annotations" / "house.xml").unlink()
+    failing = listed(tmp_path / "in")
+    assert failing.reasons() == {"JPEGImages/house.jpg": "BAD_ANNOTATION"}
+    assert "--missing_annotations empty" in failing.refs["JPEGImages/house.jpg"].message
+    found = listed(tmp_path / "in", missing_annotations="empty")
+    assert not found.reasons() and found.said("JPEGImages/house.jpg").objects == ()
+    made = convert(
+        input=tmp_path / "in", output=tmp_path / "out", layout="detection", missing_annotations="empty"
+    )
+    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
+
+
+def test_what_has_no_partner(tmp_path: Path) -> None:
+    put_voc(tmp_path / "in")
+    (tmp_path / "in" / "JPEGImages" / "apple.jpg").unlink()
+    (tmp_path / "in" / "Annotations" / "house.xml").unlink()
+    (tmp_path / "in" / "Annotations" / "eagle.xml").write_text("<annotation>\n<size>\n</annotation>")
+    (tmp_path / "in" / "JPEGImages" / "notes.txt").write_text("x")
+    found = listed(tmp_path / "in")
+    assert found.reasons() == {
+        "Annotations/apple.xml": "BAD_ANNOTATION",
+        "JPEGImages/house.jpg": "BAD_ANNOTATION",
+        "JPEGImages/eagle.jpg": "BAD_ANNOTATION",
+        "JPEGImages/notes.txt": "not_an_image",
+    }
+    assert "broken in line 3" in found.refs["JPEGImages/eagle.jpg"].message
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", max_bad_fraction=1)
+    assert made.dataset.ledger["written"] == 1 and balanced(made.dataset.ledger)
+    assert set(quarantine(tmp_path / "out")) == {
+        key for key, reason in found.reasons().items() if reason == "BAD_ANNOTATION"
+    }
+
+
+def test_records_are_what_the_xml_says(tmp_path: Path) -> None:
+    photos = {photo.name: photo for photo in put_voc(tmp_path / "in")}
+    put_list(tmp_path / "in", "Main", train=("eagle", "apple", "house"), val=("seagull",))
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.labels == ("bird", "thing")
+    for split, records in examples(tmp_path / "out").items():
+        for record in records:
+            photo = photos[Path(value(record, "image/filename")).name]
+            assert (split == "val") == (photo.name == "seagull.jpg")
+            assert values(record, "image/object/class/text") == [box[0] for box in photo.boxes]
+            for place, side in ((1, "xmin"), (2, "ymin"), (3, "xmax"), (4, "ymax")):
+                expected = [box[place] / photo.size[(place - 1) % 2] for box in photo.boxes]
+                np.testing.assert_allclose(values(record, f"image/object/bbox/{side}"), expected, atol=1e-6)
+            if photo.boxes:
+                assert values(record, "image/object/view") == ["Left"] * len(photo.boxes)
+                difficult = values(record, "image/object/difficult")
+                assert difficult == [i % 2 for i in range(len(difficult))]
+
+
+def put_masks(root: Path, photos: list[Photo]) -> None:
+    """Writes palette PNGs as VOC has them."""
+    (root / "SegmentationClass").mkdir(parents=True)
+    for number, photo in enumerate(photos):
+        mask = Image.new("P", photo.size, number + 1)
+        mask.putpalette([i * 7 % 256 for i in range(768)])
+        mask.save((root / "SegmentationClass" / photo.name).with_suffix(".png"))
+
+
+def test_segmentation(tmp_path: Path) -> None:
+    photos = put_voc(tmp_path / "in")
+    put_masks(tmp_path / "in", photos[:3])
+    found = listed(tmp_path / "in", layout="segmentation")
+    assert found.reasons() == {"JPEGImages/seagull.jpg": "not_listed"}
+    put_list(tmp_path / "in", "Segmentation", train=("eagle", "apple"), val=("house", "seagull"))
+    found = listed(tmp_path / "in", layout="segmentation")
+    assert found.reasons() == {"JPEGImages/seagull.jpg": "BAD_ANNOTATION"}
+    (tmp_path / "classes.txt").write_text("background\none\ntwo\nthree\n")
+    made = convert(
+        input=tmp_path / "in",
+        output=tmp_path / "out",
+        layout="segmentation",
+        class_names=tmp_path / "classes.txt",
+        max_bad_fraction=1,
+    )
+    assert made.dataset.splits.keys() == {"train", "val"}
+    for records in examples(tmp_path / "out").values():
+        for record in records:
+            number = ["eagle", "apple", "house"].index(Path(value(record, "image/filename")).stem)
+            png = record.features.feature["image/segmentation/class/encoded"].bytes_list.value[0]
+            assert (np.asarray(Image.open(io.BytesIO(png))) == number + 1).all()
+
+
+def test_segmentation_needs_masks(tmp_path: Path) -> None:
+    put_voc(tmp_path)
+    with pytest.raises(UsageError, match="SegmentationClass"):
+        listed(tmp_path, layout="segmentation")
+
+
+_LAUGHS = (
+    '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><annotation><object><name>&b;</name>'
+    "</object></annotation>"
+)
+_OUTSIDE = (
+    '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><annotation><object><name>&a;</name></object>'
+    "</annotation>"
+)
+BROKEN = {
+    _LAUGHS: "document type",
+    _OUTSIDE: "document type",
+    "": "broken in line 1",
+    "<annotation>": "broken in line 1",
+    "<annotation><object>&nbsp;</object></annotation>": "undefined entity",
+    "<html></html>": "<html>",
+    "<annotation>" * 100: "nested too deeply",
+    "<annotation><size><width>a</width></size></annotation>": "width is 'a'",
+    "<annotation><size><width>1</width><height>inf</height></size></annotation>": "height is 'inf'",
+    '<?xml version="1.0" encoding="klingon"?><annotation/>': "encoding",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_broken_xml(text: str) -> None:
+    with pytest.raises(AnnotationFault) as raised:
+        parse_voc(text.encode())
+    assert BROKEN[text] in str(raised.value)
+
+
+def test_odd_xml() -> None:
+    said = parse_voc(
+        b"<annotation><object><name> a <b/>b</name><bndbox><xmin>1.5</xmin><ymin>x</ymin><xmax/></bndbox>"
+        b"<difficult>Unspecified</difficult><pose/></object><object/><size><width>0</width></size></annotation>"
+    )
+    first, second = said.objects or ()
+    assert said.size is None and first.box and first.box[0] == 1.5 and np.isnan(first.box[1:]).all()
+    assert first.difficult is None and first.view is None
+    assert second.label == "" and second.box and np.isnan(second.box).all()
+    latin = '<?xml version="1.0" encoding="ISO-8859-1"?><annotation><object><name>café</name></object>'
+    assert (parse_voc(f"{latin}</annotation>".encode("latin-1")).objects or ())[0].label == "café"
+
+
+def test_class_folders_with_xml_inside_are_not_taken_for_voc(tmp_path: Path) -> None:
+    put_photos(tmp_path / "ant")
+    (tmp_path / "ant" / "info.xml").write_text("<annotation/>")
+    (tmp_path / "pom.xml").write_text("<project/>")
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"

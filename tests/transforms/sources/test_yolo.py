@@ -1,0 +1,373 @@
+"""YOLO's label files: data.yaml as Ultralytics and Roboflow write it, darknet's folders, odd labels."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.annotation_sets.yolo import DARKNET, NAMES, SPLITS, YAML, put_darknet, put_labels, put_set
+from helpers.listing import Photo, listed, put_photos
+from helpers.records import balanced, examples, quarantine, value, values
+from PIL import Image
+
+from shardwright.pipelines.cli import main
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.sources.annotation_files import AnnotationFault
+from shardwright.transforms.sources.yolo import parse_labels
+from shardwright.transforms.sources.yolo.files import label_folder, label_path
+
+
+def check_boxes(found: Any, key: str, photo: Photo) -> None:
+    said = found.said(key)
+    assert said.relative and len(said.objects) == len(photo.boxes)
+    width, height = photo.size
+    for item, (name, *box) in zip(said.objects, photo.boxes):
+        assert item.label == name
+        np.testing.assert_allclose(np.array(item.box) * np.array([width, height] * 2), box, atol=0.01)
+
+
+def test_what_is_listed(tmp_path: Path) -> None:
+    photos = put_set(tmp_path, SPLITS, YAML)
+    for where in (tmp_path, tmp_path / "data.yaml"):
+        found = listed(where)
+        assert found.input.source == "yolo" and found.ids == {"thing": 0, "no": 1, "bird": 2}
+        assert len(found.refs) == 5 and not found.reasons()
+        for split, inner in photos.items():
+            for photo in inner:
+                key = f"images/{split}/{photo.name}"
+                assert found.refs[key].split == split and found.refs[key].size > 0
+                check_boxes(found, key, photo)
+
+
+def test_records_are_what_the_labels_say(tmp_path: Path) -> None:
+    photos = put_set(tmp_path / "in", SPLITS, YAML)
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
+    assert made.dataset.labels == ("thing", "no", "bird") and balanced(made.dataset.ledger)
+    by_name = {photo.name: photo for inner in photos.values() for photo in inner}
+    for records in examples(tmp_path / "out").values():
+        for record in records:
+            photo = by_name[Path(value(record, "image/filename")).name]
+            for place, (name, left, _, _, lower) in enumerate(photo.boxes):
+                assert values(record, "image/object/class/text")[place] == name
+                assert values(record, "image/object/class/label")[place] == NAMES.index(name) + 1
+                xmin = values(record, "image/object/bbox/xmin")[place]
+                ymax = values(record, "image/object/bbox/ymax")[place]
+                assert abs(xmin - left / photo.size[0]) < 1e-5 and abs(ymax - lower / photo.size[1]) < 1e-5
+
+
+def test_roboflow_and_names_by_id(tmp_path: Path) -> None:
+    for folder in ("train", "valid"):
+        photos = put_photos(tmp_path / folder / "images")
+        put_labels(tmp_path / folder / "labels", photos)
+    (tmp_path / "data.yaml").write_text(
+        "train: ../train/images\nval: ../valid/images\ntest: ../test/images\n"
+        "nc: 3\nnames:\n  0: thing\n  1: no\n  2: bird\n"
+    )
+    found = listed(tmp_path)
+    assert "left out: test ../test/images" in found.input.detected_as
+    assert found.refs["valid/images/eagle.jpg"].split == "val"
+    check_boxes(found, "train/images/seagull.jpg", photos[3])
+
+
+def test_lists_of_images_and_a_path_elsewhere(tmp_path: Path) -> None:
+    root = tmp_path / "datasets" / "coco"
+    photos = put_set(root, SPLITS, "")
+    (root / "data.yaml").unlink()
+    (root / "train.txt").write_text("".join(f"./images/train/{p.name}\n" for p in photos["train"]))
+    (root / "val.txt").write_text(
+        f"images/val/{photos['val'][0].name}\r\n\n{root}/images/val/{photos['val'][1].name}\nimages/gone.jpg\n"
+    )
+    yolo = tmp_path / "yolo" / "coco.yaml"
+    yolo.parent.mkdir()
+    yolo.write_text("path: ../datasets/coco\ntrain: train.txt\nval: [val.txt]\nnames: [thing, no, bird]\n")
+    found = listed(yolo)
+    assert found.reasons() == {"images/gone.jpg": "BAD_ANNOTATION"}
+    assert len(found.refs) == 6
+    check_boxes(found, "images/train/house.jpg", photos["train"][2])
+    check_boxes(found, "images/val/coach.jpg", photos["val"][1])
+
+
+def test_the_same_folder_twice_and_one_split(tmp_path: Path) -> None:
+    yaml = "train: images/train\nval: images/train\nnames: {0: thing, 1: no, 2: bird}\n"
+    put_set(tmp_path, {"train": SPLITS["train"]}, yaml)
+    found = listed(tmp_path)
+    assert len(found.refs) == 3 and {ref.split for ref in found.refs.values()} == {""}
+
+
+@pytest.mark.parametrize(
+    "line", ["val: http://example.com/val", "val: [images/train, 'https://e.com/x']", "path: http://e.com/x"]
+)
+def test_an_address_of_the_web_is_no_place_for_images(tmp_path: Path, line: str) -> None:
+    put_set(tmp_path, {"train": ("eagle",)}, f"train: images/train\n{line}\nnames: [thing]\n")
+    with pytest.raises(UsageError, match=r"data\.yaml: (val|path): https?://.*: there is no storage"):
+        listed(tmp_path)
+
+
+@pytest.mark.parametrize("address", ["http://example.com/a.jpg", "https://e.com/a.jpg", "ftp://e.com/a.jpg"])
+def test_an_address_of_the_web_in_a_list_is_exit_code_2(
+    tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    put_set(source, {"train": ("eagle",)}, "train: train.txt\nval: images/train\nnames: [thing]\n")
+    (source / "train.txt").write_text(f"images/train/eagle.jpg\n\n{address}\n")
+    for command in (["plan"], ["convert", "--output", str(output)]):
+        assert main([*command, "--input", str(source), "--layout", "detection"]) == 2
+        error = capsys.readouterr().err
+        assert f"train.txt: line 3: {address}: there is no storage for" in error, error
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("names", ["classes.txt", "obj.names"])
+def test_darknet(tmp_path: Path, names: str) -> None:
+    photos = put_photos(tmp_path)
+    put_labels(tmp_path, photos)
+    (tmp_path / names).write_text("thing\nno\nbird\n\n")
+    (tmp_path / "README.txt").write_text("taken in May\n")
+    (tmp_path / "orphan.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    found = listed(tmp_path)
+    reasons = {"orphan.txt": "BAD_ANNOTATION"} | ({names: "not_an_image"} if names == "obj.names" else {})
+    assert found.reasons() == reasons
+    check_boxes(found, "seagull.jpg", photos[3])
+
+
+def test_images_and_labels_without_yaml(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "images")
+    put_labels(tmp_path / "labels", photos)
+    (tmp_path / "classes.txt").write_text("thing\nno\nbird")
+    found = listed(tmp_path)
+    check_boxes(found, "images/house.jpg", photos[2])
+    assert len(found.refs) == 4
+
+
+BAD_LABELS = {
+    b"0 0.5 0.5 0.1\n": "4 numbers",
+    b"0 0.5 0.5 0.1 0.1 9\n": "6 numbers",
+    b"0 0.5 0.5 0.1 x": "not a number",
+    b"thing 0.5 0.5 0.1 0.1": "not a number",
+    b"0 0.5 0.5 nan 0.1": "not finite",
+    b"0 0.5 0.5 1e999 0.1": "not finite",
+    b"0.5 0.5 0.5 0.1 0.1": "not a class id",
+    b"\xff\xfe0\x00": "not a number",
+    b"0 0.5 0.5 0.1 0.1\n\n0 1 2 3 4 5 6 7": "line 3",
+}
+
+
+@pytest.mark.parametrize("data", BAD_LABELS)
+def test_bad_labels_are_quarantined(tmp_path: Path, data: bytes) -> None:
+    photos = put_set(tmp_path / "in", SPLITS, YAML)
+    (tmp_path / "in" / "labels" / "train" / "apple.txt").write_bytes(data)
+    found = listed(tmp_path / "in")
+    assert found.reasons() == {"images/train/apple.jpg": "BAD_ANNOTATION"}
+    assert BAD_LABELS[data] in found.refs["images/train/apple.jpg"].message
+    assert len(found.refs) == sum(map(len, photos.values()))
+
+
+def test_odd_labels(tmp_path: Path) -> None:
+    put_set(tmp_path / "in", SPLITS, YAML)
+    labels = tmp_path / "in" / "labels" / "train"
+    (labels / "eagle.txt").write_text("\ufeff0 0.5 0.5 0.2 0.2\r\n99 0.5 0.5 0.2 0.2\r\n-1 .5 .5 .1 .1\n")
+    (labels / "gone.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    (labels / "house.txt").unlink()
+    (labels / "apple.txt").unlink()
+    (labels / "apple.txt").mkdir()
+    found = listed(tmp_path / "in")
+    assert [item.label for item in found.said("images/train/eagle.jpg").objects or ()] == ["thing", "", ""]
+    assert found.said("images/train/house.jpg").objects == ()
+    assert found.reasons() == {
+        "labels/train/gone.txt": "BAD_ANNOTATION",
+        "images/train/apple.jpg": "BAD_ANNOTATION",
+    }
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", max_bad_fraction=1)
+    assert made.dataset.ledger["quarantined"] == 2 and balanced(made.dataset.ledger)
+    assert "no image for this label file" in quarantine(tmp_path / "out")["labels/train/gone.txt"]["message"]
+
+
+def test_outlines_and_key_points() -> None:
+    names = {0: "a"}
+    (item,) = parse_labels(b"0 0.1 0.2 0.5 0.2 0.3 0.8", names)
+    assert item.box == (0.1, 0.2, 0.5, 0.8) and item.segmentation == [[0.1, 0.2, 0.5, 0.2, 0.3, 0.8]]
+    (item,) = parse_labels(b"0 0.5 0.5 0.2 0.4 0.1 0.2 2 0.3 0.4 1", names, is_pose=True)
+    assert item.segmentation is None and item.box == pytest.approx((0.4, 0.3, 0.6, 0.7))
+    with pytest.raises(AnnotationFault):
+        parse_labels(b"0 0.5 0.5 0.2 0.4 0.1 0.2 2", names)
+
+
+def test_the_confidence_of_a_model_is_ignored() -> None:
+    """FiftyOne (include_confidence) and Ultralytics (save_conf) write it behind the box."""
+    names = {0: "a"}
+    assert parse_labels(b"0 0.5 0.5 0.2 0.4 0.93", names) == parse_labels(b"0 0.5 0.5 0.2 0.4", names)
+    assert parse_labels(b"0 0.5 0.5 0.2 0.4 1\n", names) == parse_labels(b"0 0.5 0.5 0.2 0.4 0", names)
+
+
+@pytest.mark.parametrize("prefix", ["data/", "", "build/darknet/x64/data/"])
+@pytest.mark.parametrize("where", ["", "obj.data"])
+def test_lists_of_obj_data_are_splits(tmp_path: Path, prefix: str, where: str) -> None:
+    photos = put_darknet(tmp_path / "set", DARKNET, prefix)
+    found = listed(tmp_path / "set" / where if where else tmp_path / "set")
+    assert found.input.source == "yolo" and not found.reasons() and found.ids["bird"] == 2
+    assert {key: ref.split for key, ref in found.refs.items()} == {
+        f"obj_{split}_data/{photo.name}": split for split, inner in photos.items() for photo in inner
+    }
+    for split, inner in photos.items():
+        for photo in inner:
+            check_boxes(found, f"obj_{split}_data/{photo.name}", photo)
+
+
+def test_darknet_itself(tmp_path: Path) -> None:
+    """The folder that Darknet is started in, with data/obj.data and paths that begin with data/."""
+    photos = put_photos(tmp_path / "data" / "obj")
+    put_labels(tmp_path / "data" / "obj", photos)
+    (tmp_path / "data" / "obj.names").write_text("thing\nno\nbird\n")
+    (tmp_path / "data" / "train.txt").write_text("".join(f"data/obj/{p.name}\n" for p in photos[:3]))
+    (tmp_path / "data" / "test.txt").write_text(f"data/obj/{photos[3].name}\n")
+    (tmp_path / "data" / "obj.data").write_text(
+        "classes= 3\ntrain  = data/train.txt\nvalid  = data/test.txt\nnames = data/obj.names\n"
+    )
+    for where, prefix in ((tmp_path, "data/obj/"), (tmp_path / "data", "obj/")):
+        found = listed(where)
+        assert not found.reasons()
+        assert {key: ref.split for key, ref in found.refs.items()} == {
+            f"{prefix}{photo.name}": "valid" if photo is photos[3] else "train" for photo in photos
+        }
+        check_boxes(found, f"{prefix}{photos[3].name}", photos[3])
+
+
+def test_lists_without_obj_data_are_splits(tmp_path: Path) -> None:
+    photos = put_darknet(tmp_path, DARKNET, "data/")
+    (tmp_path / "obj.data").unlink()
+    found = listed(tmp_path)
+    assert found.refs["obj_valid_data/coach.jpg"].split == "valid" and not found.reasons()
+    assert len(found.refs) == sum(map(len, photos.values()))
+
+
+def test_one_list_is_no_split_and_both_the_same_neither(tmp_path: Path) -> None:
+    put_darknet(tmp_path, {"train": ("eagle", "apple")}, "data/")
+    assert {ref.split for ref in listed(tmp_path).refs.values()} == {""}
+    with (tmp_path / "obj.data").open("a") as file:
+        file.write("valid = data/train.txt\n")
+    found = listed(tmp_path)
+    assert {ref.split for ref in found.refs.values()} == {""} and len(found.refs) == 2
+    assert "left out: valid data/train.txt, which is in another split" in found.input.detected_as
+
+
+def test_obj_data_whose_list_is_missing_is_refused(tmp_path: Path) -> None:
+    put_darknet(tmp_path, DARKNET, "data/")
+    (tmp_path / "valid.txt").unlink()
+    with pytest.raises(UsageError, match=r"valid = data/valid\.txt is not a list of images there"):
+        listed(tmp_path)
+    (tmp_path / "valid.txt").write_text("data/obj_valid_data/rose.jpg\n")
+    (tmp_path / "obj.names").unlink()
+    with pytest.raises(UsageError, match=r"class names data/obj\.names are missing"):
+        listed(tmp_path)
+
+
+def test_paths_of_another_machine_are_found_by_name(tmp_path: Path) -> None:
+    photos = put_darknet(tmp_path, DARKNET, "data/")
+    (tmp_path / "train.txt").write_text(
+        "/home/ann/images/eagle.jpg\nC:\\Users\\ann\\apple.jpg\nobj_train_data\\house.jpg\n"
+    )
+    found = listed(tmp_path)
+    assert not found.reasons() and len(found.refs) == 5
+    check_boxes(found, "obj_train_data/house.jpg", photos["train"][2])
+    put_photos(tmp_path / "more", ("eagle",))
+    (bad,) = [ref for ref in listed(tmp_path).refs.values() if not ref.is_candidate]
+    assert bad.reason == "BAD_ANNOTATION"
+    assert "could mean more/eagle.jpg and obj_train_data/eagle.jpg" in bad.message
+
+
+def test_splits_of_obj_data_in_a_dataset(tmp_path: Path) -> None:
+    put_darknet(tmp_path / "in", DARKNET, "data/")
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection")
+    assert {split: sum(s.records for s in shards) for split, shards in made.dataset.splits.items()} == {
+        "train": 3,
+        "valid": 2,
+    }
+    assert balanced(made.dataset.ledger)
+
+
+def test_fiftyone(tmp_path: Path) -> None:
+    """FiftyOne's YOLOv4Dataset: obj.names, images.txt, and images beside labels in data/."""
+    photos = put_photos(tmp_path / "data")
+    put_labels(tmp_path / "data", photos)
+    (tmp_path / "obj.names").write_text("thing\nno\nbird")
+    (tmp_path / "images.txt").write_text("".join(f"data/{p.name}\n" for p in photos))
+    found = listed(tmp_path)
+    assert found.reasons() == {"obj.names": "not_an_image"}
+    check_boxes(found, "data/seagull.jpg", photos[3])
+
+
+def test_outlines_become_masks(tmp_path: Path) -> None:
+    put_set(tmp_path / "in", {"train": ("eagle",)}, YAML.replace("val: images/val\n", ""))
+    (tmp_path / "in" / "labels" / "train" / "eagle.txt").write_text("2 0 0 0.5 0 0.5 1 0 1\n")
+    convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection")
+    (record,) = next(iter(examples(tmp_path / "out").values()))
+    png = record.features.feature["image/object/mask"].bytes_list.value[0]
+    mask = np.asarray(Image.open(io.BytesIO(png)))
+    assert mask[:, :200].all() and not mask[:, 210:].any()
+
+
+def test_where_labels_are_looked_for() -> None:
+    assert label_path("/a/images/b/images/c/x.y.jpg") == "/a/images/b/labels/c/x.y.txt"
+    assert label_path("/a/b/x.jpg") == "/a/b/x.txt"
+    assert label_folder("/a/images/b") == "/a/labels/b"
+    assert label_folder("/a/images") == "/a/labels"
+    assert label_folder("/a/b") == "/a/b"
+    assert label_path("images/x.jpg") == "labels/x.txt" and label_folder("images") == "labels"
+    assert label_path("x.jpg") == "x.txt" and label_path("images.jpg") == "images.txt"
+
+
+def test_from_inside_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_set(tmp_path, SPLITS, YAML)
+    expected = listed(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for where in (".", "data.yaml", "./data.yaml"):
+        found = listed(where)
+        assert found.refs.keys() == expected.refs.keys()
+        assert {key: ref.annotations for key, ref in found.refs.items()} == {
+            key: ref.annotations for key, ref in expected.refs.items()
+        }
+
+
+WRONG_YAML = {
+    "train: nowhere\nnames: [a]\n": "neither a folder nor a list",
+    "train: images/train\nval: 7\nnames: [a]\n": "neither a folder nor a list",
+    "train: images/train\nval: {a: b}\nnames: [a]\n": "neither a folder nor a list",
+    "val:\nnames: [a]\n": "names no images",
+    "train: images/train\nnames: {x: a}\n": "not a number",
+    "train: images/train\nnames: [[a, b]]\n": "not a class name",
+    "train: images/train\n": "names no classes",
+    "train: [\n": "not YAML",
+    "- train\n": "not a YAML mapping",
+    "train: " + "[" * 5000: "not YAML",
+    "a: &a [x, x]\nb: &b [*a, *a]\ntrain: images/train\nnames: [*b, *b]\n": "write out what *name stands for",
+}
+
+
+@pytest.mark.parametrize("yaml", WRONG_YAML)
+def test_wrong_yaml_is_refused(tmp_path: Path, yaml: str) -> None:
+    put_set(tmp_path, SPLITS, yaml)
+    with pytest.raises(UsageError) as raised:
+        listed(tmp_path / "data.yaml", source="yolo")
+    assert WRONG_YAML[yaml] in raised.value.message and "\n" not in raised.value.message
+
+
+def test_yaml_builds_no_objects(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    yaml = YAML + f"evil: !!python/object/apply:os.system ['touch {mark}']\n"
+    put_set(tmp_path, SPLITS, yaml)
+    assert len(listed(tmp_path).refs) == 5
+    assert not mark.exists() and not os.path.lexists(mark)
+
+
+def test_class_folders_with_yaml_are_not_taken_for_yolo(tmp_path: Path) -> None:
+    put_photos(tmp_path / "ant")
+    (tmp_path / "config.yaml").write_text("names: [a]\nlr: 0.1\n")
+    (tmp_path / "classes.txt").write_text("ant\n")
+    (tmp_path / "notes.json").write_text(json.dumps({"train": 1}))
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"
