@@ -12,7 +12,6 @@ from typing import Any
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.errors import UsageError, nearest
 
 
 class BeamOptions(Enum):
@@ -102,10 +101,13 @@ class Command:
     def _others(self, parser: argparse.ArgumentParser, rest: Sequence[str]) -> OtherOptions:
         """Returns the other options, after a check that the command takes them."""
         known = cli_options.names_of(parser)
-        if rest and self.beam is BeamOptions.STORAGE:
-            cli_options.use_storage_options(rest, known)
-        if rest and self.beam is BeamOptions.NONE:
-            name = rest[0].partition("=")[0]
-            hint = nearest(name, [f"--{option}" for option in known]) or "; see --help."
-            raise UsageError(f"Unknown option {name}{hint}")
+        if rest and self.beam is not BeamOptions.ALL:
+            with_storage = self.beam is BeamOptions.STORAGE
+            for name in cli_options.without_job(rest, known, with_storage):
+                print(
+                    f"shardwright: note: {name} has no effect, because {self.name} runs no job.",
+                    file=sys.stderr,
+                )
+            if with_storage:
+                cli_options.use_storage_options(rest, known)
         return OtherOptions(rest, known)

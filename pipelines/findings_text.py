@@ -1,4 +1,4 @@
-"""Prints the findings of a validation: counts first, then examples, then the result."""
+"""Prints the findings of a validation: counts, examples of errors and warnings, and the result."""
 
 from __future__ import annotations
 
@@ -40,18 +40,38 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
         for code in codes:
             severity = report.gates.severity(code)
             line = Text(f"  {report.counts[code.value]:>{width},} ").append(code.value, _STYLES[severity])
-            out.print(line.append(f" ({severity}){_found_earlier(report, code)}"), soft_wrap=True)
+            line.append(f" ({severity}){_found_earlier(report, code)}")
+            if severity is Severity.NOTE:
+                line.append(_worst(report, code))
+            out.print(line, soft_wrap=True)
         out.print()
-        for finding in examples(report, codes):
+    notes = [code for code in codes if report.gates.severity(code) is Severity.NOTE]
+    serious = [code for code in codes if code not in notes]
+    if serious:
+        for finding in examples(report, serious):
             line = Text("  ").append(finding.code.value, _STYLES[report.gates.severity(finding.code)])
             cut = out.width if stored and out.is_terminal else None
             out.print(line.append(f" {example_line(finding, cut, line.cell_len + 1)}"), soft_wrap=True)
-        shown = sum(1 for _ in examples(report, codes))
-        total = sum(report.counts.values())
+        shown = sum(1 for _ in examples(report, serious))
+        total = sum(report.counts[code.value] for code in serious)
         if shown < total:
             out.print(f"  and {total - shown:,} more")
         out.print()
     _print_verdict(out, report)
+    if notes and not stored:
+        out.print("  --report FILE writes all notes to a file")
+
+
+def _worst(report: ValidationReport, code: FindingCode) -> str:
+    """Returns the worst findings of a code by the names of their images, for the end of its line."""
+    found = [finding for finding in report.findings if finding.code is code]
+    scored = [finding for finding in found if finding.score is not None]
+    worst = sorted(scored, key=lambda finding: finding.score or 0.0) or found
+    names = [one_line(finding.key or finding.sentence) for finding in worst[:_EXAMPLES_OF_CODE]]
+    if not names:
+        return ""
+    more = ", ..." if report.counts[code.value] > len(names) else ""
+    return f"; {'the worst' if scored else 'such as'}: {', '.join(names)}{more}"
 
 
 def _rank(report: ValidationReport, code: FindingCode) -> tuple[int, str]:

@@ -29,6 +29,8 @@ _CLOSED_RUNNERS = (
 _NO_LIST_OF_PACKAGES = "disable_logging_submission_environment"
 DEFAULT_RUNNER = "FnApiRunner"
 _STORAGE_OPTIONS = ("--no_auth", "--impersonate_service_account")
+#: Options with which Beam describes a job and does not run it.
+_ONLY_DESCRIBE = ("--dry_run", "--template_location", "--output_executable_path")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,13 +55,47 @@ def use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
     """Applies Beam's storage options, for a command that runs no job.
 
     Raises:
-      UsageError: There is another option; the message names the first one.
+      UsageError: An option is wrong.
     """
-    for name in (token.partition("=")[0] for token in rest if token.startswith("--")):
-        if name not in _STORAGE_OPTIONS and not name.startswith("--s3_"):
+    storage.use_options(beam_options([token for token in rest if _is_storage_option(token)], known))
+
+
+def without_job(rest: Sequence[str], known: Sequence[str], with_storage: bool) -> list[str]:
+    """Returns the names of Beam's options that have no effect, for a command that runs no job.
+
+    Args:
+      rest: Options that are not the command's own, each with its value in one token.
+      known: Names of the command's own options, to suggest the nearest for an unknown one.
+      with_storage: Whether the command uses the storage options.
+
+    Raises:
+      UsageError: Beam does not know an option either, or it asks that the command does nothing.
+    """
+    unused = []
+    for token in rest:
+        name = token.partition("=")[0]
+        if with_storage and _is_storage_option(token):
+            continue
+        if name in _ONLY_DESCRIBE:
+            raise UsageError(f"{name} describes a job instead of running it, and this command runs none.")
+        if name not in _options_of_beam():
             hint = nearest(name, [f"--{option}" for option in known]) or "; see --help."
             raise UsageError(f"Unknown option {name}{hint}")
-    storage.use_options(beam_options(rest, known))
+        unused.append(name)
+    return list(dict.fromkeys(unused))
+
+
+def _is_storage_option(token: str) -> bool:
+    name = token.partition("=")[0]
+    return name in _STORAGE_OPTIONS or name.startswith("--s3_")
+
+
+def _options_of_beam() -> Mapping[str, argparse.Action]:
+    """Returns Beam's own definitions of its options; empty without Beam, which reading does not need."""
+    try:
+        return _beam_parser()._option_string_actions
+    except ImportError:
+        return {}
 
 
 def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
@@ -228,12 +264,9 @@ def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> 
         if _is_switch(parser, name):
             return following.lower() in ("true", "false", "yes", "no")
         return parser._option_string_actions[name].nargs != 0
-    try:
-        known = _beam_parser()._option_string_actions
-    except ImportError:  # commands that only read work without Beam, and then there are no Beam options
-        return False
+    known = _options_of_beam()
     # Beam also treats the token after an unknown option as its value.
-    return name not in known or known[name].nargs != 0
+    return bool(known) and (name not in known or known[name].nargs != 0)
 
 
 def own_settings(namespace: argparse.Namespace) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class Finding:
       other: the other record, if the finding is about a pair.
       depth: depth of the earlier check that found it; empty for the check that wrote the report.
       time: time of that check.
+      score: how usual the image is in this respect, from 0 for the worst to 1; None if nothing measures it.
     """
 
     code: FindingCode
@@ -56,6 +57,7 @@ class Finding:
     other: Where | None = None
     depth: str = ""
     time: str = ""
+    score: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -78,7 +80,9 @@ class Finding:
             "offset": self.offset,
             "key": self.key,
         }
-        return value if self.other is None else {**value, "other": self.other._asdict()}
+        if self.other is not None:
+            value["other"] = self.other._asdict()
+        return value if self.score is None else {**value, "score": self.score}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Finding:
@@ -86,7 +90,7 @@ class Finding:
         other = value.get("other")
         return Finding(
             FindingCode(value["code"]), value["message"], value["shard"], value["record"],
-            value["offset"], value["key"], Where(**other) if other else None,
+            value["offset"], value["key"], Where(**other) if other else None, score=value.get("score"),
         )  # fmt: skip
 
 

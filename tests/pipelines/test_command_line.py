@@ -102,6 +102,25 @@ def test_every_command_that_runs_beam_takes_both_spellings(
     assert "--runner DirectRunnr: Beam has no such runner; did you mean" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("options", [["--runner", "DirectRunner", "--project", "p"],
+                                     ["--runner=DirectRunner", "--project=p"]])  # fmt: skip
+def test_every_command_on_a_dataset_takes_both_spellings(
+    capsys: Capture, tmp_path: Path, sound_dataset: Path, options: list[str]
+) -> None:
+    dataset = str(sound_dataset)
+    result = ["--report", str(tmp_path / "findings.json")]
+    for command in (
+        ["validate", "--dataset", dataset, "--fast", *result],
+        ["inspect", "--dataset", dataset],
+        ["diff", dataset, dataset],
+        ["report", "--dataset", dataset, "--output", str(tmp_path / "page.html")],
+        ["layouts", "classification"],
+    ):
+        assert cli.main([command[0], *options, *command[1:]]) == 0, capsys.readouterr().err
+    assert cli.main(["versions", dataset, *options]) == 2
+    assert "is a dataset without versions" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "places", "found"),
     [

@@ -51,28 +51,55 @@ def report_of(*findings: Finding, depth: str = "full", **more: object) -> Valida
 
 
 def test_counts_come_before_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    many = [Finding(FindingCode.DARK, "dark", "s-1", 10 + n, n, f"k{n}") for n in range(1200)]
-    print_findings(report_of(*many, CONFLICT, BROKEN))
+    many = [Finding(FindingCode.DATA_CRC, "wrong", "s-2", 10 + n, n, f"k{n}") for n in range(1200)]
+    print_findings(report_of(*many, CONFLICT, BROKEN, DARK))
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == [
-        "      1 DATA_CRC (error)",
+        "  1,201 DATA_CRC (error)",
         "      1 LABEL_CONFLICT (warning)",
-        "  1,200 DARK (note)",
+        f"      1 DARK (note); such as: {KEY}",
     ]
     assert lines[4] == "  DATA_CRC s-1, record 7, byte 300: the checksum of its bytes is wrong"
-    assert lines[5] == (
+    assert [line.split()[1] for line in lines[5:7]] == ["k0:", "k1:"]
+    assert lines[7] == (
         "  LABEL_CONFLICT dog/7.jpg: same source bytes as cat/1.jpg, "
         "of class 'cat', not 'dog' [s-1, record 4, byte 120]"
     )
-    assert [line.split()[1] for line in lines[6:9]] == ["k0:", "k1:", "k2:"]
-    assert lines[9] == "  and 1,197 more"
-    assert lines[-1] == (
-        "  out: NOT SOUND; 1,234 records in 2 shards, 5.0 kB; 1 error, 1 warning, 1,200 notes"
+    assert lines[8] == "  and 1,198 more"
+    assert lines[-2] == (
+        "  out: NOT SOUND; 1,234 records in 2 shards, 5.0 kB; 1,201 errors, 1 warning, 1 note"
     )
+    assert lines[-1] == "  --report FILE writes all notes to a file"
+
+
+def blurry(number: int, score: float) -> Finding:
+    """A note about an image."""
+    return Finding(FindingCode.BLURRY, "blurry", "s-1", number, number, f"k{number}", score=score)
+
+
+def test_a_note_has_one_line_for_its_code_with_the_worst_images(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = [blurry(number, (number * 7 % 500) / 1000) for number in range(500)]
+    print_findings(report_of(*notes, DARK, depth="quality"), stored=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "  500 BLURRY (note); the worst: k0, k143, k286, ...",
+        f"    1 DARK (note); such as: {KEY}",
+        "",
+        "  out: Sound; 1,234 records in 2 shards, 5.0 kB; 501 notes",
+    ]
+    print_findings(report_of(blurry(1, 0.1), gates=Gates(("BLURRY",))))
+    assert "\n  BLURRY k1: blurry [s-1, record 1, byte 1]\n" in capsys.readouterr().out, "an error is listed"
+
+
+def test_a_score_is_stored_with_its_finding() -> None:
+    made = blurry(3, 0.25)
+    assert made.as_json()["score"] == 0.25 and Finding.from_json(made.as_json()) == made
+    assert "score" not in DARK.as_json() and Finding.from_json(DARK.as_json()) == DARK
 
 
 def test_on_a_terminal_an_example_is_one_line_and_its_key_is_whole(terminal: Terminal) -> None:
-    print_findings(report_of(CONFLICT, DARK), stored=True)
+    gates = Gates((), ("DARK",))  # a note would not be listed
+    print_findings(report_of(CONFLICT, DARK, gates=gates), stored=True)
     shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
     conflict, dark = (next(line for line in shown if line.startswith(f"  {code} ")) for code in
                       ("LABEL_CONFLICT", "DARK"))  # fmt: skip

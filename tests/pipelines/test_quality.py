@@ -85,6 +85,9 @@ def test_quality_of_kept_pictures(folder: Path, tmp_path: Path) -> None:
     severities = {one["code"]: one["severity"] for one in stored["findings"]}
     assert severities["SPLIT_LEAKAGE"] == severities["LABEL_CONFLICT"] == "warning"
     assert severities["EXACT_DUPLICATE"] == severities["DARK"] == severities["TINY_CLASS"] == "note"
+    scores = {one["code"]: one.get("score") for one in stored["findings"] if "z " in (one["key"] or "")}
+    assert 0 <= scores["DARK"] < 0.32 and 0 < scores["ODD_ASPECT_RATIO"] < 0.35
+    assert scores["GRAYSCALE"] is None
     assert all(one["other"]["shard"] for one in stored["findings"] if one["code"] == "EXACT_DUPLICATE")
 
 

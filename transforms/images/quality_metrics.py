@@ -45,6 +45,7 @@ _SHARPNESS_RATE = 0.01
 #: A spread of grey values below this adds nothing to sharpness.
 _SPREAD_COUNTS = 0.18
 _BLUR_SIDE = 64
+_SCORE_DIGITS = 4
 #: A picture without a darker value in any channel looks blank.
 _NEARLY_WHITE = 240
 
@@ -142,6 +143,24 @@ def _issues(scores: tuple[float, ...], grey: bool) -> Iterator[str]:
         yield FindingCode.ODD_ASPECT_RATIO.value
     if grey:
         yield FindingCode.GRAYSCALE.value
+
+
+def score_of_issue(code: str, scores: tuple[float, ...]) -> float | None:
+    """Returns how usual a picture is with respect to an issue, from 0 for the worst to 1; None if unknown.
+
+    Args:
+      code: code from `ImageQuality.issues`.
+      scores: values of `ImageQuality.scores`.
+    """
+    _, dimmest, brightest, information, sharpness, aspect_ratio = scores
+    score = {
+        FindingCode.DARK: brightest,
+        FindingCode.LIGHT: 1 - dimmest,
+        FindingCode.BLURRY: sharpness,
+        FindingCode.LOW_INFORMATION: information,
+        FindingCode.ODD_ASPECT_RATIO: aspect_ratio,
+    }.get(FindingCode(code))
+    return None if score is None else round(score, _SCORE_DIGITS)
 
 
 def describe_issue(code: str, scores: tuple[float, ...]) -> str:

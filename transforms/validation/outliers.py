@@ -25,6 +25,7 @@ from shardwright.transforms.images.quality_metrics import describe_issue
 _IQR_FACTOR = 3.0
 #: Areas are counted with this many significant bits, within 1/8,192, which keeps the number of counts small.
 _SIGNIFICANT_BITS = 14
+_SCORE_DIGITS = 4
 
 
 class SizeRow(NamedTuple):
@@ -127,11 +128,16 @@ def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
                 FindingCode.ODD_SIZE,
                 f"it is {row.width} x {row.height}, as much as {shown} x {shown}, where half of all "
                 f"are {first:.0f} to {third:.0f} as squares (limits {limits[0]} to {limits[1]})",
-                file, row.number, row.offset, row.key,
+                file, row.number, row.offset, row.key, score=_score(side, low, high),
             )  # fmt: skip
         if row.grey and grey_is_odd:
             message = describe_issue(FindingCode.GRAYSCALE, ())
             yield Finding(FindingCode.GRAYSCALE, message, file, row.number, row.offset, row.key)
+
+
+def _score(side: float, low: float, high: float) -> float:
+    """Returns how usual a side outside the limits is, from 0 for the worst to 1 at a limit."""
+    return round(side / low if side < low else high / side, _SCORE_DIGITS)
 
 
 def _rounded_area(row: SizeRow) -> int:

@@ -11,7 +11,7 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.pictures import Picture
 from shardwright.transforms.buckets import bucket_count
-from shardwright.transforms.images.quality_metrics import describe_issue
+from shardwright.transforms.images.quality_metrics import describe_issue, score_of_issue
 from shardwright.transforms.records.record_schema import RecordSchema
 from shardwright.transforms.validation.balance import ClassCounts, CountClasses, check_balance
 from shardwright.transforms.validation.duplicate_candidates import pictures_that_share, shared_prints
@@ -25,8 +25,11 @@ def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
         for issue in picture.looks.issues if picture.looks else ():
             code = FindingCode(issue)
             if code is not FindingCode.GRAYSCALE:  # only a finding among colored images
-                message = describe_issue(issue, picture.looks.scores if picture.looks else ())
-                yield Finding(code, message, picture.file, picture.number, picture.offset, picture.key)
+                scores = picture.looks.scores if picture.looks else ()
+                yield Finding(
+                    code, describe_issue(issue, scores), picture.file, picture.number, picture.offset,
+                    picture.key, score=score_of_issue(issue, scores),
+                )  # fmt: skip
 
 
 class SeenPictures(NamedTuple):

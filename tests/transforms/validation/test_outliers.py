@@ -39,6 +39,14 @@ def test_among_equal_sizes_every_other_is_odd() -> None:
     assert odd([(224, 224)] * 9) == set()
 
 
+def test_the_oddest_size_has_the_lowest_score() -> None:
+    items = rows([(100, 100)] * 9 + [(200, 200), (10, 10), (400, 400), (101, 100)])
+    found = find_outliers(("s", items), Sizes().add(items))
+    scores = {finding.record: finding.score or 0.0 for finding in found}
+    assert sorted(scores, key=lambda record: scores[record]) == [10, 11, 9, 12]
+    assert min(scores.values()) > 0 and 0.99 < max(scores.values()) <= 1
+
+
 def test_huge_sizes_are_counted_within_bounds() -> None:
     sizes = Sizes().add(rows([(20_000 + i, 20_000) for i in range(2000)]))
     assert sizes.areas.total() == 2000 and len(sizes.areas) < 1500
