@@ -92,7 +92,8 @@ def examples(report: ValidationReport, codes: list[FindingCode]) -> Iterator[Fin
     """Yields some findings of each code, those of the first codes first."""
     of_code: dict[FindingCode, list[Finding]] = {code: [] for code in codes}
     for finding in report.findings:
-        of_code[finding.code].append(finding)
+        if finding.code in of_code:
+            of_code[finding.code].append(finding)
     most = max(1, min(_EXAMPLES_OF_CODE, _EXAMPLES // len(codes))) if codes else 0
     shown = [finding for code in codes for finding in of_code[code][:most]]
     yield from shown[:_EXAMPLES]
