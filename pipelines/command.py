@@ -80,7 +80,7 @@ class Command:
 
         def command() -> int:
             nonlocal given
-            parser = self._parser()
+            parser = self.parser()
             given, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
             with suppress_beam_logs(given.verbose):
                 return int(self.run(given, self._others(parser, rest)))
@@ -90,7 +90,8 @@ class Command:
 
         return exit_code_of(command, lambda: getattr(given, "verbose", False), self.resumable, complain)
 
-    def _parser(self) -> argparse.ArgumentParser:
+    def parser(self) -> argparse.ArgumentParser:
+        """Returns the parser of the command's own options."""
         parser = cli_options.make_parser(
             f"shardwright {self.name}", self.help, self.example, note=self.beam.value
         )
