@@ -11,7 +11,7 @@ TESTERS ?= 2
 SOURCES := $(shell find package pipelines loader transforms schemas -type d)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo uv install lock test prism-test flink-test airflow-test test-all lint format bench bench-rebuild clean
+.PHONY: help demo uv install lock test prism-test flink-test airflow-test test-all lint format docs bench bench-rebuild clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ $(CORE): setup.py pyproject.toml constraints.txt $(SOURCES) | uv
 	touch $(CORE)
 
 $(STAMP): setup.py pyproject.toml constraints.txt $(SOURCES) | uv
-	$(UV_INSTALL) --editable '.[tensorflow,dev]'
+	$(UV_INSTALL) --editable '.[tensorflow,dev,docs]'
 	touch $(STAMP) $(CORE)
 
 lock: | uv ## write constraints.txt anew: the newest versions that the requirements allow
@@ -84,6 +84,10 @@ lint: $(STAMP) ## check with ruff, mypy and import-linter; changes nothing
 format: $(STAMP) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(STAMP) ## build the documentation site into build/site; fails on a broken link
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "Open build/site/index.html in a browser."
 
 bench: $(STAMP) ## compare with other tools: PHOTOS=folder of photographs
 	sh benchmarks/bench.sh "$(PHOTOS)"

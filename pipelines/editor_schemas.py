@@ -21,7 +21,7 @@ from shardwright.transforms.sources.choices import choices_of
 FOLDER = Path(__file__).with_name("json_schemas")
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 #: A value with a variable or a date, which is known only when the job runs.
-_PLACEHOLDER = {"type": "string", "pattern": r"\$\{|\{"}
+PLACEHOLDER = {"type": "string", "pattern": r"\$\{|\{"}
 
 
 def editor_schemas() -> dict[str, dict[str, Any]]:
@@ -48,7 +48,7 @@ def _job_schema() -> dict[str, Any]:
     gates = schema["$defs"]["JobGateBlock"]["properties"]
     for name, gate in gates.items():
         if name != "expect":
-            gates[name] = {"anyOf": [gate, _PLACEHOLDER], "description": gate["description"]}
+            gates[name] = {"anyOf": [gate, PLACEHOLDER], "description": gate["description"]}
     for name, item in setting_fields().items():
         setting = {**_setting_schema(name, item), "description": item.metadata["help"]}
         schema["properties"][name] = setting
@@ -77,7 +77,7 @@ def _setting_schema(name: str, item: Any) -> dict[str, Any]:
     if name == "resize":
         kinds.append({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2})
     if not any("string" in str(kind.get("type")) for kind in kinds):
-        kinds.append(_PLACEHOLDER)
+        kinds.append(PLACEHOLDER)
     return {"anyOf": kinds} if len(kinds) > 1 else kinds[0]
 
 
