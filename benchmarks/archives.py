@@ -1,7 +1,7 @@
-"""Measures a conversion from archives beside the same one from the folder that they were made of.
+"""Compares a conversion from archives with the same conversion from the original folder.
 
-The archives lie in a temporary folder; runs take turns, each as a whole process, and all have to
-make the same images. What counts is the time of the phase that reads and converts.
+The archives are in a temporary folder. Runs take turns, each in its own process, and all must produce the
+same images. The time of the phase that reads and converts is compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = ("folder", "zip", "zip-deflated", "tar", "tar.gz")
 
 
 def make_archive(photos: Path, kind: str, folder: Path) -> Path:
-    """Packs a folder, its files in the order of their names; returns the archive."""
+    """Packs a folder, with files sorted by name; returns the archive."""
     files = sorted(path for path in photos.rglob("*") if path.is_file())
     if kind.startswith("zip"):
         made = folder / f"{kind}.zip"
@@ -40,7 +40,7 @@ def make_archive(photos: Path, kind: str, folder: Path) -> Path:
 
 
 def measure(source: Path, options: list[str]) -> dict[str, Any]:
-    """Converts once; returns what was measured."""
+    """Converts once; returns the measurements."""
     program = Path(sys.executable).with_name("shardwright")
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "out"
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def report(runs: dict[str, list[dict[str, Any]]]) -> None:
-    """Prints the medians and their ratios to the folder's."""
+    """Prints the medians, and their ratios to the median of the folder."""
     if len({run["records"] for of_one in runs.values() for run in of_one}) != 1:
         raise SystemExit("The datasets have different numbers of records.")
 
@@ -89,7 +89,7 @@ def report(runs: dict[str, list[dict[str, Any]]]) -> None:
 
     for kind, of_one in runs.items():
         seconds, working = median("seconds", kind), median("convert_seconds", kind)
-        # Neighbours in time share the state of the machine.
+        # Compares neighboring runs, because the state of the machine changes slowly.
         paired = statistics.median(
             folder["convert_seconds"] / run["convert_seconds"] for folder, run in zip(runs["folder"], of_one)
         )

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures this project beside its peers; everything it makes stays in build/bench.
-# Usage: benchmarks/bench.sh FOLDER_OF_PHOTOGRAPHS   (JPEG, PNG or WebP, 900 pixels a side and more)
+# Compares this project with its peers; all files that it makes are in build/bench.
+# Usage: benchmarks/bench.sh FOLDER_OF_PHOTOGRAPHS   (JPEG, PNG or WebP, at least 900 pixels per side)
 set -eu
 photos=${1:?"name a folder of photographs: make bench PHOTOS=folder"}
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -9,7 +9,7 @@ python=$root/.venv/bin/python
 mkdir -p "$work"
 
 "$python" -m pip install --quiet "simplejpeg>=1.8,<2"
-# Two peers have needs of their own, so each gets an environment of its own.
+# Two peers need special versions of packages, so each gets its own environment.
 for peer in img2dataset litdata; do
     if [ ! -e "$work/$peer/.installed" ]; then
         "$python" -m venv "$work/$peer"

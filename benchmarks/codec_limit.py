@@ -1,9 +1,9 @@
-"""The codec limit: how fast decode, resize to 224x224 and encode go with nothing around them.
+"""The codec limit: the speed of decoding, resizing to 224x224 and encoding alone.
 
-The images are in memory and two plain threads take them from a list: no pipeline, no records and
-no disk. Several codec paths are tried. The limit is the fastest one whose pictures, before they
-are encoded, are all close to Pillow's full decode with bilinear resampling (each at 42 dB or more):
-a faster path that gives other pictures is no limit for a converter that may not use it.
+The images are in memory and two plain threads take them from a list: there is no pipeline, no record and no
+disk. Several codec paths are tried. The limit is the fastest path whose pictures, before encoding, are all
+close to Pillow's full decode with bilinear resampling (each at 42 dB or more). A faster path with other
+pictures is not a fair limit for a converter that may not use it.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class CodecPath:
     """One way to decode, resize and encode.
 
     Attributes:
-      name: as printed.
-      pixels: from a JPEG to the resized picture, in a form that `encode` takes.
-      encode: from the resized picture to a JPEG.
+      name: name to print.
+      pixels: turns a JPEG into the resized picture, in a form that `encode` accepts.
+      encode: turns the resized picture into a JPEG.
     """
 
     name: str
@@ -62,7 +62,7 @@ class CodecPath:
 
 @dataclass(frozen=True)
 class Result:
-    """What one path achieved: its speed, and its PSNR on the sample (100 means identical)."""
+    """Result of one path: its speed, and its PSNR on the sample (100 means identical)."""
 
     name: str
     images_per_second: float
@@ -71,7 +71,7 @@ class Result:
 
 
 def pillow_pixels(data: bytes) -> Image.Image:
-    """Decodes and resizes with Pillow; this is also the reference of the PSNR."""
+    """Decodes and resizes with Pillow; the PSNR of other paths is relative to this."""
     with Image.open(io.BytesIO(data), formats=("JPEG",)) as opened:
         picture = opened if opened.mode == "RGB" else opened.convert("RGB")
         return picture.resize(SIZE, Image.Resampling.BILINEAR)
@@ -87,7 +87,7 @@ def pillow_encode(picture: Image.Image) -> bytes:
 def memfd_encode(picture: Image.Image) -> bytes:
     """Encodes with Pillow into a file in memory.
 
-    With a real file descriptor Pillow lets go of the interpreter lock while it encodes.
+    With a real file descriptor, Pillow releases the interpreter lock while it encodes.
     """
     if not hasattr(_local, "file"):
         _local.file = os.fdopen(os.memfd_create("jpeg"), "r+b", buffering=0)
@@ -152,7 +152,7 @@ def available_paths() -> list[CodecPath]:
     if cv2 is None:
         print("OpenCV is not installed: its path is skipped", file=sys.stderr)
         return paths
-    # Its own threads would use more cores than the two that every path is given.
+    # OpenCV's own threads would use more than the two cores that every path gets.
     cv2.setNumThreads(0)
     paths.append(CodecPath("simplejpeg, OpenCV area", opencv_pixels, turbo_encode))
     return paths
@@ -162,9 +162,9 @@ def time_path(path: CodecPath, images: list[bytes], threads: int) -> float:
     """Runs a path over all images.
 
     Args:
-      path: what to run.
-      images: the JPEGs.
-      threads: how many threads share them.
+      path: codec path to run.
+      images: JPEGs to convert.
+      threads: number of threads that share them.
 
     Returns:
       Images per second.
@@ -192,7 +192,7 @@ def time_path(path: CodecPath, images: list[bytes], threads: int) -> float:
         worker.join()
     seconds = time.perf_counter() - start
     if failures:
-        # A thread that stopped early would make its path look fast.
+        # A thread that failed early would make its path look fast.
         raise failures[0]
     return len(images) / seconds
 
@@ -201,11 +201,11 @@ def judge(path: CodecPath, sample: list[bytes]) -> tuple[float, float]:
     """Compares the resized pictures of a path with Pillow's.
 
     Args:
-      path: what to judge.
-      sample: JPEGs.
+      path: codec path to judge.
+      sample: JPEGs to compare.
 
     Returns:
-      The mean and the least PSNR.
+      The mean and the minimum PSNR.
     """
     values = [psnr(pillow_pixels(data), path.pixels(data)) for data in sample]
     return sum(values) / len(values), min(values)
@@ -236,7 +236,7 @@ def main() -> int:
     results = []
     print("| codec path | images/s | PSNR mean | PSNR min |\n|---|---:|---:|---:|")
     for path in available_paths():
-        # Judged first: that warms up the caches of the path before it is timed.
+        # Judge first: this warms up the caches of the path before it is timed.
         mean, least = judge(path, sample)
         speed = time_path(path, images, options.threads)
         results.append(Result(path.name, speed, mean, least))

@@ -1,9 +1,8 @@
-"""Measures how long an image holds Python's lock: what threads on many cores would come to.
+"""Measures how long an image holds Python's lock, which limits threads on many cores.
 
-Nobody here needs many cores. Decoding, resampling and encoding let go of the lock, so they are
-replaced by sleeps of the length that they take; all the rest of the hot loop is real. Then the
-threads hardly use a processor, any number of them can run, and what their images/s approach is
-one image per lock time.
+This does not need many cores. Decoding, resampling and encoding release the lock, so they are replaced by
+sleeps of the same duration; the rest of the hot loop is real. Then the threads hardly use a processor, any
+number of them can run, and their images/s approach one image per lock time.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from shardwright.transforms.sources.inputs import Input
 
 
 class _Timed:
-    """A native coder whose work is timed, or slept through once its length is known."""
+    """A native coder whose calls are timed, or replaced by sleeps once their duration is known."""
 
     def __init__(self, coder: Any, names: tuple[str, ...], clock: _Clock) -> None:
         self._coder = coder
@@ -44,12 +43,12 @@ class _Timed:
 
 
 def _nothing(name: str) -> Callable[..., Any]:
-    """Returns what stands for a native call: a decoder that is done, an encoder that has written."""
+    """Returns a replacement for a native call: a decoder that is done, an encoder that has written."""
     return lambda *_, **__: (-1, 0) if name == "decode" else 0
 
 
 class _Clock:
-    """Times native calls, or sleeps as long as they took on average."""
+    """Times native calls, or sleeps for their average duration."""
 
     def __init__(self) -> None:
         self.spent: list[float] = []
@@ -57,7 +56,7 @@ class _Clock:
         self._lengths: dict[str, list[float]] = {}
 
     def around(self, call: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the call, timed or slept through."""
+        """Returns the call with a timer, or replaced by a sleep."""
         name = getattr(call, "__name__", "native")
 
         def run(*arguments: Any, **options: Any) -> Any:
@@ -73,13 +72,13 @@ class _Clock:
         return run
 
     def milliseconds(self, images: int) -> float:
-        """Returns what the native calls took an image."""
+        """Returns the duration of the native calls per image."""
         return 1e3 * sum(map(sum, self._lengths.values())) / images
 
 
 @contextmanager
 def native_calls(clock: _Clock) -> Iterator[None]:
-    """Lets the clock stand around the native calls of decoding, resampling and encoding."""
+    """Times the native calls of decoding, resampling and encoding during the block."""
     decoder, encoder, resizer = Image._getdecoder, Image._getencoder, resizing.Resizer  # type: ignore[attr-defined]
 
     def timed_decoder(*arguments: Any) -> Any:
@@ -101,7 +100,7 @@ def native_calls(clock: _Clock) -> Iterator[None]:
 
 
 def images_per_second(refs: list[Any], recipe: ShardRecipe, threads: int) -> float:
-    """Converts all with a number of threads."""
+    """Returns the images per second of a conversion with this number of threads."""
     with ThreadPoolExecutor(threads) as executor:
         begun = time.perf_counter()
         for _ in convert_refs(refs, recipe, executor, threads, working_budget()):
@@ -110,7 +109,7 @@ def images_per_second(refs: list[Any], recipe: ShardRecipe, threads: int) -> flo
 
 
 def main() -> None:
-    """Prints images/s by threads."""
+    """Prints images/s for each number of threads."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--photos", type=Path, required=True, help="a folder of class folders")
     parser.add_argument("--threads", default="1,2,4,8,16,32,64")

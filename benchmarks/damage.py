@@ -1,8 +1,8 @@
-"""Counts the damage found here, by Pillow, by TensorFlow and by OpenCV: the table of docs/validating.md.
+"""Counts the damage that Shardwright, Pillow, TensorFlow and OpenCV detect: the table of docs/validating.md.
 
     python benchmarks/damage.py PHOTOS [--files 20]
 
-Every photograph is brought to 500 x 400 pixels, stored in each format and damaged in each way.
+Every photograph is resized to 500 x 400 pixels, stored in each format, and damaged in each way.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Measures how well near duplicates are found, and what it costs.
+"""Measures how many near duplicates are found, and how long it takes.
 
-The pictures of some folders are varied in ways of which the answer is known: how many of the variants are
-found, and which of the pictures are taken for another? Beside it the same for the 64-bit difference hash
-alone, at distances of 3 and of 10 bits. The pictures are in two halves by a hash of their names: how much
-a value may differ, the amplitude that counts and the most difference of brightness were chosen on the one,
-and what they are worth is what the other says. The least correlation and the limits of bits and of colour
-are older, and were chosen with pictures of both halves in view. Wallpapers that are
-stored in several sizes, as `NAME/contents/...`, say themselves which pictures are the same.
-With `--rows` it times the comparison of that many made-up pictures, a tenth of them doubled.
+Variants of the pictures in some folders are made, so the right answer is known. How many variants are found,
+and which different pictures are reported as duplicates? The same is measured for the 64-bit difference hash
+alone, at distances of 3 and 10 bits. A hash of their names divides the pictures into two halves. The
+tolerance of a value, the minimum amplitude and the maximum difference of brightness were chosen on one half;
+the other half shows how good they are. The minimum correlation and the limits of bits and color are older,
+and were chosen on pictures of both halves. The names of wallpapers in several sizes, `NAME/contents/...`,
+show which pictures are the same. With `--rows`, it times the comparison of that many generated pictures, a
+tenth of them duplicated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _MOST_PIXELS = 30_000_000
 _SIDE = 1024
 _BUCKETS = 16
 _DHASH_BITS = (3, 10)
-#: A copy with fewer pixels a side is another picture; wallpapers of shapes further apart are cut otherwise.
+#: A copy with fewer pixels per side counts as another picture, and so do wallpapers with more different
+#: shapes.
 _LEAST_SIDE = 64
 _SAME_SHAPE = 0.02
 
@@ -63,13 +64,13 @@ def _scaled(image: Image.Image, factor: float) -> Image.Image:
 
 
 def _cropped(image: Image.Image, share: float) -> Image.Image:
-    """Cuts a share off each dimension, half on each side."""
+    """Crops a share of each dimension, half on each side."""
     across, down = int(image.width * share / 2), int(image.height * share / 2)
     return image.crop((across, down, image.width - across, image.height - down))
 
 
 def _wallpaper(path: Path) -> str:
-    """Returns what is the name of one picture in all sizes."""
+    """Returns the name of a picture, which is the same for all its sizes."""
     parts = path.parts
     return parts[parts.index("contents") - 1] if "contents" in parts else path.stem
 
@@ -114,7 +115,7 @@ def _difference_hash(image: Image.Image) -> int:
 
 
 def _pairs_by_hash(hashes: Sequence[int], most: int) -> set[tuple[int, int]]:
-    """Returns the pairs of pictures that a hash takes for the same."""
+    """Returns the pairs of pictures that a hash considers equal."""
     rows = np.array(hashes, np.uint64)
     pairs = set[tuple[int, int]]()
     for first in range(len(rows) - 1):
@@ -124,7 +125,7 @@ def _pairs_by_hash(hashes: Sequence[int], most: int) -> set[tuple[int, int]]:
 
 
 def _measure(paths: Sequence[Path], part: str, varied: int, shown: int) -> None:
-    """Prints how many variants are found, and which different pictures are taken for the same."""
+    """Prints how many variants are found, and which different pictures are reported as duplicates."""
     looks: list[ImageQuality] = []
     hashes: list[int] = []
     shapes: list[float] = []
@@ -165,13 +166,13 @@ def _measure(paths: Sequence[Path], part: str, varied: int, shown: int) -> None:
 def _name_truth(
     paths: Sequence[Path], shapes: Sequence[float], pairs: dict[str, set[tuple[int, int]]]
 ) -> None:
-    """Prints what the names of wallpapers say of the pairs that were found."""
+    """Compares the pairs that were found with the names of wallpapers."""
     sizes = defaultdict(list)
     for place, path in enumerate(paths):
         if "contents" in path.parts:
             sizes[_wallpaper(path)].append(place)
     of = {place: name for name, places in sizes.items() for place in places}
-    doubled = {  # a picture is to be found if an earlier one is the same in another size
+    doubled = {  # a picture should be found if an earlier one is the same in another size
         second
         for places in sizes.values()
         for first, second in itertools.combinations(places, 2)
@@ -193,7 +194,7 @@ def _style(path: Path) -> bool:
 
 
 def _made_up(count: int) -> Iterator[Picture]:
-    """Yields pictures with hashes at random, a tenth of which are some others' with a few bits changed."""
+    """Yields pictures with random hashes; a tenth of them repeat an earlier hash with a few bits changed."""
     source = random.Random(1)
     kept: list[ImageQuality] = []
     for number in range(count):

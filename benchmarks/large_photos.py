@@ -1,8 +1,8 @@
-"""Large photographs: a full decode against DCT-scaled decoding, in speed and in quality.
+"""Compares a full decode of large photographs with DCT-scaled decoding, in speed and in quality.
 
-A JPEG decoder can leave out the high frequencies of each 8x8 block and so give a picture of half,
-a quarter or an eighth of the size for a fraction of the work. This compares that, followed by a
-resize to 224x224, with a full decode and the same resize. Encoding is not part of it.
+A JPEG decoder can skip the high frequencies of each 8x8 block. This gives a picture of half, a quarter or an
+eighth of the size for a fraction of the work. The benchmark compares this, followed by a resize to 224x224,
+with a full decode and the same resize. It does not encode the pictures.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MIN_PIXELS = 4_000_000
 
 @dataclass(frozen=True)
 class Settings:
-    """What a decoder is asked for.
+    """Settings of a decoder.
 
     Attributes:
-      size: the target width and height.
-      resample: the filter.
+      size: target width and height.
+      resample: resampling filter.
     """
 
     size: tuple[int, int]
@@ -55,7 +55,7 @@ def _convert_settings(settings: Settings) -> ConvertSettings:
     return ConvertSettings(
         resize="x".join(map(str, settings.size)),
         resample=settings.resample.name.lower(),
-        image_format="raw",  # the bare pixels: encoding is not part of the comparison
+        image_format="raw",  # raw pixels, because encoding is not part of the comparison
     )
 
 
@@ -63,9 +63,9 @@ def seconds_for(decode: Callable[[bytes, Settings], Image.Image], data: bytes, s
     """Times one call.
 
     Args:
-      decode: the decoder.
-      data: the JPEG.
-      settings: what to make of it.
+      decode: decoder to time.
+      data: JPEG to decode.
+      settings: settings of the decoder.
 
     Returns:
       Seconds.
@@ -79,18 +79,18 @@ def compare(images: list[bytes], settings: Settings, rounds: int) -> dict[str, f
     """Compares the two decoders on all images.
 
     Args:
-      images: the JPEGs.
-      settings: what to make of them.
-      rounds: how often each image is timed.
+      images: JPEGs to decode.
+      settings: settings of the decoders.
+      rounds: number of measurements per image.
 
     Returns:
-      Images per second of both, the ratio of the two, and the mean and least PSNR.
+      Images per second of both, their ratio, and the mean and minimum PSNR.
     """
     full, scaled, values = 0.0, 0.0, []
     for data in images:
-        # Judged first: that reads the code and the data into the caches for both.
+        # Judge first: this loads the code and the data into the caches for both.
         values.append(psnr(_full(data, settings), _shardwright(data, settings)))
-        # In turn, so that other work on the machine slows both down alike.
+        # Take turns, so that other work on the machine slows both down equally.
         pairs = [
             (seconds_for(_full, data, settings), seconds_for(_shardwright, data, settings))
             for _ in range(rounds)
@@ -110,10 +110,10 @@ def load_large(folder: Path) -> list[bytes]:
     """Reads the JPEGs of at least 4 megapixels.
 
     Args:
-      folder: searched recursively.
+      folder: folder to search recursively.
 
     Returns:
-      Their bytes.
+      The bytes of each JPEG.
     """
     images = []
     for path in sorted(folder.rglob("*")):

@@ -1,8 +1,8 @@
-"""Measures reading a dataset for training: `load` beside tf.data tuned by hand, TFDS and NumPy alone.
+"""Compares reading a dataset for training: `load`, hand-tuned tf.data, TFDS and NumPy alone.
 
-All read the same shards, once a round, in batches of 32, in the same process. The order changes from
-round to round, so that what else the machine does hits all of them; what is told is the median of each
-round's ratio to the pipeline by hand, and the processor time, which other programs change less.
+All read the same shards once per round, in batches of 32, in the same process. The order changes from round
+to round, so that other work on the machine affects all of them. It prints the median ratio to the
+hand-tuned pipeline in each round, and the processor time, which other programs influence less.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Epoch = Callable[[], Iterable[Any]]
 
 
 def by_hand(directory: Path, shuffle: bool) -> tf.data.Dataset:
-    """What somebody writes who knows tf.data: the peer to equal."""
+    """The pipeline that an expert of tf.data would write: the target to reach."""
     description = {
         "image/encoded": tf.io.FixedLenFeature([], tf.string),
         "image/class/label": tf.io.FixedLenFeature([], tf.int64),
@@ -49,12 +49,12 @@ def by_hand(directory: Path, shuffle: bool) -> tf.data.Dataset:
 
 
 def by_tfds(directory: Path, shuffle: bool) -> tf.data.Dataset:
-    """TFDS reading the same files by the sidecars that conversion wrote, picture and class alone."""
+    """Reads the same files with TFDS by the sidecars of the conversion, only picture and class."""
     import tensorflow_datasets as tfds
 
     wanted = tfds.decode.PartialDecoding({"image/encoded": True, "image/class/label": True})
     builder = tfds.builder_from_directory(directory)
-    read = tfds.ReadConfig(try_autocache=False)  # a cache would be read, not the shards
+    read = tfds.ReadConfig(try_autocache=False)  # otherwise it would read a cache instead of the shards
     data = builder.as_dataset(split="train", shuffle_files=shuffle, decoders=wanted, read_config=read)
     if shuffle:
         data = data.shuffle(4096, seed=0)
@@ -62,8 +62,8 @@ def by_tfds(directory: Path, shuffle: bool) -> tf.data.Dataset:
 
 
 def measure(readers: dict[str, Epoch], rounds: int) -> dict[str, list[tuple[float, float, int]]]:
-    """Returns seconds, processor seconds and pictures of each reader and round."""
-    for reader in readers.values():  # tracing, imports and the page cache are nobody's fault
+    """Returns seconds, processor seconds and number of pictures for each reader and round."""
+    for reader in readers.values():  # warms up: tracing, imports and the page cache must not count
         for _ in reader():
             pass
     found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in readers}
@@ -77,7 +77,7 @@ def measure(readers: dict[str, Epoch], rounds: int) -> dict[str, list[tuple[floa
 
 
 def main() -> None:
-    """Converts once, measures and prints a table."""
+    """Converts once, measures, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--photos", type=Path, required=True, help="folder of photographs")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Facts about the machine and the libraries, without which a benchmark says little."""
+"""Describes the machine and the libraries, which a benchmark's results depend on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGES = (
     "torch",
 )
 
-# Asks an interpreter, without importing anything large, what it has.
+# Asks an interpreter for its packages, without importing anything large.
 _PROBE = """
 import importlib.metadata as metadata, importlib.util as util, json, sys
 packages, modules = json.loads(sys.argv[1])
@@ -46,10 +46,10 @@ def _probe(python: str, modules: tuple[str, ...]) -> tuple[dict[str, str], list[
 
 @cache
 def package_versions(python: str) -> dict[str, str]:
-    """Reads which of the packages that matter an interpreter has.
+    """Returns the installed versions of the packages that matter.
 
     Args:
-      python: the interpreter.
+      python: interpreter to ask.
 
     Returns:
       Versions by package name.
@@ -62,11 +62,11 @@ def missing_modules(python: str, modules: tuple[str, ...]) -> list[str]:
     """Finds the modules that an interpreter does not have.
 
     Args:
-      python: the interpreter.
-      modules: the top-level modules needed.
+      python: interpreter to ask.
+      modules: top-level modules that are needed.
 
     Returns:
-      The names of the missing ones.
+      The names of the missing modules.
     """
     return _probe(python, modules)[1]
 

@@ -1,9 +1,9 @@
-"""Builds the input of the benchmarks: class folders of JPEGs cut out of real photographs.
+"""Builds the input of the benchmarks: class folders of JPEGs cut from real photographs.
 
-Two modes. By default every image is a random crop, at a random scale, brought to about 500x400
-pixels (440-560 by 340-460). With `--megapixels 12` every image is a large crop (or the whole
-source) brought to 12 megapixels; only sources with at least as many pixels are used, since an
-enlarged picture has too little detail to be a fair test of a decoder.
+By default, every image is a random crop, at a random scale, resized to about 500x400 pixels (440-560 by
+340-460). With `--megapixels 12`, every image is a large crop (or the whole source) resized to 12 megapixels.
+This uses only sources with at least as many pixels, because an enlarged picture has too little detail for a
+fair test of a decoder.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def find_sources(folder: Path, min_pixels: float) -> list[Path]:
     """Lists the photographs that are large enough, in an order that does not depend on the disk.
 
     Args:
-      folder: searched recursively.
-      min_pixels: the least number of pixels (width x height).
+      folder: folder to search recursively.
+      min_pixels: minimum number of pixels (width x height).
 
     Returns:
       Paths sorted by their path relative to the folder.
@@ -49,11 +49,11 @@ def small_crop(picture: Image.Image, rng: random.Random) -> Image.Image:
     """Cuts a random piece of about 500x400 pixels at a random scale.
 
     Args:
-      picture: the source.
-      rng: the random numbers of this one image.
+      picture: picture to cut from.
+      rng: random numbers of this image.
 
     Returns:
-      The piece.
+      The crop.
     """
     width, height = rng.randint(440, 560), rng.randint(340, 460)
     scale = rng.uniform(1.0, min(picture.width / width, picture.height / height, 2.5))
@@ -65,15 +65,15 @@ def small_crop(picture: Image.Image, rng: random.Random) -> Image.Image:
 
 
 def large_crop(picture: Image.Image, rng: random.Random, pixels: float) -> Image.Image:
-    """Cuts a large piece, at most the whole source, and brings it to a number of pixels.
+    """Cuts a large piece, at most the whole picture, and resizes it to a number of pixels.
 
     Args:
-      picture: the source; at least `pixels` large.
-      rng: the random numbers of this one image.
-      pixels: the least number of pixels of the result.
+      picture: picture to cut from, with at least `pixels` pixels.
+      rng: random numbers of this image.
+      pixels: minimum number of pixels of the result.
 
     Returns:
-      The piece, with the aspect ratio of the source.
+      The crop, with the aspect ratio of the picture.
     """
     smallest = math.sqrt(pixels / (picture.width * picture.height))
     share = rng.uniform(smallest, 1.0)
@@ -88,26 +88,27 @@ def large_crop(picture: Image.Image, rng: random.Random, pixels: float) -> Image
 def cut_source(
     source: Path, numbers: list[int], destination: Path, seed: int, megapixels: float | None
 ) -> int:
-    """Writes all images that come from one source, so that each source is decoded once.
+    """Writes all images from one source, so that each source is decoded once.
 
     Args:
-      source: the photograph.
-      numbers: the numbers of the images to cut out of it.
-      destination: the folder of the class folders.
-      seed: of the random numbers.
-      megapixels: the size of large photographs, or None for small ones.
+      source: path of the photograph.
+      numbers: numbers of the images to cut from it.
+      destination: folder for the class folders.
+      seed: seed of the random numbers.
+      megapixels: size of large photographs, or None for small ones.
 
     Returns:
-      How many were written.
+      The number of images written.
     """
     Image.MAX_IMAGE_PIXELS = None
     with Image.open(source) as opened:
         picture = opened.convert("RGB")
     if megapixels is None:
-        # Cameras' full resolution is soft at pixel level; shrunk sources give crops with detail.
+        # At full resolution, photographs are soft at the level of pixels; reduced ones give crops with
+        # detail.
         picture.thumbnail((LONGEST, LONGEST), Image.Resampling.BICUBIC, reducing_gap=None)
     for number in numbers:
-        # Seeded per image: neither the order nor the number of workers can change a picture.
+        # The seed is per image, so the order and the number of workers cannot change a picture.
         rng = random.Random(f"{seed}:{number}")
         if megapixels is None:
             piece = small_crop(picture, rng)
@@ -136,7 +137,7 @@ def main() -> int:
     try:
         options.destination.mkdir(parents=True)
     except FileExistsError:
-        # Left-overs of another run would end up in the measured input.
+        # Leftovers of another run would be part of the measured input.
         print("the destination exists already", file=sys.stderr)
         return 2
     for label in range(CLASSES):

@@ -1,7 +1,7 @@
-"""Measures how fast a manifest is planned, from its rows to the forecast, without images.
+"""Measures the time to plan a manifest, from its rows to the forecast, without images.
 
-Each kind of manifest is planned as `shardwright plan` does it, in a process of its own; only the
-sample of images is made up, for there are none. `list` is the reading of the rows alone.
+Each kind of manifest is planned as `shardwright plan` does, in its own process. Only the sample of images is
+simulated, because there are no images. `list` is the time to read the rows alone.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from measure import run_measured
 
 CLASSES = 1000
 SPLITS = ("train",) * 8 + ("validation", "test")
-#: What rows are made of: a kind of file, and where the images are said to be.
+#: Kinds of manifests: a file format, and the location of the images.
 KINDS = ("csv gs", "csv quoted gs", "csv local", "csv missing", "jsonl gs", "parquet gs")
 
 
 def table(size: int, base: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yields rows: an image's path, its class, its split, and what nobody asks for.
+    """Yields rows: an image's path, its class, its split, and unused columns.
 
     Args:
-      size: the number of rows.
-      base: what the paths begin with.
+      size: number of rows.
+      base: prefix of the paths.
     """
     for i in range(size):
         label = f"class {i // 100 % CLASSES:04d}"
@@ -42,12 +42,12 @@ def table(size: int, base: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def write_manifest(kind: str, size: int, folder: Path) -> Path:
-    """Writes a manifest, and for local images the files that it names.
+    """Writes a manifest and, for local images, the files that it names.
 
     Args:
       kind: one of `KINDS`.
-      size: the number of rows.
-      folder: where.
+      size: number of rows.
+      folder: folder to write to.
     """
     where = kind.rpartition(" ")[2]
     rows = table(size, "gs://a-bucket-of-photographs/raw/" if where == "gs" else "")
@@ -74,7 +74,7 @@ def write_manifest(kind: str, size: int, folder: Path) -> Path:
 
 
 def list_rows(path: str) -> int:
-    """Reads all rows as the workers do, one after the other; returns how many there are."""
+    """Reads all rows as the workers do, one after the other; returns their number."""
     from shardwright.schemas.configuration.settings import ConvertSettings
     from shardwright.transforms.sources.manifest import SOURCE
     from shardwright.transforms.sources.source import Context, Input
@@ -88,11 +88,11 @@ def list_rows(path: str) -> int:
 
 
 def run_one(path: str, size: int) -> None:
-    """Plans one manifest in this process and prints what it cost as a line of JSON.
+    """Plans one manifest in this process and prints the measurements as a line of JSON.
 
     Args:
-      path: of the manifest.
-      size: the number of its rows.
+      path: path of the manifest.
+      size: number of its rows.
     """
     from shardwright.pipelines.plan import plan
     from shardwright.schemas.errors import UsageError
@@ -108,7 +108,7 @@ def run_one(path: str, size: int) -> None:
         began = time.perf_counter()
         try:
             counted = plan(input=path).total
-        except UsageError:  # none of the images is there
+        except UsageError:  # the images do not exist
             counted = 0
         planning = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
@@ -116,16 +116,16 @@ def run_one(path: str, size: int) -> None:
 
 
 def measure(kind: str, size: int) -> dict[str, Any]:
-    """Plans one kind of manifest in a process of its own; returns what `run_one` reports.
+    """Plans one kind of manifest in its own process; returns the result of `run_one`.
 
     Args:
       kind: one of `KINDS`.
-      size: the number of rows.
+      size: number of rows.
     """
     here = str(Path(__file__).parent)
     with tempfile.TemporaryDirectory() as scratch:
         path = write_manifest(kind, size, Path(scratch))
-        # Imported, not run as a script: else the steps would be pickled with this module.
+        # Import it instead of running it as a script, or the steps would be pickled with this module.
         call = f"manifest.run_one({str(path)!r}, {size})"
         code = f"import sys; sys.path.insert(0, {here!r}); import manifest; {call}"
         log = Path(scratch, "log")

@@ -1,7 +1,7 @@
-"""Runs one program as a whole process and measures its time and its memory.
+"""Runs a program as a process and measures its time and its memory.
 
-This module and the harness use the standard library only: a child process starts out with the
-peak memory of the process it was forked from, so a large harness would hide small competitors.
+This module and the harness use only the standard library. A child process starts with the peak memory of the
+process that forked it, so a large harness would hide small competitors.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one run cost.
+    """Measurements of one run.
 
     Attributes:
-      seconds: of wall time, from the start of the process to its end.
+      seconds: wall time from the start of the process to its end.
       peak_mb: peak resident memory of the largest process, in 10^6 bytes.
-      tree_mb: peak of the sum over all processes. Pages that they share count in each of them.
-      exit_code: of the process; negative for a signal.
+      tree_mb: peak of the sum over all processes, in 10^6 bytes; shared pages count for each process.
+      exit_code: exit code of the process; negative for a signal.
     """
 
     seconds: float
@@ -40,21 +40,21 @@ class Measurement:
 def resident_sizes(session: int) -> list[int]:
     """Reads the resident memory of all processes of a session.
 
-    Sessions, unlike parents, still tell where a process came from when its parent has ended.
+    A session still identifies its processes after their parents have ended.
 
     Args:
-      session: the session, which is the id of the process that began it.
+      session: id of the session, which is the id of its first process.
 
     Returns:
-      Bytes, one value per process.
+      One number of bytes per process.
     """
     sizes = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
-        # Processes end while the directory is read.
+        # Processes may end while the directory is read.
         with contextlib.suppress(OSError, IndexError, ValueError):
-            # The command's name may hold spaces and brackets; the fields start after it.
+            # The command's name may contain spaces and brackets; the fields follow it.
             fields = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
             if int(fields[3]) == session:
                 sizes.append(int(fields[21]) * PAGE)
@@ -62,18 +62,18 @@ def resident_sizes(session: int) -> list[int]:
 
 
 class MemorySampler(threading.Thread):
-    """Reads the memory of a session a few times a second.
+    """Reads the memory of a session several times per second.
 
     Attributes:
-      largest: the largest single process seen, in bytes.
-      total: the largest sum over all processes seen, in bytes.
+      largest: size of the largest process so far, in bytes.
+      total: largest sum over all processes so far, in bytes.
     """
 
     def __init__(self, session: int) -> None:
         """Prepares the sampler.
 
         Args:
-          session: what to watch.
+          session: id of the session to watch.
         """
         super().__init__(daemon=True)
         self.largest = 0
@@ -89,7 +89,7 @@ class MemorySampler(threading.Thread):
             self.total = max(self.total, sum(sizes))
 
     def stop(self) -> None:
-        """Ends the sampling."""
+        """Stops the sampling."""
         self._done.set()
         self.join()
 
@@ -100,17 +100,17 @@ def _end_group(group: int) -> None:
 
 
 def run_measured(command: Sequence[str], log: Path, timeout: float) -> Measurement:
-    """Runs a command in a session of its own and measures it.
+    """Runs a command in its own session and measures it.
 
     Args:
       command: the program and its arguments.
-      log: a file for what it prints.
-      timeout: seconds after which it is killed.
+      log: file for its output.
+      timeout: seconds after which the command is killed.
 
     Returns:
       The measurement.
     """
-    # Output still waiting for the disk belongs to the competitor before.
+    # Data that still waits for the disk belongs to the previous competitor.
     os.sync()
     with log.open("wb") as output:
         start = time.perf_counter()
@@ -131,11 +131,11 @@ def run_measured(command: Sequence[str], log: Path, timeout: float) -> Measureme
         finally:
             alarm.cancel()
             sampler.stop()
-            # Helpers that outlive the program would disturb the next competitor. The program is
-            # not reaped yet, so its number cannot have passed to a process of somebody else.
+            # Remaining helper processes would disturb the next competitor. The program has not been reaped
+            # yet, so no other process can have its id.
             _end_group(child.pid)
             _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    # The rusage covers the child and all descendants it waited for; it misses no short peak.
+    # The rusage covers the child and all descendants that it waited for, and includes short peaks.
     peak = max(usage.ru_maxrss * 1024, sampler.largest)
     return Measurement(seconds, peak / 1e6, max(peak, sampler.total) / 1e6, child.returncode)

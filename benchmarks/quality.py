@@ -1,4 +1,4 @@
-"""The quality measure of the benchmarks."""
+"""Measures the difference between pictures."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def psnr(reference: Image.Image, picture: Image.Image) -> float:
     """Computes the peak signal-to-noise ratio of two RGB pictures of equal size.
 
     Args:
-      reference: the picture taken as right.
-      picture: the one judged.
+      reference: the correct picture.
+      picture: the picture to judge.
 
     Returns:
-      Decibels; equal pictures count as 100, so that means stay finite.
+      Decibels; equal pictures count as 100, so that means are finite.
     """
     left = np.asarray(reference, dtype=np.float64)
     right = np.asarray(picture, dtype=np.float64)

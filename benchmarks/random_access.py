@@ -1,14 +1,14 @@
-"""Measures how fast records are read one by one: in their order, and at random.
+"""Measures how fast single records are read, in order and at random.
 
-It makes a dataset of the photos, then compares, in turn and several times over,
+It makes a dataset of the photos, then compares in several rounds, in turn:
 
 - `Records`, with and without checksums, as dicts, and as raw bytes;
-- the package `tfrecord`, which reads in order, from anywhere in a shard on, and parses with protobuf;
+- the package `tfrecord`, which reads in order, from any position in a shard, and parses with protobuf;
 - `tf.data.TFRecordDataset`, in order, and parsed by `tf.io.parse_single_example`.
 
-At random, where the others have nothing, it is compared with what a program would do by itself: seek by the
-index, read, and parse with TensorFlow's `tf.train.Example`. The files are in the page cache: it is the
-programs that are measured, and not the disk.
+For random order, where the others have no method, it is compared with code that a program could contain: seek
+by the index, read, and parse with TensorFlow's `tf.train.Example`. The files are in the page cache, so this
+measures the programs and not the disk.
 
     python benchmarks/random_access.py --photos photos --work /tmp/random_access
 """
@@ -34,7 +34,7 @@ from shardwright.loader import Records
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.ledger import load_index
 
-#: The package tfrecord has protobuf messages of TensorFlow's names: one process cannot hold both.
+#: The package tfrecord defines protobuf messages with TensorFlow's names, so one process cannot import both.
 _PEER = """
 import sys
 from tfrecord.reader import tfrecord_loader
@@ -47,13 +47,13 @@ class Peer:
     """A process that reads shards with the package tfrecord."""
 
     def __init__(self) -> None:
-        """Starts it."""
+        """Starts the process."""
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def read(self, shards: list[str]) -> int:
-        """Reads all records of shards; returns how many there are."""
+        """Reads all records of some shards; returns their number."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write("\t".join(shards) + "\n")
         self._process.stdin.flush()
@@ -61,7 +61,7 @@ class Peer:
 
 
 def make_ways(dataset: Path, seed: int) -> dict[str, dict[str, Callable[[], int]]]:
-    """Returns what is measured: task -> way -> function that returns how many records it read."""
+    """Returns the ways to measure: task -> way -> function that returns the number of records read."""
     peer = Peer()
     records, careless = Records(dataset), Records(dataset, verify=False)
     shards = sorted(str(path) for path in dataset.glob("train-*.tfrecord"))
@@ -124,7 +124,7 @@ def make_ways(dataset: Path, seed: int) -> dict[str, dict[str, Callable[[], int]
 
 
 def main() -> None:
-    """Measures, and prints medians of records a second."""
+    """Measures, and prints median records per second."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--photos", required=True, help="a folder of photos")
     parser.add_argument("--work", required=True, help="a folder for the dataset; what is there is kept")

@@ -1,15 +1,14 @@
-"""Measures rebuilds beside converting everything anew.
+"""Compares rebuilds with full conversions.
 
-It converts the photos, then alters a share of them at random places and measures, in turn and several times
-over,
+It converts the photos, changes a share of them at random places, and measures in several rounds, in turn:
 
-- `shardwright convert` of all of them into a new directory;
-- `shardwright rebuild` where nothing, 1% and 10% of the photos changed since the version before.
+- `shardwright convert` of all photos into a new directory;
+- `shardwright rebuild` after a change of no photo, of 1% and of 10% of the photos.
 
-Each is a process of its own that has done all of it with two photos before, so that what is measured is the
-work and its verification, and not the start of the interpreter and the imports. Every rebuild has to come to
-the fingerprint of `convert --plan_from` the version before. Told are medians, of time and of processor time,
-which other programs change less. The photos stay as they are: what is altered are links to them, replaced.
+Each run is a separate process that has first done the same with two photos, so that the start of the
+interpreter and the imports are not measured. Every rebuild must reach the fingerprint of
+`convert --plan_from` with the previous version. It prints medians of time and of processor time, which other
+programs influence less. The photos do not change, because the run replaces links to them.
 
     python benchmarks/rebuild.py --photos photos --work /tmp/rebuild
 """
@@ -35,13 +34,13 @@ from PIL import Image, ImageOps
 from shardwright.pipelines.cli import main as shardwright
 
 _FULL = "convert"
-#: Where the fingerprint of what a command made stands.
+#: The file with the fingerprint of a command's result.
 _SAYS = {_FULL: "dataset.json", "rebuild": "latest.json"}
 _QUALITY = 90
 
 
 def alter(photos: Path, altered: Path, share: float) -> int:
-    """Makes a folder of the same photos of which some are other pictures; returns how many."""
+    """Makes a folder of the same photos with some replaced by other pictures; returns how many."""
     shutil.rmtree(altered, ignore_errors=True)
     shutil.copytree(photos, altered, copy_function=os.link)
     files = sorted(path for path in altered.rglob("*") if path.is_file())
@@ -62,7 +61,7 @@ def run(command: str, photos: Path, output: Path, *more: str) -> None:
 
 
 def warm_up(photos: Path, scratch: Path) -> None:
-    """Does all of it with two photos, so that everything is imported."""
+    """Does all work with two photos, so that all modules are imported."""
     first, second = sorted(path for path in photos.rglob("*") if path.is_file())[:2]
     folder = scratch / "photos" / "one"
     folder.mkdir(parents=True)
@@ -76,13 +75,13 @@ def warm_up(photos: Path, scratch: Path) -> None:
 
 
 def used() -> float:
-    """Returns the processor seconds of this process."""
+    """Returns the processor seconds that this process has used."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def run_once(options: argparse.Namespace) -> dict[str, Any]:
-    """Converts or rebuilds in this process and returns what was measured."""
+    """Converts or rebuilds in this process and returns the measurements."""
     output: Path = options.output
     warm_up(options.photos, output.with_name(f"{output.name}-warm-up"))
     more = [f"--plan_from={options.plan_from}"] if options.plan_from else []
@@ -105,7 +104,7 @@ def run_once(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(command: str, photos: Path, output: Path, plan_from: Path | None = None) -> dict[str, Any]:
-    """Runs `run_once` in a process of its own."""
+    """Runs `run_once` in a separate process."""
     arguments = [f"--run={command}", f"--photos={photos}", f"--output={output}"]
     if plan_from is not None:
         arguments.append(f"--plan_from={plan_from}")
@@ -118,10 +117,10 @@ def measure(command: str, photos: Path, output: Path, plan_from: Path | None = N
 
 
 def make_ways(photos: Path, work: Path) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Makes the first version, alters the photos and returns what is measured: name -> function.
+    """Makes the first version, changes the photos, and returns the ways to measure: name -> function.
 
     Raises:
-      SystemExit: if a rebuild does not make what a conversion makes.
+      SystemExit: if the result of a rebuild differs from that of a conversion.
     """
     first, scratch = work / "first", work / "scratch"
     shutil.rmtree(first, ignore_errors=True)
@@ -156,7 +155,7 @@ def make_ways(photos: Path, work: Path) -> dict[str, Callable[[], dict[str, Any]
 
 
 def report(found: dict[str, list[dict[str, Any]]]) -> None:
-    """Prints the medians and what part of a whole conversion they are."""
+    """Prints the medians and their share of a full conversion."""
     for name, rounds in found.items():
         seconds, cpu = (median(run[field] for run in rounds) for field in ("seconds", "cpu_seconds"))
         faster, spared = (
@@ -178,7 +177,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="a folder for what it makes, on the photos' disk")
     parser.add_argument("--rounds", default=3, type=int, help="how often each is measured")
     parser.add_argument("--json", type=Path, help="where all figures go")
-    for name in ("--run", "--output", "--plan_from"):  # of the processes that this one starts
+    for name in ("--run", "--output", "--plan_from"):  # for the processes that this one starts
         parser.add_argument(name, type=str if name == "--run" else Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:

@@ -1,4 +1,4 @@
-"""Counts what a competitor has really written, without its libraries."""
+"""Counts the records that a competitor has written, without its libraries."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def count_tfrecord(path: Path) -> int:
     """Counts the records of one TFRecord file by its framing.
 
     Args:
-      path: an uncompressed file.
+      path: path of an uncompressed file.
 
     Returns:
       The number of records.
 
     Raises:
-      ValueError: if the file ends within a record.
+      ValueError: if the file ends inside a record.
     """
     size = path.stat().st_size
     count, position = 0, 0
@@ -53,7 +53,7 @@ def count_webdataset(output: Path) -> int:
 
 
 def count_litdata(output: Path) -> int:
-    """Adds up the samples of the chunks named by LitData's index, if they are there."""
+    """Adds up the samples of the chunks in LitData's index, if the chunk files exist."""
     chunks = json.loads((output / "index.json").read_text())["chunks"]
     for chunk in chunks:
         size = (output / chunk["filename"]).stat().st_size

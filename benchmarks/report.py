@@ -8,14 +8,14 @@ from typing import Any
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """Formats values as their median with the range in brackets.
+    """Formats the median of some values, with their range in brackets.
 
     Args:
-      values: at least one.
-      digits: after the decimal point.
+      values: at least one value.
+      digits: number of digits after the decimal point.
 
     Returns:
-      Such as `3.10 (3.02-3.20)`.
+      A text such as `3.10 (3.02-3.20)`.
     """
     middle = statistics.median(values)
     return f"{middle:.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
@@ -74,7 +74,7 @@ def print_report(results: dict[str, Any]) -> None:
     """Prints the machine, the table of the competitors, the codec limit and the steady state.
 
     Args:
-      results: all raw numbers, as the harness collects them.
+      results: all raw numbers that the harness collected.
     """
     images = results["images"]
     print(f"{images} images, {results['rounds']} round(s), medians (least-most)")

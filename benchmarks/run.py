@@ -1,8 +1,8 @@
-"""Measures shardwright and its peers side by side.
+"""Measures Shardwright and its peers side by side.
 
-Each competitor runs as a whole process, start-up included, in turn: A B C, A B C, ... That way
-other work on the machine and its temperature touch all of them alike. Each run writes into a fresh
-folder, and what it wrote is counted before the folder is removed.
+Competitors take turns, A B C, A B C, ..., each as a whole process, including its start. So other work on the
+machine and its temperature affect all of them equally. Each run writes into a new folder, and the records in
+it are counted before the folder is removed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Competitor:
-    """One program to measure, and its runs so far.
+    """A program to measure, and its runs so far.
 
     Attributes:
-      name: as printed and as given to `--only`.
-      script: the peer, or "" for shardwright itself.
-      modules: what the peer imports; without them it is not installed.
+      name: name to print, and for `--only`.
+      script: script of the peer; empty for Shardwright itself.
+      modules: modules that the peer imports; if one is missing, the peer is not installed.
       count: counts the records of an output folder.
-      command: how to start it, without the folders; empty if it is not installed.
-      problem: why there is no result, or "".
-      versions: of the packages in its interpreter.
-      runs: one entry per round: the measurement and what the program says about itself.
+      command: command that starts it, without the folders; empty if it is not installed.
+      problem: why there is no result; empty if there is one.
+      versions: versions of the packages in its interpreter.
+      runs: one entry per round: the measurement, and the program's own figures.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Competitor:
 
 
 def all_competitors() -> list[Competitor]:
-    """Lists everything that can be measured, in the order of the rounds."""
+    """Returns all programs that can be measured, in the order of the rounds."""
     beam = ("apache_beam", "tensorflow", "PIL")
     return [
         Competitor("shardwright", "", (), count_tfrecords),
@@ -68,9 +68,9 @@ def locate(competitor: Competitor, peer_pythons: list[str], extra: str) -> None:
     """Fills in the command of a competitor, or the problem if it is not installed.
 
     Args:
-      competitor: what to look for.
-      peer_pythons: interpreters for the peers that the present one does not have.
-      extra: further arguments for shardwright.
+      competitor: competitor to look for.
+      peer_pythons: interpreters for the peers that the current one does not have.
+      extra: additional arguments for Shardwright.
     """
     if not competitor.script:
         beside = Path(sys.executable).with_name("shardwright")
@@ -82,7 +82,7 @@ def locate(competitor: Competitor, peer_pythons: list[str], extra: str) -> None:
         competitor.command += shlex.split(extra)
         competitor.versions = package_versions(sys.executable)
         return
-    # The present interpreter comes first: with it, all competitors use the same Pillow.
+    # The current interpreter comes first: with it, all competitors use the same Pillow.
     for python in (sys.executable, *peer_pythons):
         if not missing_modules(python, competitor.modules):
             competitor.command = [python, str(HERE / "peers" / competitor.script)]
@@ -92,13 +92,13 @@ def locate(competitor: Competitor, peer_pythons: list[str], extra: str) -> None:
 
 
 def run_once(competitor: Competitor, photos: Path, expected: int, timeout: float) -> None:
-    """Runs a competitor and notes the result, or the problem, on it.
+    """Runs a competitor and stores the result, or the problem, in it.
 
     Args:
-      competitor: what to run.
-      photos: the input.
-      expected: how many records it has to write.
-      timeout: seconds.
+      competitor: competitor to run.
+      photos: input folder.
+      expected: number of records that it must write.
+      timeout: seconds after which it is killed.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         output, log = Path(scratch, "out"), Path(scratch, "log")
@@ -123,11 +123,11 @@ def run_once(competitor: Competitor, photos: Path, expected: int, timeout: float
 
 
 def run_codec_limit(photos: Path, timeout: float) -> dict[str, Any] | None:
-    """Measures the codec limit in a process of its own.
+    """Measures the codec limit in a separate process.
 
     Args:
-      photos: the input.
-      timeout: seconds.
+      photos: input folder.
+      timeout: seconds after which it is killed.
 
     Returns:
       Its report, or None if it failed.
@@ -144,13 +144,13 @@ def run_codec_limit(photos: Path, timeout: float) -> dict[str, Any] | None:
 
 
 def read_all(photos: Path) -> int:
-    """Reads every photo once, so that the first competitor finds them in memory like the others.
+    """Reads every photo once, so that the first competitor also finds them in memory.
 
     Args:
-      photos: the input.
+      photos: input folder.
 
     Returns:
-      How many there are.
+      The number of photos.
     """
     paths = list(photos.glob("*/*.jpg"))
     for path in paths:
@@ -220,7 +220,7 @@ def main() -> int:
     print_report(results)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
-    # Not being installed is no failure; having measured something wrong is one.
+    # A competitor that is not installed is not a failure, but a wrong result is.
     return int(any(c.problem not in ("", "not installed") for c in competitors))
 
 

@@ -1,8 +1,8 @@
-"""Measures planning and grouping alone, with synthetic references and no images.
+"""Measures planning and grouping alone, with generated references and no images.
 
-The graph is that of `convert` up to the shards' references: batches, forecast, assignment, the
-check of keys, and what the writer does first with each shard: decode, sort, digest. Each size runs
-on the in-process runner, in a process of its own. `--model 1e9` computes what a large job needs.
+The graph is that of `convert` up to the references of each shard: batches, forecast, assignment, the check of
+keys, and the first steps of the writer for each shard (decode, sort, digest). Each size runs on the
+in-process runner, in a separate process. `--model 1e9` computes the needs of a large job.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from measure import run_measured
 from scale_model import INPUTS, RECORD_BYTES, SOURCE_BYTES, print_model
 
 CLASSES = 1000
-#: References that one listing yields.
+#: Number of references in one listing.
 LISTING = 100_000
-#: In the order in which they end; the runner finishes one before it begins the next.
+#: The phases, in the order in which they end; the runner finishes one before it begins the next.
 PHASES = ("plan", "group", "check", "sort")
 
 
 def synthetic_refs(numbers: range) -> Iterator[Any]:
-    """Yields references such as a listing of Google Cloud Storage gives.
+    """Yields references like those of a listing of Google Cloud Storage.
 
     Args:
-      numbers: of the images; the key of each ends with its own.
+      numbers: numbers of the images; the key of each ends with its number.
     """
     from shardwright.schemas.image_ref import ImageRef
 
@@ -56,9 +56,9 @@ def synthetic_refs(numbers: range) -> Iterator[Any]:
 
 
 class Marks:
-    """When each phase ended: seconds, CPU seconds, and the peak memory by then in 10^6 bytes.
+    """The end of each phase: seconds, CPU seconds, and the peak memory so far in 10^6 bytes.
 
-    The steps run in this process and refer to this class by name, so they share its one state.
+    The steps run in this process and find this class by its name, so they share its state.
     """
 
     began: ClassVar[tuple[float, float]] = (0.0, 0.0)
@@ -71,7 +71,7 @@ class Marks:
 
     @classmethod
     def end(cls, phase: str) -> None:
-        """Notes the end of a phase, the first time."""
+        """Records the end of a phase, only the first time."""
         if phase not in cls.ends:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
             seconds, cpu = cls.began
@@ -89,10 +89,10 @@ def _note_grouped(shard: Any) -> Any:
 
 
 def prepare_shard(planned: Any, forecast: Any) -> tuple[int, int, int, int]:
-    """Does what the writer does before it reads the first image.
+    """Does the same as the writer before it reads the first image.
 
     Returns:
-      1, how many references the shard has, the sum of their numbers, and their encoded bytes.
+      1, the number of references in the shard, the sum of their numbers, and their encoded bytes.
     """
     from shardwright.schemas.configuration.settings import ConvertSettings
     from shardwright.transforms.shards.shard_plan import plan_shard
@@ -111,9 +111,9 @@ def build(pipeline: Any, size: int, result: str) -> None:
     """Builds the graph of `build_convert` up to the shards' references.
 
     Args:
-      pipeline: a Beam pipeline.
-      size: the number of references.
-      result: a file for the sums of `prepare_shard`.
+      pipeline: Beam pipeline.
+      size: number of references.
+      result: file for the sums of `prepare_shard`.
     """
     import apache_beam as beam
 
@@ -159,10 +159,10 @@ def build(pipeline: Any, size: int, result: str) -> None:
 
 
 def run_one(size: int) -> None:
-    """Runs one size in this process and prints what it cost as a line of JSON.
+    """Runs one size in this process and prints the measurements as a line of JSON.
 
     Args:
-      size: the number of references.
+      size: number of references.
     """
     from shardwright.pipelines.prepare import as_beam_options
     from shardwright.pipelines.run import run_pipeline
@@ -172,7 +172,7 @@ def run_one(size: int) -> None:
     began = time.process_time()
     deque(synthetic_refs(range(size)), maxlen=0)
     making = time.process_time() - began
-    # There are no images to sample; what the forecast takes from them is the mean size of a record.
+    # There are no images to sample. The forecast needs only the mean size of a record from them.
     sample = Sample(tried=64, faults={}, mean_bytes=RECORD_BYTES, mean_source_bytes=SOURCE_BYTES)
     no_images = mock.patch.object(forecast, "take_sample", lambda *_: sample)
     with tempfile.TemporaryDirectory() as scratch, no_images:
@@ -181,23 +181,23 @@ def run_one(size: int) -> None:
         run_pipeline(lambda pipeline: build(pipeline, size, str(result)), as_beam_options(None))
         Marks.end("sort")
         shards, count, numbers, encoded = json.loads(result.read_text())
-    # Had a key arrived twice, the check of keys would have failed; so all of them arrived once.
+    # The check of keys fails if a key arrives twice, so here all of them arrived once.
     if (count, numbers) != (size, size * (size - 1) // 2):
         raise SystemExit(f"{count} references arrived, of {size}")
     print(json.dumps({"making": making, "shards": shards, "encoded": encoded, "ends": Marks.ends}))
 
 
 def measure(size: int) -> dict[str, Any]:
-    """Runs one size in a process of its own.
+    """Runs one size in a separate process.
 
     Args:
-      size: the number of references.
+      size: number of references.
 
     Returns:
-      What `run_one` reports.
+      The report of `run_one`.
     """
     here = str(Path(__file__).parent)
-    # Imported, not run as a script: else the steps would be pickled with copies of `Marks`.
+    # Import it instead of running it as a script, or the steps would be pickled with copies of `Marks`.
     code = f"import sys; sys.path.insert(0, {here!r}); import scale; scale.run_one({size})"
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch, "log")
@@ -211,8 +211,8 @@ def row(size: int, report: dict[str, Any]) -> str:
     """Returns a report as a row of the table.
 
     Args:
-      size: the number of references.
-      report: of `run_one`.
+      size: number of references.
+      report: report of `run_one`.
     """
     ends = [report["ends"][phase] for phase in PHASES]
     seconds = [end[0] - start for end, start in zip(ends, [0.0] + [end[0] for end in ends])]

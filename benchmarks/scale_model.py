@@ -1,7 +1,7 @@
-"""What a large job needs on Dataflow and Google Cloud Storage, computed from stated inputs.
+"""Computes the needs of a large job on Dataflow and Google Cloud Storage from stated inputs.
 
-Measured inputs come from `scale.py` and docs/BENCHMARKS.md. Assumed ones say so: put your own in
-their place. No prices: they change, and the price list has them.
+Measured inputs come from `scale.py` and docs/BENCHMARKS.md. Assumed inputs are marked: replace them by your
+own. There are no prices, because they change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ SOURCE_BYTES = 110_000
 RECORD_BYTES = 30_000
 SHARD_BYTES = 128_000_000
 
-#: name -> value, what it is, where it comes from.
+#: Name of an input -> value, meaning, origin.
 INPUTS = {
     "source": (SOURCE_BYTES, "bytes per source", "assumed: JPEGs of about 500x400"),
     "record": (RECORD_BYTES, "bytes per record", "assumed: 224x224 JPEG, quality 95"),
@@ -30,17 +30,17 @@ INPUTS = {
     "egress": (25_000_000_000, "bytes/s from storage to a project's workers", "assumed: 200 Gbit/s, a quota"),
     "cores": (1000, "vCPUs", "a choice"),
 }
-#: What `dataset.json` can number.
+#: Maximum number of shards in `dataset.json`.
 MAX_SHARDS = 99_999
-#: Side files of a dataset, and the shard and the ledger of each shard.
+#: Number of side files of a dataset, and of files per shard (the shard and its ledger).
 _SIDE_FILES, _FILES_PER_SHARD = 9, 2
 
 
 def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, str]]:
-    """Computes what so many images need.
+    """Computes the needs of a number of images.
 
     Args:
-      images: how many.
+      images: number of images.
       given: inputs that differ from `INPUTS`.
 
     Returns:
@@ -87,7 +87,7 @@ def print_model(images: int, given: Mapping[str, float]) -> None:
     """Prints inputs and results as tables.
 
     Args:
-      images: how many.
+      images: number of images.
       given: inputs that differ from `INPUTS`.
     """
     print("| input | | what | from |\n|---|---:|---|---|")

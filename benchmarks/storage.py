@@ -1,9 +1,9 @@
-"""Measures a conversion from object storage beside the same one from the local disk.
+"""Compares a conversion from object storage with the same conversion from the local disk.
 
-An emulator of Google Cloud Storage runs on this machine, behind a proxy that holds every request
-back for a while, as a network does. Local and remote runs take turns, each as a whole process,
-start-up included; both must make the same dataset. The emulator is a Python program that shares
-the processors with what is measured, so its own time is shown beside.
+An emulator of Google Cloud Storage runs on this machine, behind a proxy that delays every request, as a
+network does. Local and remote runs take turns, each as a whole process, including its start. Both must make
+the same dataset. The emulator is a Python program that uses the same processors, so its own time is printed
+too.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from measure import run_measured
 _BUCKET = "photos"
 _HOST = "127.0.0.1"
 _END_OF_HEAD = b"\r\n\r\n"
-#: Connections that the emulator lets wait; one more and the kernel drops it for a second.
+#: Length of the emulator's queue of connections; the kernel delays connections beyond it by a second.
 _EMULATOR_QUEUE = 5
 _TIMEOUT = 1800.0
 
 
 def free_port() -> int:
-    """Returns a port nobody listens on."""
+    """Returns a free port."""
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])
@@ -60,9 +60,9 @@ def start_emulator(port: int) -> subprocess.Popen[bytes]:
 
 
 class DelayingProxy(threading.Thread):
-    """Holds every request back, and keeps connections open as Google's servers do.
+    """Delays every request, and keeps connections open like Google's servers.
 
-    The emulator answers one request a connection and then closes it.
+    The emulator closes each connection after one answer.
     """
 
     def __init__(self, port: int, target: int, delay: float) -> None:
@@ -111,7 +111,7 @@ def _content_length(head: bytes) -> int:
 
 
 def _kept_alive(answer: bytes) -> bytes:
-    """Returns an answer of HTTP/1.0, which ends with its connection, as one of HTTP/1.1 that does not."""
+    """Turns an HTTP/1.0 answer, which ends with its connection, into an HTTP/1.1 answer, which does not."""
     head, _, body = answer.partition(_END_OF_HEAD)
     status, *lines = head.split(b"\r\n")
     lines = [line for line in lines if not line.lower().startswith((b"content-length:", b"connection:"))]
@@ -141,7 +141,7 @@ def upload(photos: Path, port: int) -> int:
 
 
 def measure(name: str, source: str, options: list[str], environment: dict[str, str]) -> dict[str, Any]:
-    """Converts once; returns what was measured and the fingerprint."""
+    """Converts once; returns the measurements and the fingerprint."""
     program = Path(sys.executable).with_name("shardwright")
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "out"
@@ -191,12 +191,12 @@ def main() -> int:
 
 
 def _served_seconds(emulator: subprocess.Popen[bytes]) -> float:
-    """Returns the processor time of the emulator and of this process, which is the proxy."""
+    """Returns the processor time of the emulator and of this process, which runs the proxy."""
     return sum(psutil.Process(emulator.pid).cpu_times()[:2]) + time.process_time()
 
 
 def report(runs: dict[str, list[dict[str, Any]]], served: float, proxy: DelayingProxy) -> None:
-    """Prints the medians and the ratio, and checks that all made the same dataset."""
+    """Prints the medians and the ratio, and checks that all runs made the same dataset."""
     fingerprints = {run["fingerprint"] for of_one in runs.values() for run in of_one}
     if len(fingerprints) != 1:
         raise SystemExit(f"The datasets differ: {fingerprints}")

@@ -1,16 +1,16 @@
-"""Measures validation beside its limits and beside reading the same files with TensorFlow.
+"""Compares validation with its limits, and with reading the same files with TensorFlow.
 
-It makes a dataset of the photos, then measures, in turn and several times over,
+It makes a dataset of the photos, then measures in several rounds, in turn:
 
-- every image decoded: what `shardwright validate` does, beside Pillow decoding the same stored bytes in as
-  many threads and nothing else, and beside `tf.data` with `parse_single_example` and `decode_jpeg`;
-- `--fast`, and what a conversion verifies (frames, checksums and counts), beside reading, SHA-256 and CRC-32C
-  alone, by which both are bound;
-- the whole of `validate()`, less the same of a dataset of one image, which is start-up.
+- full validation (`shardwright validate`, which decodes every image), compared with Pillow decoding the same
+  bytes in as many threads, and with `tf.data` with `parse_single_example` and `decode_jpeg`;
+- `--fast`, and the checks of a conversion (frames, checksums and counts), compared with reading, SHA-256 and
+  CRC-32C alone, which limit both;
+- the whole of `validate()`, minus the same for a dataset of one image, which is the start-up time.
 
-All of it runs in one process, in another order each round, so that what else the machine does hits all alike;
-told are medians, of time and of processor time, which other programs change less. The files are in the page
-cache: it is the programs that are measured, and not the disk.
+Everything runs in one process, in another order each round, so that other work on the machine affects all of
+them equally. It prints medians of time and of processor time, which other programs influence less. The files
+are in the page cache, so this measures the programs and not the disk.
 
     python benchmarks/validation.py --photos photos --work /tmp/validation
 """
@@ -47,13 +47,13 @@ from shardwright.transforms.validation.shard import Depth, check_shard
 
 _CHUNK = 16
 _BLOCK = 1 << 18
-#: What is measured, and beside what.
+#: The measurements, and what each is compared with.
 _DECODED = ("every image decoded", "decoding alone")
 _FAST = ("--fast", "read, sha256 and crc32c alone")
 
 
 def make_ways(dataset: Path, one: Path) -> dict[str, Callable[[], int]]:
-    """Returns what is measured: name -> function that returns how many records it saw."""
+    """Returns the ways to measure: name -> function that returns the number of records read."""
     target = resolve_target(str(dataset))
     contract, tasks = contract_of(target), list(list_tasks(target))
     files = [task.path for task in tasks]
@@ -122,7 +122,7 @@ def make_ways(dataset: Path, one: Path) -> dict[str, Callable[[], int]]:
 
 
 def main() -> None:
-    """Converts once, measures and prints a table."""
+    """Converts once, measures, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--photos", type=Path, required=True, help="a folder of photos, classes as folders")
     parser.add_argument(

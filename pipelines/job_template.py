@@ -1,7 +1,7 @@
 """Writes a job file with a comment for each key, including keys that are not set.
 
-A line that begins with `# ` is for people; one that begins with `#` and no space is YAML that is switched
-off.
+A line that begins with `# ` is a comment for people. A line that begins with `#` and no space is YAML that is
+switched off.
 """
 
 from __future__ import annotations
@@ -20,59 +20,60 @@ from shardwright.transforms.sources.choices import choices_of
 
 _SIZE = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
 _OTHER_HELP = {
-    "output": "the directory that gets the versions of the dataset, and the pointer to the latest",
-    "plan_from": "of the first version, which carries on the plan of this dataset.json",
+    "output": "the directory for the versions of the dataset and the pointer to the latest version",
+    "plan_from": "the first version continues the plan of this dataset.json",
 }
 
 _HEAD = """\
 # yaml-language-server: $schema={schema}
-# What `shardwright rebuild --job` does, and `shardwright convert --job` as far as it concerns it.
-# Relative paths begin where the command is run. In values ${NAME} is an environment variable,
-# ${NAME:-default} one that may be missing, and {date}, {time}, {year}, {month} and {day} are those of the
-# run (UTC); $${NAME} and {{date}} stay as they are, with one $ and one pair of braces.
-# Options on the command line count more than the settings here.
+# Settings for `shardwright rebuild --job`; `shardwright convert --job` reads the ones that apply to it.
+# Paths are relative to the directory in which the command runs. In values, ${NAME} is an environment
+# variable, ${NAME:-default} is one with a default, and {date}, {time}, {year}, {month} and {day} are those of
+# the run (UTC). Write $${NAME} or {{date}} for a literal ${NAME} or {date}.
+# Options on the command line override the settings here.
 """
 _GATES = """
-# What a new version has to pass; one that does not stays for inspection, and readers keep the one before.
+# Checks that a new version has to pass. If it fails, it stays for inspection, and readers keep the previous
+# version.
 gates:
   # findings of the validation that refuse a version, and those that only warn
 {fail_on}  fail_on: [SPLIT_LEAKAGE]
 #  warn_on: [BOX_RANGE]
-  # what every version must be like
+  # requirements for every version
 #  min_images: 1000
 #  min_images_per_class: 10
   # shares by which the number of records may fall and grow
   max_count_drop: 0.2
   max_count_jump: 5
-  # how far the share of a class may move, and the share of images that may get other classes
+  # how far the share of a class may change, and the share of images that may get other classes
   max_class_l_infinity: 0.2
   max_label_change_fraction: 0.1
   # share of images with faults
 #  max_bad_fraction: 0.01
-  # classes that have no images any more, and those that had none before: allow, warn or refuse
+  # classes that lost all their images, and new classes: allow, warn or refuse
   vanished_classes: refuse
   new_classes: warn
 """
 _RETENTION = """
-# How many published versions stay, 0 for all; the latest one and pinned ones always do.
+# Number of published versions to keep, 0 for all. The latest version and pinned versions always stay.
 keep: {keep}
-# Younger ones stay too, in days.
+# Younger versions also stay, in days.
 #keep_days: 30
-# Read and hash every source, instead of trusting its size and time.
+# Read and hash every source instead of trusting its size and time.
 #verify_sources: true
-# Share of the latest version's shards to read again in each run, so that damage on the disk is found and
-# repaired; by default all are read within 30 runs. 1 reads all, 0 none.
+# Share of the latest version's shards to read again in each run, to find and repair damage on the disk. By
+# default, 30 runs read all of them. 1 reads all in each run, 0 none.
 #scrub: 1/30
-# After how many silent minutes another run takes over.
+# Minutes without a sign of life after which another run takes over.
 #lease_minutes: 60
 
-# Who is told of the end of a run: on_success, on_no_change, on_refused, on_failure, or on_any; a command
-# (which no shell runs), an address that gets JSON, or both.
+# Commands (run without a shell) and webhooks (URLs that receive JSON) to call at the end of a run:
+# on_success, on_no_change, on_refused, on_failure or on_any.
 #hooks:
 #  on_refused: {{command: [notify.sh, refused]}}
 #  on_failure: {{webhook: "https://example.org/${{HOOK_TOKEN:-token}}"}}
 
-# Beam's options, as on the command line; without any the job runs on this machine.
+# Beam's options, as on the command line. Without them, the job runs on this machine.
 """
 _RUNNER = """\
 #runner:
@@ -102,7 +103,7 @@ def job_text(
     for name in sorted(settings, key=list(fields).index):
         lines += [_help(name), _pair(name, settings[name])]
         if name == "input":
-            lines += [f"# taken for: {_on_one_line(text)}\n" for text in detected_as]
+            lines += [f"# detected as: {_on_one_line(text)}\n" for text in detected_as]
     # A version that is not validated has no findings.
     lines.append(_GATES.format(fail_on="#" if settings.get("verify") == "none" else ""))
     lines.append(_RETENTION.format(keep=keep))

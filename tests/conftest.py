@@ -1,4 +1,4 @@
-"""Fixtures that the tests of several packages share: real example pictures, and datasets made of them."""
+"""Fixtures that the tests of several packages share: real example pictures, and datasets made from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ patch_beam()
 
 
 def pytest_collection_finish() -> None:
-    """Takes what was imported out of the search for garbage, and searches as seldom as the command does."""
+    """Excludes imported objects from garbage collection, and collects as seldom as the command does."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*cli._GC_THRESHOLDS)
@@ -36,13 +36,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def photos() -> Path:
-    """The example pictures, one folder per class."""
+    """The example pictures, with one folder per class."""
     return PHOTOS
 
 
 @pytest.fixture(scope="session")
 def sound_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished dataset of the example pictures; tests that change it work on a copy."""
+    """A finished dataset of the example pictures; a test that changes it works on a copy."""
     output = tmp_path_factory.mktemp("sound") / "dataset"
     convert(
         input=str(PHOTOS),
@@ -56,7 +56,7 @@ def sound_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def convert_photos(tmp_path: Path) -> Callable[..., ConvertResult]:
-    """Converts the example pictures with the settings given, into a fresh directory."""
+    """Converts the example pictures with some settings into a new directory."""
     count = iter(range(1000))
 
     def run(**settings: Any) -> ConvertResult:
@@ -68,13 +68,13 @@ def convert_photos(tmp_path: Path) -> Callable[..., ConvertResult]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A small tree of generated pictures, for what goes wrong with it."""
+    """A small tree of generated pictures, for tests of faults."""
     return make_tree(tmp_path / "in")
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished dataset of such a tree, in two splits."""
+    """A finished dataset of this tree, with two splits."""
     root = tmp_path_factory.mktemp("made")
     convert(input=str(make_tree(root / "in")), output=str(root / "out"), splits="train=0.5,test=0.5")
     return root / "out"

@@ -1,4 +1,4 @@
-"""What the peers share: their command line, the list of images and the plain Pillow codec."""
+"""Shared code of the peers: their command line, the list of images, and a plain Pillow codec."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PROCESSES = 2
 
 
 def parse_folders(description: str | None) -> tuple[Path, Path]:
-    """Reads the command line that all peers have.
+    """Parses the command line of a peer.
 
     Args:
-      description: the text for `--help`.
+      description: text for `--help`.
 
     Returns:
-      The folder of class folders, and the folder to write.
+      The folder of class folders, and the folder to write to.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--input", type=Path, required=True, help="a folder of class folders")
@@ -49,7 +49,7 @@ def list_images(folder: Path) -> list[tuple[str, int]]:
 
 
 def resize_jpeg(data: bytes) -> bytes:
-    """Decodes an image, resizes it and encodes it as JPEG, all with Pillow's plain calls.
+    """Decodes an image, resizes it and encodes it as JPEG, with plain calls of Pillow.
 
     Args:
       data: the encoded image.
@@ -65,11 +65,11 @@ def resize_jpeg(data: bytes) -> bytes:
 
 
 def shard_path(output: Path, shard: int) -> str:
-    """Names a TFRecord file in the customary way.
+    """Returns the usual path of a TFRecord file.
 
     Args:
-      output: the folder.
-      shard: its number.
+      output: folder of the file.
+      shard: number of the shard.
 
     Returns:
       The path.

@@ -1,4 +1,4 @@
-"""Peer: the Beam pipeline that everybody writes first, on the in-process runner."""
+"""Peer: the Beam pipeline that everyone writes first, on the in-process runner."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def to_example(file: fileio.ReadableFile, classes: list[str]) -> bytes:
     """Turns one matched file into a serialized `tf.train.Example`.
 
     Args:
-      file: the image file.
-      classes: the names of the class folders, sorted.
+      file: image file.
+      classes: names of the class folders, sorted.
 
     Returns:
-      The record.
+      The serialized record.
     """
     label = classes.index(file.metadata.path.split("/")[-2])
     image = common.resize_jpeg(file.read())
@@ -34,7 +34,7 @@ def main() -> None:
     """Runs the pipeline."""
     source, output = common.parse_folders(__doc__)
     classes = sorted(path.name for path in source.iterdir() if path.is_dir())
-    # The default runner may try to download a binary first, which would time the network.
+    # The default runner may try to download a binary first, which would measure the network.
     options = PipelineOptions(["--runner=FnApiRunner"])
     with beam.Pipeline(options=options) as pipeline:
         _ = (

@@ -1,7 +1,7 @@
-"""Peer: img2dataset, which fetches over HTTP, from a server on the loopback interface.
+"""Peer: img2dataset, which fetches images over HTTP from a local server.
 
-The server is a process of its own and does as little as possible per request, so that what is
-measured is the tool and not the server.
+The server is a separate process and does as little as possible per request, so the measurement is about the
+tool and not about the server.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ THREADS = 16
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """A threaded server whose queue holds all clients at once.
+    """A threaded server whose queue is long enough for all clients.
 
-    With the usual queue of 5, connections are dropped and tried again a second later.
+    With the usual queue of 5, connections are dropped and retried a second later.
     """
 
     request_queue_size = 1024
@@ -31,7 +31,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 class Handler(socketserver.StreamRequestHandler):
-    """Answers `GET /NUMBER.jpg` with the file of that number, by HTTP/1.0."""
+    """Answers `GET /NUMBER.jpg` with the file of that number, in HTTP/1.0."""
 
     server: Server
 
@@ -48,10 +48,10 @@ class Handler(socketserver.StreamRequestHandler):
 
 
 def serve(folder: Path) -> None:
-    """Serves the images of a folder until the process is ended, and prints the port.
+    """Prints the port, and serves the images of a folder until the process is ended.
 
     Args:
-      folder: a folder of class folders.
+      folder: folder of class folders.
     """
     with Server(("127.0.0.1", 0), Handler) as server:
         server.paths = [path for path, _ in common.list_images(folder)]
@@ -63,9 +63,9 @@ def convert(source: Path, output: Path, port: str) -> None:
     """Runs img2dataset.
 
     Args:
-      source: the folder of class folders.
-      output: the folder to write.
-      port: of the server.
+      source: folder of class folders.
+      output: folder to write to.
+      port: port of the server.
     """
     from img2dataset import download
 
@@ -77,8 +77,8 @@ def convert(source: Path, output: Path, port: str) -> None:
         rows.writerows(
             [f"http://127.0.0.1:{port}/{number}.jpg", label] for number, (_, label) in enumerate(images)
         )
-    # A shard is its unit of work: with fewer shards than processes, cores would stay idle.
-    # Hashes and EXIF are off because no other competitor computes them.
+    # The tool works shard by shard: with fewer shards than processes, cores would be idle.
+    # Hashes and EXIF are off, because no other competitor computes them.
     download(
         url_list=str(url_list),
         input_format="csv",
@@ -105,9 +105,9 @@ def main() -> None:
         serve(Path(sys.argv[2]))
         return
     source, output = common.parse_folders(__doc__)
-    # A proxy set for the shell must not see the requests to this machine.
+    # Requests to this machine must not go through a proxy.
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1"
-    # Each process would look for a newer release of that library, which would time the network.
+    # Otherwise each process would look for a newer release of that library, which would measure the network.
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
     command = [sys.executable, __file__, "--serve", str(source)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

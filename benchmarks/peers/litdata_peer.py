@@ -12,13 +12,13 @@ import common
 
 
 def to_sample(item: tuple[str, int]) -> dict[str, Any]:
-    """Turns one image into a sample; called in the workers, hence at module level.
+    """Turns one image into a sample; workers call it, so it is at module level.
 
     Args:
-      item: the path and the class of the image.
+      item: path and class of the image.
 
     Returns:
-      The sample.
+      The sample, as a dictionary.
     """
     path, label = item
     return {"image": common.resize_jpeg(Path(path).read_bytes()), "label": label}
@@ -27,11 +27,11 @@ def to_sample(item: tuple[str, int]) -> dict[str, Any]:
 def main() -> None:
     """Runs the tool."""
     source, output = common.parse_folders(__doc__)
-    # It keeps its chunks in a shared place first; a private one cannot hold left-overs.
+    # The tool first writes its chunks to a shared folder; a private one cannot contain leftovers.
     scratch = tempfile.mkdtemp(prefix="chunks-", dir=output.parent)
     os.environ["DATA_OPTIMIZER_CACHE_FOLDER"] = scratch
     os.environ["DATA_OPTIMIZER_DATA_CACHE_FOLDER"] = scratch
-    # Some releases look for a newer one at each start, which would time the network.
+    # Some releases look for a newer one at each start, which would measure the network.
     os.environ["LITDATA_DISABLE_VERSION_CHECK"] = "1"
 
     import litdata

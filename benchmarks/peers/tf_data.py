@@ -9,17 +9,17 @@ import tensorflow as tf
 
 
 def load(path: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Reads, resizes and encodes one image inside of TensorFlow.
+    """Reads, resizes and encodes one image with TensorFlow.
 
     Args:
-      path: of the image.
+      path: path of the image.
       label: its class.
 
     Returns:
       The JPEG and the label.
     """
     pixels = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
-    # Without antialias=True, tf.image.resize skips pixels, and the results could not be compared.
+    # Without antialias=True, tf.image.resize skips pixels, and the results would not be comparable.
     pixels = tf.image.resize(pixels, (common.SIZE, common.SIZE), "bilinear", antialias=True)
     pixels = tf.saturate_cast(tf.round(pixels), tf.uint8)
     return tf.io.encode_jpeg(pixels, quality=common.QUALITY), label
@@ -29,7 +29,7 @@ def main() -> None:
     """Runs the pipeline."""
     source, output = common.parse_folders(__doc__)
     paths, labels = zip(*common.list_images(source), strict=True)
-    # Batches cost one step into Python per 64 images instead of one per image.
+    # A batch costs one step in Python per 64 images, instead of one per image.
     dataset = (
         tf.data.Dataset.from_tensor_slices((list(paths), list(labels)))
         .map(load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)

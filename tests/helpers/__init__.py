@@ -1,1 +1,1 @@
-"""What the tests of several packages share."""
+"""Code that the tests of several packages share."""

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: all with `--hypothesis-profile=full`, a quarter otherwise."""
+"""The number of examples of a property test: all with `--hypothesis-profile=full`, otherwise a quarter."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _FEWEST = 10
 
 
 def register_profiles() -> None:
-    """Makes the profiles `ci`, which is loaded, and `full`, which `make test-all` asks for."""
+    """Registers the profiles `ci`, which is the default, and `full`, which `make test-all` uses."""
     for name, count in (("ci", _FULL // 4), ("full", _FULL)):
-        # Two processes share the machine: how long an example takes says nothing.
+        # Two processes share the machine, so the duration of an example means nothing.
         too_slow = [hypothesis.HealthCheck.too_slow]
         hypothesis.settings.register_profile(
             name, max_examples=count, deadline=None, suppress_health_check=too_slow
@@ -20,5 +20,5 @@ def register_profiles() -> None:
 
 
 def examples(full: int) -> int:
-    """Returns for `max_examples` how many a test that wants `full` of them tries in this run."""
+    """Returns the number for `max_examples` in this run, for a test that has `full` examples at most."""
     return max(min(full, _FEWEST), full * hypothesis.settings.default.max_examples // _FULL)

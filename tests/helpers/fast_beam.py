@@ -1,6 +1,6 @@
-"""Spares Beam work that it repeats in each of the thousands of jobs of the suite; no result depends on it.
+"""Saves work that Beam repeats in each of the suite's thousands of jobs; results do not depend on it.
 
-`SHARDWRIGHT_PLAIN_BEAM=1` leaves Beam as it is.
+`SHARDWRIGHT_PLAIN_BEAM=1` leaves Beam unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WEIGHT = 1000
 
 
 def _once_per_function(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns `compute` with its results kept, for functions and for methods of all objects of a class."""
+    """Returns `compute` with a cache for functions, and for methods of all objects of a class."""
     functions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
     methods: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
@@ -40,7 +40,7 @@ def _once_per_function(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class _QuickBz2:
-    """Compresses the functions of a job with the smallest buffers: the sizes of the others take the time."""
+    """Compresses the functions of a job with the smallest buffers, because larger ones take time."""
 
     decompress = staticmethod(bz2.decompress)
 
@@ -50,7 +50,7 @@ class _QuickBz2:
 
 
 def _start_sampler(self: Any) -> None:
-    """Starts to track the states of a bundle, without the thread that adds up the time in each."""
+    """Starts to track the states of a bundle, without the thread that adds up the time in each state."""
     statesampler.set_current_tracker(self)
     self.started = True
 
@@ -61,12 +61,12 @@ def _stop_sampler(self: Any) -> None:
 
 
 def _formatter(self: argparse.ArgumentParser) -> argparse.HelpFormatter:
-    """Returns what Beam's parser checks each option with; it need not ask for the size of the terminal."""
+    """Returns the formatter of Beam's parser for checks of options, with a fixed width of the terminal."""
     return self.formatter_class(prog=self.prog, width=80)
 
 
 def speed_up() -> None:
-    """Puts the quick versions in place, unless the environment asks for Beam as it is."""
+    """Installs the faster versions, unless the environment asks for unchanged Beam."""
     if os.environ.get("SHARDWRIGHT_PLAIN_BEAM"):
         return
     defaults = _once_per_function(core.get_function_args_defaults)
@@ -89,7 +89,7 @@ def speed_up() -> None:
 
     core._check_fn_use_yield_and_return = check_fn_use_yield_and_return
     decorators.get_signature = _once_per_function(decorators.get_signature)
-    # Where a type was declared, for messages about wrong types.
+    # The place where a type was declared; only messages about wrong types need it.
     decorators.IOTypeHints._make_origin = classmethod(lambda *_, **__: [])
     cloudpickle_pickler.bz2 = _QuickBz2
     statecache.get_deep_size = lambda *_: _WEIGHT

@@ -1,4 +1,4 @@
-"""Tables of parameters of which the usual run tries each value, and `make test-all` every combination."""
+"""Tables of parameters: the usual run tries each value, `make test-all` tries every combination."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 
 def one_of_each(**tables: Collection[Any]) -> tuple[list[str], list[Any]]:
-    """Returns what `pytest.mark.parametrize` takes: all combinations, most of them marked `slow`.
+    """Returns arguments for `pytest.mark.parametrize`: all combinations, most of them marked `slow`.
 
-    The others hold each value at least once: beside the values of the longest table, the others take turns.
+    The combinations without the mark contain each value at least once: all values of the longest table, and
+    those of the other tables in turn.
     """
     names = list(tables)
     values = {name: list(table) for name, table in tables.items()}
@@ -37,7 +38,7 @@ def one_of_each(**tables: Collection[Any]) -> tuple[list[str], list[Any]]:
 
 
 def slow(values: Iterable[Any]) -> list[Any]:
-    """Returns parameters marked `slow`: a sibling that runs always takes the same path."""
+    """Returns parameters marked `slow`. Use it if another test without the mark covers the same code."""
     return [
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
         for value in values

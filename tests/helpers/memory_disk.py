@@ -1,4 +1,4 @@
-"""Puts what the tests write into memory: a test waits for a disk longer than it computes."""
+"""Writes temporary files of the tests to memory, because waiting for a disk takes most of the time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 
 _PLACE = Path("/dev/shm")
-#: What a run of the suite and its processes need at most, with much to spare.
+#: Maximum number of bytes that a run of the suite needs, with a large reserve.
 _NEEDED = 6 * 10**9
 
 
 def use_memory_disk() -> None:
-    """Has temporary files written to memory, if the machine has plenty and `TMPDIR` names no place."""
+    """Directs temporary files to memory, if the machine has enough and `TMPDIR` is not set."""
     if "TMPDIR" in os.environ or not os.access(_PLACE, os.W_OK | os.X_OK):
         return
     if min(shutil.disk_usage(_PLACE).free, _available_memory()) < _NEEDED:

@@ -1,6 +1,6 @@
-"""Runs the suite with the patches of Beam that commands apply, which saves time.
+"""Runs the suite with the patches of Beam that commands apply, because they save time.
 
-`SHARDWRIGHT_PLAIN_BEAM=1` leaves Beam as it is installed, as library calls do.
+`SHARDWRIGHT_PLAIN_BEAM=1` leaves Beam unchanged, as calls of the library do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def patch_beam() -> None:
 
 @contextlib.contextmanager
 def unpatched() -> Iterator[None]:
-    """Runs a block with Beam as it is installed."""
+    """Runs a block with unchanged Beam."""
     _patches.close()
     try:
         yield

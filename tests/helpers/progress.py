@@ -1,6 +1,6 @@
-"""Says how far the suite is in lines that people can read, instead of a dot for each test.
+"""Shows the progress of the suite in readable lines, instead of a dot for each test.
 
-Each failure has its line at once. `-v` shows every test by its name, as ever.
+Each failure gets its line at once. `-v` shows the name of every test, as usual.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LINES_IN_A_LOG = 20
 
 
 class Progress:
-    """Counts what has ended; prints a line now and then."""
+    """Counts finished tests, and prints a line from time to time."""
 
     def __init__(self, reporter: pytest.TerminalReporter) -> None:
         """Prints with pytest's own reporter."""
@@ -26,7 +26,7 @@ class Progress:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Counts a report as pytest does, without a letter on the screen."""
+        """Counts a report as pytest does, but prints no letter."""
         if not isinstance(report, pytest.TestReport):
             return None
         if hasattr(report, "wasxfail"):
@@ -38,7 +38,7 @@ class Progress:
         return ("passed", "", "") if report.when == "call" else None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Names a test that fails."""
+        """Prints the name of a test that fails."""
         if report.failed:
             self._reporter.ensure_newline()
             self._reporter.write_line(
@@ -47,7 +47,7 @@ class Progress:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Prints how far the suite is, if enough has happened since it was last said."""
+        """Prints the progress, if enough tests have ended since the last line."""
         self._ended += 1
         planned = self._reporter._session.testscollected if self._reporter._session else 0
         last = self._ended == planned
@@ -76,7 +76,7 @@ class Progress:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Takes the place of the dots in the process that prints, unless all names are asked for."""
+    """Replaces the dots in the process that prints, unless the user asked for all names."""
     config = session.config
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter and not hasattr(config, "workerinput") and config.get_verbosity() <= 0:

@@ -1,6 +1,6 @@
-"""What the process that tests fork commands from has imported: libraries, so that no command waits for them.
+"""Imports libraries in the process from which tests fork commands, so that no command waits for them.
 
-No modules of this project that take names from others: tests put other functions in their place first.
+It imports no modules of this project that copy names from others, because tests replace functions first.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ _LIBRARIES = (
 for _name in _LIBRARIES:
     importlib.import_module(_name)
 speed_up()
-os.environ.pop("PYTHONPATH", None)  # it was only for finding this module
+os.environ.pop("PYTHONPATH", None)  # it is needed only to find this module
 gc.collect()
 gc.freeze()
