@@ -1,4 +1,4 @@
-"""A number beside its limit has enough digits to show which of them is larger."""
+"""A number printed beside its limit has enough digits to show which one is larger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).filter(lambda value: value == 0 
         (3.5, 3.4, ("3.5", "3.4")),
     ],
 )
-def test_numbers(value: float, limit: float, texts: tuple[str, str]) -> None:
+def test_numbers_get_enough_digits(value: float, limit: float, texts: tuple[str, str]) -> None:
     assert beside_limit(value, limit) == texts
 
 
@@ -38,16 +38,16 @@ def test_numbers(value: float, limit: float, texts: tuple[str, str]) -> None:
         (2.0, 1.999, ("200%", "199.9%")),
     ],
 )
-def test_shares(value: float, limit: float, texts: tuple[str, str]) -> None:
+def test_shares_get_enough_digits(value: float, limit: float, texts: tuple[str, str]) -> None:
     assert percent_beside_limit(value, limit) == texts
 
 
 @given(NUMBERS, NUMBERS)
-def test_what_is_printed_compares_as_the_numbers_do(value: float, limit: float) -> None:
+def test_printed_numbers_compare_like_the_numbers(value: float, limit: float) -> None:
     text, bound = beside_limit(value, limit)
     if abs(value - limit) > 1e-9 * max(abs(value), abs(limit)):
         assert (float(text) > float(bound), float(text) < float(bound)) == (value > limit, value < limit)
 
 
-def test_decimals() -> None:
+def test_enough_decimals_tell_numbers_apart() -> None:
     assert [decimals_apart(40.2, limit) for limit in (39.0, 40.0, 40.19, 40.2)][:3] == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Extra columns: what is written down comes back in its type, and nothing is cut off or rounded."""
+"""Extra columns: values keep their type, and nothing is cut off or rounded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT = ExtraColumn("t", ValueType.STRING)
 TEXTS = ExtraColumn("ts", ValueType.STRING, True)
 
 
-def test_declarations() -> None:
+def test_declarations_are_parsed() -> None:
     assert parse_extra_columns("price:float, tags:string[],n:int") == (
         ExtraColumn("price", ValueType.FLOAT, False),
         ExtraColumn("tags", ValueType.STRING, True),
@@ -45,7 +45,7 @@ def test_every_type_can_be_declared() -> None:
 
 
 @pytest.mark.parametrize("text", ["price", "price:", ":float", "a:int,a:int", "a:money", "a:int[", "a[]:int"])
-def test_wrong_declarations(text: str) -> None:
+def test_wrong_declarations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no column|stands twice"):
         parse_extra_columns(text)
 
@@ -75,7 +75,7 @@ def test_floats_are_kept(number: float) -> None:
         (FLOAT, ""), (FLOAT, None), (FLOAT, "1,5"), (FLOAT, 1e39), (TEXT, None), (TEXT, ["a"]),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(column: ExtraColumn, value: Any) -> None:
+def test_values_that_do_not_fit_are_refused(column: ExtraColumn, value: Any) -> None:
     with pytest.raises(ValueError, match=column.name):
         column_values(column, value, "|")
 
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_refused(column: ExtraColumn, value: Any) -> None:
         st.text(st.characters(exclude_characters="|", exclude_categories=["Cs"]), min_size=1), min_size=1
     )
 )
-def test_lists_come_apart_at_the_separator(items: list[str]) -> None:
+def test_lists_are_split_at_the_separator(items: list[str]) -> None:
     assert column_values(TEXTS, "|".join(items), "|") == items == column_values(TEXTS, items, "|")
     assert column_values(TEXTS, items[0], "") == items[:1] == column_values(TEXTS, items[0].encode(), "|")
     assert column_values(TEXTS, "", "|") == column_values(TEXTS, None, "|") == []
@@ -94,5 +94,5 @@ def test_lists_come_apart_at_the_separator(items: list[str]) -> None:
 @given(
     st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.lists(st.integers() | st.text()))
 )
-def test_values_travel(values: dict[str, list[Any]]) -> None:
+def test_values_survive_a_reference(values: dict[str, list[Any]]) -> None:
     assert decode_extra(encode_extra(values)) == values

@@ -1,4 +1,4 @@
-"""Numbers of things are told in one way."""
+"""Numbers of things are printed with the correct singular or plural."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from shardwright.schemas.units import counted, is_or_are
 
 ROOT = Path(__file__).parents[2]
-#: `{...} shards` in a text that is built, but not `{...:,} of {...} shards` and the like.
+#: `{...} shards` in an f-string, but not `{...:,} of {...} shards` and similar.
 _BARE = re.compile(
     r"\{[^{}]*\} (?:more )?"
     r"(?:records|shards|images|files|classes|findings|errors|warnings|notes|keys|entries)\b"
 )
-#: Numbers that are never one, or that are no counts.
+#: Numbers that are never 1, or that are not counts.
 _ALLOWED = (
     "images/s",
     "_MOST_FILES",
@@ -40,17 +40,17 @@ _ALLOWED = (
         (2, "more class", "2 more classes"),
     ],
 )
-def test_a_number_of_things(number: int, noun: str, text: str) -> None:
+def test_a_number_is_printed_with_its_noun(number: int, noun: str, text: str) -> None:
     assert counted(number, noun) == text
 
 
-def test_a_plural_of_its_own() -> None:
+def test_a_noun_can_have_its_own_plural() -> None:
     assert counted(2, "stretch or record", "stretches or records") == "2 stretches or records"
     assert counted(1, "stretch or record", "stretches or records") == "1 stretch or record"
     assert (is_or_are(0), is_or_are(1), is_or_are(2)) == ("are", "is", "are")
 
 
-def test_no_message_counts_in_a_way_of_its_own() -> None:
+def test_every_message_uses_counted() -> None:
     found = []
     for room in ("pipelines", "transforms", "schemas", "loader"):
         for path in sorted((ROOT / room).rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Drift between two datasets: distances of distributions, and what two descriptions say together."""
+"""Differences between two datasets: distances of distributions, and the report on both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def vectors(old: dict[str, int], new: dict[str, int]) -> tuple[np.ndarray, np.nd
 
 
 @given(COUNTS, COUNTS)
-def test_the_jensen_shannon_distance_is_that_of_scipy(old: dict[str, int], new: dict[str, int]) -> None:
+def test_the_jensen_shannon_distance_equals_scipys(old: dict[str, int], new: dict[str, int]) -> None:
     expected = np.nan_to_num(jensenshannon(*vectors(old, new), base=2))
     assert distance(old, new).jensen_shannon == pytest.approx(expected, abs=1e-6)
 
@@ -61,12 +61,12 @@ def test_known_distances() -> None:
     assert distance({"a": 7}, {"a": 1, "b": 1}) == (0.5, "a", pytest.approx(expected))
 
 
-def test_nothing_is_as_far_from_something_as_can_be() -> None:
+def test_an_empty_distribution_has_the_largest_distance() -> None:
     assert distance({}, {}) == distance({"a": 0}, {}) == (0.0, "", 0.0)
     assert distance({}, {"a": 1}) == distance({"a": 1}, {}) == (1.0, "", 1.0)
 
 
-def test_of_many_changes_those_with_the_smallest_keys_are_listed() -> None:
+def test_many_changes_are_listed_by_smallest_keys() -> None:
     total = Changes()
     for start in (1, 0):
         part = Changes()
@@ -126,7 +126,7 @@ def test_a_dataset_does_not_differ_from_itself(described: Described) -> None:
     assert drift.bad_fraction == (3 / 64, 3 / 64)
 
 
-def test_classes_are_told_apart_by_name_never_by_id(described: Described) -> None:
+def test_classes_are_compared_by_name_not_by_id(described: Described) -> None:
     old = with_classes(described, train={"cat": 3, "dog": 1, "emu": 0}, test={"cat": 1})
     new = with_classes(described, train={"dog": 2, "cat": 2, "emu": 0, "fox": 0}, test={"fox": 1})
     found = drift_between(old, new, Changes()).classes
@@ -139,7 +139,7 @@ def test_classes_are_told_apart_by_name_never_by_id(described: Described) -> Non
     assert (backwards.new, backwards.vanished) == ((), ("fox",))
 
 
-def test_findings_are_compared_only_where_they_were_looked_for(described: Described) -> None:
+def test_findings_are_compared_only_if_a_check_looked_for_them(described: Described) -> None:
     def validated(mode: str, **counts: int) -> Described:
         return described._replace(validation={"mode": mode, "counts": counts})
 
@@ -154,7 +154,7 @@ def test_findings_are_compared_only_where_they_were_looked_for(described: Descri
     assert quality(validated("fast"), described) == {}
 
 
-def test_numbers_are_named_by_where_they_stand() -> None:
+def test_numbers_are_named_by_their_path() -> None:
     document = {
         "format_version": 3,
         "splits": {
@@ -174,7 +174,7 @@ def test_numbers_are_named_by_where_they_stand() -> None:
     assert numbers_in({"a": [{"b": 1}]}) == numbers_in(None) == numbers_in("7") == {}
 
 
-def test_what_made_the_datasets_is_compared(described: Described) -> None:
+def test_settings_versions_and_features_are_compared(described: Described) -> None:
     dataset = described.dataset
     settings = {**dataset.plan.settings, "quality": 5}
     other = replace(

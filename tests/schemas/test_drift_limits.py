@@ -1,4 +1,4 @@
-"""Limits for drift: what a file of them may say, and what exceeds them."""
+"""Limits on drift: what a file may contain, and what exceeds the limits."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def test_each_kind_of_change_has_its_limit(limit: str, kind: str) -> None:
     assert "5 images" in refusal.message and "\n" not in refusal.message
 
 
-def test_every_change_of_an_empty_dataset_is_too_much() -> None:
+def test_every_change_of_an_empty_dataset_exceeds_a_limit() -> None:
     drift = replace(with_changes(added=1), records={"train": Pair(0, 1)})
     assert names(drift, max_added_fraction=0.99) == ["max_added_fraction"]
 
 
-def test_records_may_fall_and_grow_as_far_as_is_said() -> None:
+def test_the_number_of_records_may_fall_and_grow_to_its_limits() -> None:
     drift = replace(SAME, records={"train": Pair(80, 100), "test": Pair(20, 10), "new": Pair(None, 7)})
     assert names(drift, max_count_jump=0.25, max_count_drop=0.5) == []
     assert names(drift, max_count_jump=0.2) == ["max_count_jump"]
@@ -89,7 +89,7 @@ def test_records_may_fall_and_grow_as_far_as_is_said() -> None:
     assert [refusal.value for refusal in check(gone, Thresholds(max_count_drop=0.3))] == [1.0]
 
 
-def test_records_that_there_must_be() -> None:
+def test_a_minimum_number_of_records_is_required() -> None:
     assert names(SAME, min_records=100) == []
     assert names(SAME, min_records=101) == ["min_records"]
     assert names(SAME, min_records={"train": 80, "test": 20}) == []
@@ -97,7 +97,7 @@ def test_records_that_there_must_be() -> None:
     assert [refusal.value for refusal in found] == [20, 0]
 
 
-def test_distances_of_classes() -> None:
+def test_distances_of_classes_have_limits() -> None:
     classes = replace(SAME.classes, splits={"train": Distance(0.2, "cat\n", 0.3)})
     drift = replace(SAME, classes=classes)
     assert names(drift, max_class_l_infinity=0.2, max_class_jensen_shannon=0.3) == []
@@ -106,7 +106,7 @@ def test_distances_of_classes() -> None:
     assert "'cat\\n'" in check(drift, Thresholds(max_class_l_infinity=0.0))[0].message
 
 
-def test_faults_and_findings() -> None:
+def test_faults_and_findings_have_limits() -> None:
     quality = {"DARK": Pair(0.1, 0.15), "BLURRY": Pair(None, 0.1)}
     drift = replace(SAME, bad_fraction=Pair(0.0, 0.02), quality=quality)
     assert names(drift, max_bad_fraction=0.02, max_rise={"DARK": 0.06}) == []
@@ -144,14 +144,14 @@ def test_statistics_are_found_by_the_end_of_their_name() -> None:
         ("changed_versions", replace(SAME, made={"versions": {"cat": Pair(1, 2)}})),
     ],
 )
-def test_policies(name: str, drift: Drift) -> None:
+def test_policies_allow_warn_or_refuse(name: str, drift: Drift) -> None:
     for policy, severities in (("allow", []), ("warn", [Severity.WARNING]), ("refuse", [Severity.ERROR])):
         found = check(drift, parse_thresholds(f"{name}: {policy}"))
         assert [refusal.severity for refusal in found] == severities
         assert all("'cat'" in refusal.message for refusal in found)
 
 
-def test_without_a_word_only_a_class_with_another_id_is_refused() -> None:
+def test_by_default_only_a_class_with_another_id_is_refused() -> None:
     everything = replace(
         with_changes(**{kind.value: 50 for kind in Kind}),
         records={"train": Pair(80, 1)},
@@ -162,7 +162,7 @@ def test_without_a_word_only_a_class_with_another_id_is_refused() -> None:
     assert [refusal.name for refusal in check(everything, Thresholds())] == ["renumbered_classes"]
 
 
-def test_a_file_may_say_everything_or_nothing() -> None:
+def test_a_file_may_contain_every_limit_or_none() -> None:
     text = "\n".join(
         {
             "min_records": "min_records: {train: 5}",
@@ -206,7 +206,7 @@ def test_a_file_may_say_everything_or_nothing() -> None:
         ("[a]: 1", "no YAML"),
     ],
 )
-def test_what_is_wrong_is_said_and_where(text: str, message: str) -> None:
+def test_messages_name_the_mistake_and_its_place(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_thresholds(text)
     assert caught.value.message.startswith("--thresholds limits.yaml")
@@ -215,7 +215,7 @@ def test_what_is_wrong_is_said_and_where(text: str, message: str) -> None:
 
 
 @given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.floats(), st.booleans())))
-def test_no_file_ends_in_anything_but_limits_or_a_message(said: dict[str, Any]) -> None:
+def test_any_file_gives_limits_or_a_message(said: dict[str, Any]) -> None:
     import yaml
 
     try:

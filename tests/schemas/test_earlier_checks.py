@@ -37,7 +37,7 @@ def check(
 
 
 def after(report: ValidationReport, *earlier: ValidationReport) -> ValidationReport:
-    """Returns a report as it is stored and read, behind others that were stored in the same place."""
+    """Returns a report after a round trip through its file, which earlier reports were written to before."""
     stored = None
     for one in (*earlier, report):
         stored = json.loads(json.dumps(with_earlier_checks(one, [stored]).as_json()))
@@ -66,7 +66,7 @@ def test_a_fast_check_keeps_what_quality_found_with_its_depth_and_time() -> None
     assert report.run.counts == {"BOX_RANGE": 1}
 
 
-def test_that_a_deep_check_found_nothing_is_kept_too() -> None:
+def test_a_deep_check_without_findings_is_kept_too() -> None:
     report = after(check("fast", 9), check("quality", 7))
     assert [run.depth for run in report.earlier] == ["quality"] and report.counts == {}
 
@@ -87,7 +87,7 @@ def test_every_depth_keeps_what_only_deeper_ones_find_completely() -> None:
                 assert set(kept) == sought(earlier) - found_completely(depth) - DAMAGES, (depth, earlier)
 
 
-def test_three_checks_each_keep_what_is_their_own() -> None:
+def test_three_checks_keep_their_own_findings() -> None:
     report = after(
         check("fast", 9),
         check("quality", 7, found(CODE.UNDECODABLE), found(CODE.DARK)),
@@ -101,7 +101,7 @@ def test_three_checks_each_keep_what_is_their_own() -> None:
     assert known(report) == {"DARK": ("quality", 8)}
 
 
-def test_the_same_finding_of_two_checks_counts_once_and_is_the_later_one() -> None:
+def test_a_finding_of_two_checks_counts_once_for_the_later_one() -> None:
     conflicts = [found(CODE.LABEL_CONFLICT, number) for number in range(3)]
     report = after(check("fast", 9, conflicts[1]), check("quality", 7, *conflicts))
     assert report.counts == {"LABEL_CONFLICT": 3}
@@ -139,7 +139,7 @@ def test_a_report_of_version_0_1_counts_as_its_mode_says() -> None:
     assert ValidationReport.from_json(report.as_json()) == report
 
 
-def test_a_shard_that_was_damaged_and_is_repaired_is_not_held_against_the_dataset() -> None:
+def test_findings_in_a_repaired_shard_are_dropped() -> None:
     damaged = [found(CODE.SHARD_CHECKSUM), found(CODE.UNDECODABLE, 3), found(CODE.UNDECODABLE, 4, "train-1")]
     repaired = after(check("fast", 9), check("full", 7, *damaged))
     assert [one.shard for one in repaired.findings] == ["train-1"] and repaired.counts == {"UNDECODABLE": 1}
@@ -157,11 +157,11 @@ def test_a_comparison_with_the_source_is_kept_until_the_next_one() -> None:
     assert after(check("full", 9, against=("photos",)), compared).counts == {}
 
 
-def test_what_a_team_expects_is_asked_anew_by_every_check() -> None:
+def test_every_check_evaluates_the_expectations_again() -> None:
     assert after(check("fast", 9), check("quality", 7, found(CODE.EXPECTATION))).counts == {}
 
 
-def test_the_gates_of_the_present_check_decide_and_only_its_own_findings_fail_it() -> None:
+def test_current_gates_decide_and_only_current_findings_fail() -> None:
     deep = check("quality", 7, found(CODE.UNDECODABLE), found(CODE.DARK), gates=Gates(("DARK",)))
     report = after(check("fast", 9), deep)
     assert report.passed and not report.sound and (report.errors, report.notes) == (1, 1)
@@ -175,7 +175,7 @@ def test_the_gates_of_the_present_check_decide_and_only_its_own_findings_fail_it
     assert [item["counts"] for item in stored["checks"]] == [{"BOX_ORDER": 1}, {"DARK": 1, "UNDECODABLE": 1}]
 
 
-def test_junit_has_cases_for_what_was_looked_for() -> None:
+def test_junit_has_cases_for_the_findings_of_the_check() -> None:
     fast, full = (junit_xml(check(depth, 9)).decode() for depth in ("fast", "full"))
     assert 'name="UNDECODABLE"' in full and 'name="UNDECODABLE"' not in fast
     assert 'name="LABEL_CONFLICT"' in fast

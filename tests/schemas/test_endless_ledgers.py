@@ -1,4 +1,4 @@
-"""A small ledger that unpacks to far more than its header counts is damaged, and costs no memory."""
+"""A small ledger that unpacks to far more lines than its header counts is damaged, and needs no memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_sound_ledger_reads_as_it_was_written() -> None:
     [b"{}\n", b"{}", b'{"key": "a", "outcome": "filtered"}\n' * 100_000, bytes(50_000_000)],
     ids=["line", "unfinished line", "lines", "zeros"],
 )
-def test_more_than_the_header_counts_is_damage(more: bytes) -> None:
+def test_more_lines_than_the_header_counts_are_damage(more: bytes) -> None:
     data = gzip.compress(LINES + more)
     assert not is_whole(data)
     assert _peak_of(data) < 40_000_000

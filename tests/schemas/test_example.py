@@ -1,4 +1,4 @@
-"""`tf.train.Example` on the wire, against TensorFlow's own messages."""
+"""Serialized `tf.train.Example` messages, compared with TensorFlow's own."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _of_message(message: tf.train.Example) -> dict[str, Feature]:
 
 
 def _plain(features: dict[str, Feature]) -> dict[str, tuple]:
-    """A form that compares: NaN equals NaN."""
+    """Returns a form that can be compared: NaN equals NaN."""
     return {
         name: (feature.type, ["nan" if isinstance(v, float) and math.isnan(v) else v for v in feature.values])
         for name, feature in features.items()
@@ -73,7 +73,7 @@ def _plain(features: dict[str, Feature]) -> dict[str, tuple]:
     }
 )
 @settings(max_examples=examples(150), deadline=None)
-def test_bytes_equal_tensorflows_deterministic_serialisation(features: dict[str, Feature]) -> None:
+def test_bytes_equal_tensorflows_deterministic_serialization(features: dict[str, Feature]) -> None:
     encoded = encode_example(features)
     assert parse_example(encoded) == features
     assert tf.train.Example.FromString(encoded) == _message(features)
@@ -81,14 +81,14 @@ def test_bytes_equal_tensorflows_deterministic_serialisation(features: dict[str,
         assert encoded == _message(features).SerializeToString(deterministic=True)
 
 
-def test_features_stand_in_the_order_of_their_bytes() -> None:
-    # Where one name begins another, protobuf in Python has the longer first, in C++ the shorter.
+def test_features_are_sorted_by_the_bytes_of_their_names() -> None:
+    # If one name is a prefix of another, Python's protobuf writes the longer one first, C++ the shorter one.
     names = ["z", "a", "ab", "", "é", "\U0001f600", "\uffff", "B"]
     encoded = encode_example({name: Feature(INT64, [1]) for name in names})
     assert list(parse_example(encoded)) == sorted(names, key=str.encode)
 
 
-def test_no_feature_at_all_is_an_example_too() -> None:
+def test_an_example_may_have_no_features() -> None:
     assert encode_example({}) == b"\x0a\0"
     assert parse_example(b"") == parse_example(b"\x0a\0") == {}
 
@@ -101,7 +101,7 @@ def test_numpy_values_are_written_as_plain_numbers() -> None:
 
 
 def _field(number: int, wire: int, content: bytes) -> bytes:
-    """A field of a small message; lengths below 128."""
+    """Returns a field of a small message, with lengths below 128."""
     length = bytes((len(content),)) if wire == 2 else b""
     return bytes((number << 3 | wire,)) + length + content
 
@@ -154,7 +154,7 @@ _WIRES = {
 
 
 def _agrees_with_protobuf(data: bytes) -> bool:
-    """Asserts that both parse bytes alike; returns whether they do parse."""
+    """Asserts that both parsers give the same result; returns whether the bytes can be parsed."""
     try:
         message = tf.train.Example.FromString(data)
         expected = _plain(_of_message(message))
@@ -165,7 +165,7 @@ def _agrees_with_protobuf(data: bytes) -> bool:
     except ValueError:
         parsed = None
     if message and parsed and len(UnknownFieldSet(message.features)):
-        # Python's protobuf drops a feature's whole entry for an unknown field in it.
+        # Python's protobuf drops the whole entry of a feature with an unknown field.
         assert all(parsed.get(name) == feature for name, feature in expected.items()), data
     else:
         assert parsed == expected, data
@@ -173,17 +173,17 @@ def _agrees_with_protobuf(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("case", _WIRES)
-def test_every_turn_of_the_wire_format_is_read_as_protobuf_reads_it(case: str) -> None:
+def test_every_variant_of_the_wire_format_is_read_like_protobuf(case: str) -> None:
     _agrees_with_protobuf(_WIRES[case])
 
 
 @given(st.binary(max_size=60))
 @settings(max_examples=examples(300), deadline=None)
-def test_random_bytes_parse_where_protobuf_parses_them(data: bytes) -> None:
+def test_random_bytes_parse_if_protobuf_parses_them(data: bytes) -> None:
     _agrees_with_protobuf(data)
 
 
-def test_mutated_messages_parse_where_protobuf_parses_them() -> None:
+def test_mutated_messages_parse_if_protobuf_parses_them() -> None:
     rng = random.Random(7)
     sound = _message(
         {

@@ -1,4 +1,4 @@
-"""Where the values of an Example stand, against TensorFlow's own parser; hostile messages cost nothing."""
+"""The ranges of an Example's values, compared with TensorFlow's parser; hostile messages need no memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _read_all(data: bytes) -> dict[str, Feature]:
 
 @given(st.dictionaries(_NAMES, _FEATURES, max_size=6))
 @settings(max_examples=examples(150), deadline=None)
-def test_what_tensorflow_writes_is_found(features: dict[str, Feature]) -> None:
+def test_messages_of_tensorflow_are_read(features: dict[str, Feature]) -> None:
     message = tf.train.Example()
     message.features.SetInParent()
     for name, feature in features.items():
@@ -85,12 +85,12 @@ _WIRES = {
 
 
 def _agrees(data: bytes) -> None:
-    """Whatever `parse_example` reads (which is tested against protobuf) is read alike, and no less."""
+    """Whatever `parse_example` reads (which is tested against protobuf) is read equally."""
     try:
         expected = parse_example(data)
     except ValueError:
         with contextlib.suppress(ValueError):
-            _read_all(data)  # may read what is left; must not fail in another way
+            _read_all(data)  # may read a part, but must not fail in another way
         return
     try:
         found = _read_all(data)
@@ -100,11 +100,11 @@ def _agrees(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("case", _WIRES)
-def test_every_turn_of_the_wire_format_is_read_alike(case: str) -> None:
+def test_every_variant_of_the_wire_format_is_read_equally(case: str) -> None:
     _agrees(_WIRES[case])
 
 
-def test_mutated_messages_are_read_alike() -> None:
+def test_mutated_messages_are_read_equally() -> None:
     rng = random.Random(11)
     sound = encode_example(
         {
@@ -130,7 +130,7 @@ def test_mutated_messages_are_read_alike() -> None:
         _agrees(bytes(data))
 
 
-def test_of_names_that_stand_twice_the_last_counts() -> None:
+def test_the_last_of_two_equal_names_wins() -> None:
     twice = encode_example({"a": Feature(INT64, [1])}) + encode_example({"a": Feature(INT64, [2])})
     assert ExampleSpans(twice).feature("a") == Feature(INT64, [2])
 
@@ -184,7 +184,7 @@ def test_many_entries_of_one_name_and_lists_of_many_numbers_are_bounded() -> Non
         ExampleSpans(numbers).feature("k")
 
 
-def test_a_list_of_numbers_in_one_stretch() -> None:
+def test_a_packed_list_of_numbers_is_one_range() -> None:
     data = encode_example(
         {"f": Feature(FLOAT, [0.5, 1.0]), "i": Feature(INT64, [1, 300]), "b": Feature(BYTES, [])}
     )

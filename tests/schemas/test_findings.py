@@ -1,4 +1,4 @@
-"""Findings: their severities, what is kept of many, and the report as JSON and as JUnit XML."""
+"""Findings: their severities, which of many are stored, and the report as JSON and as JUnit XML."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def report_of(findings: list[Finding], gates: Gates | None = None, mode: str = "
     )
 
 
-def test_severities_and_what_gates_make_of_them() -> None:
+def test_gates_change_severities() -> None:
     plain, gates = Gates(), Gates(("DARK", "SPLIT_LEAKAGE"), ("DATA_CRC", "BLURRY"))
     assert [code for code in FindingCode if plain.severity(code) is Severity.NOTE] == sorted(
         NOTES, key=list(FindingCode).index
@@ -52,7 +52,7 @@ def test_severities_and_what_gates_make_of_them() -> None:
 
 
 @given(st.lists(FINDINGS, max_size=30), st.integers(1, 4))
-def test_summaries_are_the_same_however_findings_are_shared_out(findings: list[Finding], parts: int) -> None:
+def test_summaries_do_not_depend_on_how_findings_are_distributed(findings: list[Finding], parts: int) -> None:
     whole = FindingSummary().add(findings)
     merged = FindingSummary()
     for part in range(parts):
@@ -61,7 +61,7 @@ def test_summaries_are_the_same_however_findings_are_shared_out(findings: list[F
     assert [f.order() for f in merged.by_place()] == [f.order() for f in whole.by_place()]
 
 
-def test_of_very_many_the_first_by_place_are_kept() -> None:
+def test_the_first_of_many_findings_by_place_are_stored() -> None:
     count = 3 * MAX_STORED_PER_CODE
     findings = [Finding(FindingCode.DARK, "", "shard", n, n) for n in reversed(range(count))]
     findings.append(Finding(FindingCode.DATA_CRC, "", "shard", 1, 1))
@@ -107,10 +107,10 @@ def test_junit_has_a_case_for_each_kind_of_finding_and_each_expectation() -> Non
     assert cases["min_images"].find("failure") is not None
     assert cases["max_classes"].find("failure") is None
     assert list(cases["UNDECODABLE"]) == []
-    assert not {code.value for code in QUALITY} & set(cases)  # nobody looked for them
+    assert not {code.value for code in QUALITY} & set(cases)  # no check looked for them
 
 
-def test_junit_of_a_look_at_all_pictures_counts_what_it_does_not_list() -> None:
+def test_junit_of_a_quality_check_counts_findings_that_it_does_not_list() -> None:
     findings = [Finding(FindingCode.DARK, f"dark {n}", "s", n, n) for n in range(60)]
     cases = cases_of(junit_xml(report_of(findings, Gates(("DARK",)), "quality")))
     failure = cases["DARK"].find("failure")

@@ -1,4 +1,4 @@
-"""Keys, and references on their way between stages."""
+"""Keys, and references between stages."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _PATHS = st.one_of(
 
 
 def _bytes_of(key: str) -> bytes:
-    """What a key says the path's bytes were, up to normalisation."""
+    """Returns the bytes of the path according to its key, before normalization."""
     return re.sub(rb"%([0-9A-F]{2})", lambda m: bytes((int(m[1], 16),)), key.encode())
 
 
 @given(_PATHS)
-@example(b"\xed\xb2\x80")  # a surrogate, encoded as UTF-8 does not allow
+@example(b"\xed\xb2\x80")  # a surrogate, encoded in a way that UTF-8 does not allow
 @example(b"caf\xc3\xa9/cafe\xcc\x81/%E9/\xe9.png")
-def test_keys_are_printable_normalised_and_reversible(path: bytes) -> None:
+def test_keys_are_printable_normalized_and_reversible(path: bytes) -> None:
     key = key_from_bytes(path)
     key.encode()  # no surrogates
     assert unicodedata.is_normalized("NFC", key)
@@ -46,7 +46,7 @@ def test_keys_are_printable_normalised_and_reversible(path: bytes) -> None:
 
 
 @given(st.lists(_PATHS, max_size=6))
-def test_keys_tell_all_paths_apart_that_differ_after_normalisation(paths: list[bytes]) -> None:
+def test_paths_that_differ_after_normalization_have_different_keys(paths: list[bytes]) -> None:
     def normal(path: bytes) -> str:
         return unicodedata.normalize("NFC", path.decode("utf-8", "surrogateescape"))
 
@@ -60,7 +60,7 @@ def test_keys_by_example() -> None:
 
 
 @given(st.text(max_size=20))
-def test_what_is_printed_can_be_written(text: str) -> None:
+def test_printable_text_can_be_encoded(text: str) -> None:
     path = os.fsdecode(text.encode("utf-8", "surrogatepass"))
     printable(path).encode()
     assert printable("plain %") == "plain %"
@@ -87,7 +87,7 @@ _REFS = st.builds(
     reason=_TEXT,
     crc32c=_TEXT,
 )
-#: As sources give them: the URI ends with the key, and many fields are alike.
+#: As sources produce them: the URI ends with the key, and many fields are equal.
 _LIKELY_REFS = st.builds(
     lambda place, key, label, size: ImageRef(key, place + key, label, size=size),
     _PLACES,
@@ -99,7 +99,7 @@ _LIKELY_REFS = st.builds(
 
 @given(st.lists(_REFS | _LIKELY_REFS, max_size=6))
 @example([ImageRef("a\nb", "/x\udcff\u2028\0")])
-@example([ImageRef("k", "\ud83d\ude00")])  # two surrogates, which are not one character
+@example([ImageRef("k", "\ud83d\ude00")])  # two surrogates that do not belong to one character
 @example([ImageRef("", "")] * 3)
 @example([ImageRef("a", "/in/a"), ImageRef("b", "/else/where"), ImageRef("c", "/in/c")])
 def test_references_survive_a_stage_boundary(refs: list[ImageRef]) -> None:
@@ -114,7 +114,7 @@ def test_equal_references_are_packed_equally(refs: list[ImageRef]) -> None:
 
 
 @given(_REFS)
-def test_a_reference_alone_survives_too(ref: ImageRef) -> None:
+def test_a_single_reference_survives_a_stage_boundary(ref: ImageRef) -> None:
     assert list(decode_refs(encode_refs([ref]))) == [ref]
     assert list(decode_refs(encode_refs([ref, ref, ref]))) == [ref, ref, ref]
 

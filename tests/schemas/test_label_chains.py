@@ -1,4 +1,4 @@
-"""Class ids over many builds: none ever moves, whatever comes and goes between them."""
+"""Class ids over many builds: no id ever changes, whatever classes come and go."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import check_carried, moved_label, order_labels
 
-#: Few names, so that they come again; numbers among them, as classes without a name have them.
+#: Few names, so that they repeat; some are numbers, like the names of unused ids.
 NAMES = ["cat", "dog", "eel", "Fox", "é", "animals/cat", "\U0001f600", "0", "1", "2", "3", "7"]
 SEEN = st.sets(st.sampled_from(NAMES), min_size=1, max_size=6)
 OWN_IDS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 8), min_size=1, max_size=8).map(
@@ -22,10 +22,10 @@ FIRST = st.integers(0, 1)
 
 
 def check_step(before: Sequence[str], after: Sequence[str], seen: set[str], first_label: int) -> None:
-    """Checks what holds between a build and the next one."""
+    """Checks the invariants between a build and the next one."""
     assert set(after) >= seen and len(set(after)) == len(after) >= len(before)
     for place, name in enumerate(before):
-        if after[place] != name:  # an id without a name got one
+        if after[place] != name:  # an unused id got a name
             assert name == str(first_label + place) and name not in after
 
 
@@ -43,7 +43,7 @@ def test_no_id_ever_moves(builds: list[tuple[set[str], Mapping[str, int] | None]
 
 
 @given(st.lists(SEEN, min_size=1, max_size=8))
-def test_names_alone_are_only_ever_appended(builds: list[set[str]]) -> None:
+def test_names_without_own_ids_are_only_appended(builds: list[set[str]]) -> None:
     labels: tuple[str, ...] = ()
     for seen in builds:
         after = order_labels(seen, labels)
@@ -72,6 +72,6 @@ def test_class_names_that_would_move_an_id_are_refused(
 
 
 @given(st.lists(st.sampled_from(NAMES), unique=True), st.lists(st.sampled_from(NAMES), unique=True))
-def test_class_names_may_go_on_where_the_plan_ends(carried: list[str], more: list[str]) -> None:
+def test_class_names_may_extend_the_plan(carried: list[str], more: list[str]) -> None:
     names = [*carried, *(name for name in more if name not in carried)]
     assert moved_label(names, carried) is None

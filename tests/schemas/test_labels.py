@@ -1,4 +1,4 @@
-"""Class names in id order, and the files that carry them."""
+"""Class names in the order of ids, and the files that list them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMES = st.lists(
 )
 
 
-def test_new_names_follow_by_their_bytes_and_old_ones_stay() -> None:
+def test_new_names_follow_in_the_order_of_their_bytes() -> None:
     assert order_labels(["b", "Z", "é", "a", "b"]) == ("Z", "a", "b", "é")
     assert order_labels(["c", "a", "x"], carried=("x", "gone")) == ("x", "gone", "a", "c")
     assert order_labels(["\uffff", "\U0001f600"]) == ("\uffff", "\U0001f600")
@@ -63,7 +63,7 @@ def test_the_label_map_is_protobuf_text(names: list[str]) -> None:
     assert [(one.id, one.name) for one in message.item] == list(enumerate(names, 3))
 
 
-def test_class_names_are_one_a_line_with_or_without_ids() -> None:
+def test_class_names_are_one_per_line_with_or_without_ids() -> None:
     assert parse_class_names("\ufeffcat\r\n\n dog \n", "f") == ("cat", "dog")
     assert parse_class_names("0:cat\n1: dog\n", "f") == ("cat", "dog")
     assert parse_class_names("10:30\nnoon\n", "f") == ("10:30", "noon")
@@ -74,19 +74,19 @@ def test_class_names_are_one_a_line_with_or_without_ids() -> None:
     "text",
     ["", "\n \n", "a\na", "0:a\n2:b\n1:c", "1:a\n2:b", "0:a\n1:a", "0:\n1:b", "0:a\n0:b", "0:a\n9999999:b"],
 )
-def test_what_cannot_be_class_names(text: str) -> None:
+def test_wrong_class_names_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_class_names(text, "names.txt")
 
 
-def test_ids_of_the_source_stay_with_their_gaps() -> None:
+def test_ids_of_the_source_keep_their_gaps() -> None:
     own = {"3": 3, "0": 0, "7": 7}
     names = order_labels(["3", "0", "7"], own_ids=own)
     assert names == ("0", "1", "2", "3", "4", "5", "6", "7")
     assert order_labels(["3", "9"], names, {"3": 3, "9": 9}) == (*names, "8", "9")
 
 
-def test_ids_that_no_class_has() -> None:
+def test_ids_without_a_class_are_unused() -> None:
     coco = {"person": 1, "cat": 17, "bottle": 44}
     labels = order_labels(["cat"], own_ids=coco, first_label=1)
     unused = unused_ids(labels, 1, coco)
@@ -101,27 +101,27 @@ def test_ids_that_no_class_has() -> None:
     assert set(unused) - set(unused_ids(later, 1, {*coco, "dog"}, labels, unused)) == {18}
 
 
-def test_a_class_that_is_named_by_its_number_is_one() -> None:
+def test_a_class_named_like_its_id_is_used() -> None:
     labels = order_labels(["0", "2"], own_ids={"0": 0, "2": 2})
     assert labels == ("0", "1", "2") and unused_ids(labels, 0, {"0", "2"}) == (1,)
-    # What an earlier build had as a class stays one, whether images have it now or not.
+    # A class of an earlier build stays a class, whether images have it now or not.
     assert unused_ids(labels, 0, {"0"}, labels, ()) == ()
     assert unused_ids(labels, 0, {"0", "2"}, labels, (1,)) == (1,)
 
 
-def test_class_names_may_leave_ids_out() -> None:
+def test_class_names_may_skip_ids() -> None:
     assert parse_class_names("1:person\n3:cat\n", "f", first_label=1) == ("person", "", "cat")
     assert parse_class_names("0:person\n2:cat\n", "f", first_label=1) == ("person", "", "cat")
 
 
-def test_ids_of_the_source_move_up_where_a_layout_begins_at_one() -> None:
+def test_ids_of_the_source_are_shifted_if_a_layout_begins_at_one() -> None:
     coco = {"person": 1, "bicycle": 2, "street sign": 12}
     assert order_labels(["person"], own_ids=coco, first_label=1)[:3] == ("person", "bicycle", "3")
     yolo = {"person": 0, "bicycle": 1}
     assert order_labels(["bicycle"], own_ids=yolo, first_label=1) == ("person", "bicycle")
 
 
-def test_ids_count_only_where_every_class_has_one() -> None:
+def test_source_ids_are_used_only_if_every_class_has_one() -> None:
     assert order_labels(["cat", "7"], own_ids={"7": 7}) == ("7", "cat")
     assert merge_class_ids([ClassId("a", 1), ClassId("a", 2)]) == {}
     assert merge_class_ids([ClassId("a", 1), ClassId("b", 1)]) == {}
@@ -132,7 +132,7 @@ def test_ids_count_only_where_every_class_has_one() -> None:
     assert merge_class_ids([ClassId("a", 10**9)]) == merge_class_ids([ClassId("a", -1)]) == {}
 
 
-def test_an_own_id_that_moves_gives_no_name_two_ids() -> None:
+def test_a_changed_source_id_gives_no_name_two_ids() -> None:
     carried = order_labels(["a", "x"], own_ids={"a": 0, "x": 2})
     assert carried == ("a", "1", "x")
     assert order_labels(["a", "x"], carried, {"a": 0, "x": 1}) == carried
@@ -149,7 +149,7 @@ def test_labels_txt_of_a_layout_that_begins_at_one_is_read_back() -> None:
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.integers(0, 40), min_size=1), st.integers(0, 1))
-def test_every_own_id_is_kept_or_all_move_by_one(own: dict[str, int], first_label: int) -> None:
+def test_all_source_ids_are_kept_or_shifted_by_one(own: dict[str, int], first_label: int) -> None:
     own = {name: number for number, name in {number: name for name, number in own.items()}.items()}
     names = order_labels(own, own_ids=own, first_label=first_label)
     moved = {first_label + names.index(name) - number for name, number in own.items()}

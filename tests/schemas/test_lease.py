@@ -1,4 +1,4 @@
-"""What a lease file says, and when it keeps nobody away any more."""
+"""The content of a lease file, and when a lease no longer keeps other runs away."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
     assert Lease.loads(lease.dumps().encode()) == lease
 
 
-def test_what_a_later_version_of_the_software_adds_does_not_make_a_lease_void() -> None:
+def test_fields_of_later_versions_are_ignored() -> None:
     document = {**json.loads(LEASE.dumps()), "zone": "europe-west1-b"}
     assert Lease.loads(json.dumps(document).encode()) == LEASE
 
@@ -48,12 +48,12 @@ def test_what_a_later_version_of_the_software_adds_does_not_make_a_lease_void() 
         b'{"holder": "a", "version": "v", "renewed": null}',
     ],
 )  # fmt: skip
-def test_what_is_no_lease_is_said_to_be_damaged(data: bytes) -> None:
+def test_invalid_leases_are_reported_as_damaged(data: bytes) -> None:
     with pytest.raises(ValueError):
         Lease.loads(data)
 
 
-def test_a_stored_lease_counts_for_a_fortnight_at_most() -> None:
+def test_a_stored_lease_is_valid_for_two_weeks_at_most() -> None:
     stored = replace(LEASE, seconds=1e300).dumps().encode()
     assert Lease.loads(stored).seconds == MOST_SECONDS == 14 * 24 * 3600
 
@@ -62,12 +62,12 @@ def test_a_stored_lease_counts_for_a_fortnight_at_most() -> None:
     ("age", "void"),
     [(0.0, False), (60.0, False), (61.0, True), (-59.0, False), (-61.0, True), (-1e10, True), (1e10, True)],
 )
-def test_a_lease_ends_with_its_time_and_one_of_a_far_future_never_began(age: float, void: bool) -> None:
+def test_a_lease_is_void_after_its_time_or_far_in_the_future(age: float, void: bool) -> None:
     assert is_void(LEASE, age, "host", lives) is void
     assert is_void(LEASE, age, "elsewhere", ended) is void
 
 
-def test_on_the_holders_own_host_its_end_is_seen_at_once() -> None:
+def test_the_end_of_the_holder_is_seen_at_once_on_its_host() -> None:
     assert is_void(LEASE, 1.0, "host", ended)
     assert not is_void(LEASE, 1.0, "elsewhere", ended)
     asked = []
@@ -75,5 +75,5 @@ def test_on_the_holders_own_host_its_end_is_seen_at_once() -> None:
     assert asked == [(41, "boot 7")]
 
 
-def test_where_nobody_waits_for_the_job_only_its_time_counts() -> None:
+def test_without_a_launcher_only_the_time_of_a_lease_counts() -> None:
     assert not is_void(replace(LEASE, pid=0), 1.0, "host", ended)

@@ -1,4 +1,4 @@
-"""Digests of ledgers: what a record and a shard depend on is in them, and nothing that does not last."""
+"""Digests of ledgers: they cover everything that a record and a shard depend on, and nothing temporary."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
 
 
 def test_what_a_setting_affects_decides_the_plan_and_the_digests() -> None:
-    """What a setting affects is part of every digest: a change here converts old datasets again."""
+    """Every digest includes what a setting affects, so a change here converts old datasets again."""
     settings = ConvertSettings(input=("in",), bounds="TOO_MANY_SCANS=7")
     assert set(settings_that_affect(*RECORDED)) == set(settings.identity())
     assert settings_that_affect(Affects.SHARD) == ("seed", "compression")
@@ -39,7 +39,7 @@ def test_what_a_setting_affects_decides_the_plan_and_the_digests() -> None:
     assert recipes.shard == "0e53dff75f8f5b46c130bb2a172ebe10d9adece617a08fcc550dbbc3e846e0da"
 
 
-def test_bounds_count_where_they_are_not_the_defaults() -> None:
+def test_bounds_are_in_the_digest_if_they_differ_from_the_defaults() -> None:
     def recipes(bounds: str) -> Recipes:
         settings = ConvertSettings(input=("in",), bounds=bounds)
         settings.check()
@@ -52,13 +52,13 @@ def test_bounds_count_where_they_are_not_the_defaults() -> None:
     assert changed == recipes("TOO_MANY_STRIPS=9,TOO_MANY_SCANS=101")
 
 
-def test_settings_outside_of_the_identity_are_known_to_change_nothing() -> None:
+def test_settings_outside_the_identity_are_listed_here() -> None:
     names = {field.name for field in dataclasses.fields(ConvertSettings)}
     assert names - ConvertSettings(bounds="TOO_MANY_SCANS=7").identity().keys() == {
-        "input", "output", "plan_from", "overwrite", "resume",  # where, and how it is run
-        "max_bad_fraction", "verify",  # what passes
-        "image_root", "mask_dir", "keep_labels", "class_names",  # what they name is in references and labels
-        "confine",  # what it leaves out is in references
+        "input", "output", "plan_from", "overwrite", "resume",  # where and how it runs
+        "max_bad_fraction", "verify",  # whether the data passes
+        "image_root", "mask_dir", "keep_labels", "class_names",  # references and labels contain their effect
+        "confine",  # references contain its effect
     }  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def test_settings_outside_of_the_identity_are_known_to_change_nothing() -> None:
     ],
     ids=lambda change: ",".join(change),
 )
-def test_what_a_reference_brings_to_its_record_changes_its_digest(change: dict[str, Any]) -> None:
+def test_the_digest_covers_what_a_reference_adds_to_its_record(change: dict[str, Any]) -> None:
     assert ref_digest(REF._replace(**change), [0]) != ref_digest(REF, [0])
 
 
@@ -93,17 +93,17 @@ def test_what_a_reference_brings_to_its_record_changes_its_digest(change: dict[s
     ],
     ids=lambda change: ",".join(change),
 )
-def test_where_and_in_which_state_a_source_is_does_not(change: dict[str, Any]) -> None:
+def test_the_digest_ignores_the_place_and_state_of_a_source(change: dict[str, Any]) -> None:
     assert ref_digest(REF._replace(**change), [0]) == ref_digest(REF, [0])
 
 
-def test_ids_of_classes_and_what_else_a_record_says_are_in_the_digest() -> None:
+def test_the_digest_covers_class_ids_and_further_values() -> None:
     objects = REF._replace(label="a\x1fb", annotations=BOX.encode())
     seen = {ref_digest(objects, ids) for ids in ([0, 1], [1, 0], [0, -1])}
     assert len(seen | {ref_digest(objects, [0, 1], "train"), ref_digest(objects, [0, 1], "test")}) == 5
 
 
-def test_bare_pixels_of_another_shape_or_order_are_another_picture() -> None:
+def test_the_digest_covers_shape_and_order_of_raw_pixels() -> None:
     places = [
         ByteRange("", 5, 12, PIXELS, shape=(2, 2, 3)),
         ByteRange("", 5, 12, PIXELS, shape=(1, 4, 3)),
@@ -121,7 +121,7 @@ def test_bare_pixels_of_another_shape_or_order_are_another_picture() -> None:
     )
 
 
-def test_masks_inside_of_a_record_are_told_by_the_state_of_the_record() -> None:
+def test_the_state_of_a_record_covers_its_masks() -> None:
     def digest(version: str, **where: Any) -> str:
         place = ByteRange("", 5, 9)._replace(**where).encode()
         said = Annotations(objects=(ObjectAnnotation("a", mask_place=place),), semantic_place=place)
@@ -132,12 +132,12 @@ def test_masks_inside_of_a_record_are_told_by_the_state_of_the_record() -> None:
     assert digest("7", method="deflate") != moved
 
 
-def test_the_message_of_a_fault_counts_and_that_of_a_row_does_not() -> None:
+def test_the_digest_covers_the_message_of_a_fault_but_not_of_a_row() -> None:
     first, second = (REF.quarantined("BAD_ROW", f"row {n}: no image") for n in (3, 4))
     assert ref_digest(first, []) != ref_digest(second, [])
 
 
-def test_the_digest_of_a_shard_has_the_states_of_its_candidates_and_their_order() -> None:
+def test_the_shards_digest_covers_states_and_order_of_its_candidates() -> None:
     other = REF._replace(key="b")
     refs = [(ref, ref_digest(ref, [0])) for ref in (REF, other)]
     digest = plan_digest("recipe", refs)
@@ -150,13 +150,13 @@ def test_the_digest_of_a_shard_has_the_states_of_its_candidates_and_their_order(
     assert len({plan_digest("recipe", [(ref, ref_digest(ref, [0]))]) for ref in left_out}) == 1
 
 
-def test_the_digest_of_a_recipe_has_settings_and_versions_in_any_order() -> None:
+def test_the_recipes_digest_covers_settings_and_versions_in_any_order() -> None:
     assert recipe_digest({"a": 1, "b": 2}, {"x": "1"}) == recipe_digest({"b": 2, "a": 1}, {"x": "1"})
     seen = {recipe_digest({"a": 1}, {"x": "1"}), recipe_digest({"a": 2}, {"x": "1"})}
     assert len(seen | {recipe_digest({"a": 1}, {"x": "2"}), recipe_digest({"a": 1}, {})}) == 4
 
 
-def test_a_ledger_that_is_cut_or_has_another_byte_is_not_whole() -> None:
+def test_a_truncated_or_changed_ledger_is_not_whole() -> None:
     empty: dict[str, Any] = {}
     header = ShardHeader("f", "train", 0, 1, "d", 0, 0, "", {"written": 400}, empty, empty, recipe="r")
     entries = [Entry(f"{n}", "written", sha256=f"{n * 7919:064x}", mask_sha256="m") for n in range(400)]

@@ -1,4 +1,4 @@
-"""How features are parsed: TensorFlow reads Examples that it wrote itself by what the table says."""
+"""How features are parsed: TensorFlow reads Examples that it wrote itself with the arguments of the table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of, parsing_spec, quoted, spec_source
 
-#: All that a layout can have in a serialized tensor.
+#: Everything that a layout can store in a serialized tensor.
 DTYPES = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64", "object")
 INT64, FLOAT, BYTES = FeatureType.INT64, FeatureType.FLOAT, FeatureType.BYTES
 
 
 def as_tensorflow(parsing: Parsing) -> Any:
-    """What a loader makes of it."""
+    """Returns TensorFlow's description of a feature, as a loader builds it."""
     more: dict[str, Any] = {"allow_missing": True} if parsing.kind is ParsingKind.SEQUENCE else {}
     default = list(parsing.default) if isinstance(parsing.default, tuple) else parsing.default
     kind = getattr(tf.io, parsing.kind.value)
@@ -38,7 +38,7 @@ def values_for(type_: FeatureType, count: int) -> list[Any]:
 
 
 def example_of(values: Mapping[str, tuple[FeatureType, list[Any]]]) -> bytes:
-    """An Example as TensorFlow writes it."""
+    """Returns an Example that TensorFlow wrote."""
     kinds = {INT64: ("int64_list", tf.train.Int64List), FLOAT: ("float_list", tf.train.FloatList)}
     features = {}
     for name, (type_, found) in values.items():
@@ -48,7 +48,7 @@ def example_of(values: Mapping[str, tuple[FeatureType, list[Any]]]) -> bytes:
 
 
 def parse(spec: FeatureSpec, found: list[Any] | None) -> tf.Tensor:
-    """One feature of one record through TensorFlow."""
+    """Returns one feature of one record, parsed by TensorFlow."""
     record = example_of({} if found is None else {spec.name: (spec.type, found)})
     parsed = tf.io.parse_single_example(record, {spec.name: as_tensorflow(parsing_of(spec))})
     return parsed[spec.name]
@@ -67,10 +67,10 @@ def parse(spec: FeatureSpec, found: list[Any] | None) -> tf.Tensor:
         ((None, 4), 0, (0, 4)),
         ((None, 4), 8, (2, 4)),
         ((None, 2, 3), 12, (2, 2, 3)),
-        ((2, None), 6, (6,)),  # where a row ends only the reader's reshape knows
+        ((2, None), 6, (6,)),  # only the reader's reshape knows where a row ends
     ],
 )
-def test_values_have_the_shape_that_was_declared(
+def test_values_have_the_declared_shape(
     type_: FeatureType, shape: tuple[int | None, ...], count: int, parsed: tuple[int, ...]
 ) -> None:
     found = values_for(type_, count)
@@ -100,7 +100,7 @@ def test_an_optional_feature_may_be_absent(type_: FeatureType, shape: Any, absen
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
-def test_a_required_feature_of_fixed_shape_may_not(shape: Any) -> None:
+def test_a_required_feature_of_fixed_shape_may_not_be_absent(shape: Any) -> None:
     spec = FeatureSpec("needed", INT64, shape)
     with pytest.raises(tf.errors.InvalidArgumentError, match="needed"):
         parse(spec, None)
@@ -110,7 +110,7 @@ def test_a_required_feature_of_fixed_shape_may_not(shape: Any) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (None,), (None, 4), (2, None)])
-def test_a_serialized_tensor_is_one_value_of_the_declared_shape_also_where_it_is_absent(
+def test_a_serialized_tensor_has_the_declared_shape_even_if_absent(
     dtype: str, shape: tuple[int | None, ...]
 ) -> None:
     spec = FeatureSpec("a", BYTES, optional=True, encoding=Encoding.TENSOR, dtype=dtype, tensor_shape=shape)
@@ -130,7 +130,7 @@ def test_a_serialized_tensor_is_one_value_of_the_declared_shape_also_where_it_is
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_is_parsed_with_and_without_what_is_optional(layout: str) -> None:
+def test_every_layout_is_parsed_with_and_without_optional_features(layout: str) -> None:
     features = LAYOUTS[layout].features
     spec = {name: as_tensorflow(parsing) for name, parsing in parsing_spec(features).items()}
     assert list(spec) == [feature.name for feature in features]
@@ -154,11 +154,11 @@ def test_every_layout_is_parsed_with_and_without_what_is_optional(layout: str) -
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_copyable_source_is_the_same_table(layout: str) -> None:
+def test_the_source_for_copying_gives_the_same_table(layout: str) -> None:
     features = (
         *LAYOUTS[layout].features,
         FeatureSpec("quo\"te's\n", FLOAT, (2,), optional=True),
-        # sides whose bytes are letters, quotes and backslashes
+        # a shape whose bytes are letters, quotes and backslashes
         FeatureSpec("x", BYTES, (), None, True, Encoding.TENSOR, "float32", (None, 233, 34, 39, 92)),
         FeatureSpec("y", BYTES, (), None, True, Encoding.TENSOR, "float32", (None, 39)),
     )
@@ -168,7 +168,7 @@ def test_the_copyable_source_is_the_same_table(layout: str) -> None:
 
 
 @given(st.text())
-def test_a_quoted_text_is_itself_in_one_line(text: str) -> None:
+def test_a_quoted_text_evaluates_to_itself_on_one_line(text: str) -> None:
     source = quoted(text)
     assert ast.literal_eval(source) == text
     assert len(source.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Names that would steer a terminal are shown as text."""
+"""Names that could control a terminal are shown as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_control_characters_are_written_as_python_does() -> None:
     assert escape_controls("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
 
 
-def test_tables_texts_and_labels_show_names_as_text() -> None:
+def test_tables_texts_and_labels_escape_control_characters() -> None:
     out = io.StringIO()
     print_table(console(out), ("class\x1b[1m".replace("\x1b[1m", ""), "n"), [["red\x1b[31m", 3]])
     console(out).print("two\nlines of \x1b]0;title\x07")
@@ -34,7 +34,7 @@ def test_tables_texts_and_labels_show_names_as_text() -> None:
 
 
 @pytest.mark.parametrize("file", ["train\x00-00000-of-00001.tfrecord", "train\x1b[31m.tfrecord"])
-def test_a_shard_has_no_name_with_control_characters(file: str) -> None:
+def test_shard_names_with_control_characters_are_refused(file: str) -> None:
     document = {"format_version": 1, "splits": {"train": {"shards": [{"file": file}]}}}
     with pytest.raises(
         UsageError, match=r"^x/dataset\.json lists a shard 'train.x.*, a name that no shard has"
@@ -45,7 +45,7 @@ def test_a_shard_has_no_name_with_control_characters(file: str) -> None:
 @pytest.mark.parametrize(
     "name", ["max_count_drop", "max_removed_fraction", "max_bad_fraction", "max_class_l_infinity"]
 )
-def test_a_limit_that_can_never_refuse_is_wrong(name: str) -> None:
+def test_shares_above_one_are_refused_as_limits(name: str) -> None:
     with pytest.raises(
         UsageError, match=rf"line 1, .*{name}: a limit of 5 is more than all .* 0\.05 for 5%\.$"
     ):
@@ -54,5 +54,5 @@ def test_a_limit_that_can_never_refuse_is_wrong(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["max_count_jump", "max_added_fraction"])
-def test_what_may_grow_to_more_than_twice_may_have_a_larger_limit(name: str) -> None:
+def test_limits_on_growth_may_exceed_one(name: str) -> None:
     assert parse_gates(f"{name}: 5\n", "--thresholds", "limits.yaml").limits == Thresholds(**{name: 5.0})

@@ -1,4 +1,4 @@
-"""`image/source_id`: what readers convert to a number is one."""
+"""`image/source_id`: readers can convert every id to a number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_number_of_a_key_never_changes() -> None:
 
 @pytest.mark.parametrize("value", [0, 139, "000000000139", -1, 2**63 - 1, str(-(2**63))])
 def test_tensorflow_reads_the_same_number(value: int | str) -> None:
-    # What the model garden's process_source_id does with the feature.
+    # The same as process_source_id of the model garden.
     assert int(tf.strings.to_number(number_text(value), tf.int64)) == int(value)
 
 
@@ -35,5 +35,5 @@ def test_readers_that_take_a_float_do_not_fail() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "a1", "1.5", "12 ", "1_000", "١٢", 2**63, str(2**63), "9" * 40])
-def test_what_is_not_a_number(value: int | str) -> None:
+def test_other_texts_are_not_numbers(value: int | str) -> None:
     assert number_text(value) == ""

@@ -1,4 +1,4 @@
-"""How large sources were: the same sums in whatever order shards are added; old ledgers say nothing."""
+"""Sizes of sources: the sums do not depend on the order of shards; old ledgers have no sizes."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_shards_add_up_to_the_same_in_any_order() -> None:
     assert said["bytes"]["sum"] == 55_000 and said["height"]["std"] == 0
 
 
-def test_nothing_measured_is_said_as_such() -> None:
+def test_unknown_sizes_are_reported_as_unknown() -> None:
     sizes = sizes_of([Entry("a", "written")])
     assert sizes.state() == {} and sizes.as_json() == {"images": 0}
     assert SourceSizes.from_state({}).images == 0
 
 
-def test_a_ledger_of_version_1_is_read_and_says_nothing_of_sizes(tmp_path: Path) -> None:
+def test_a_ledger_of_version_1_has_no_sizes(tmp_path: Path) -> None:
     place = ShardPlace("train", 0, 1)
     data = gzip.decompress(dump_ledger(result_of(place, [entry(1)]).header, [entry(1)])).decode()
     header, line = map(json.loads, data.splitlines())
@@ -59,7 +59,7 @@ def test_a_ledger_of_version_1_is_read_and_says_nothing_of_sizes(tmp_path: Path)
     assert next(entries) == entry(1)._replace(source_width=None, source_height=None, source_bytes=None)
 
 
-def test_fields_that_a_later_version_may_add_do_no_harm() -> None:
+def test_fields_of_later_versions_are_ignored() -> None:
     result = result_of(ShardPlace("train", 0, 1), [entry(1)]).header
     header, line = map(json.loads, gzip.decompress(dump_ledger(result, [entry(1)])).decode().splitlines())
     later = "\n".join(json.dumps({**document, "later": 1}) for document in (header, line))

@@ -1,4 +1,4 @@
-"""Which classes are spread unevenly over the splits, or missing from one."""
+"""Finds classes that are spread unevenly over the splits, or missing from one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def balance_of(**splits: dict[str, int]):  # type: ignore[no-untyped-def]
     return compare_splits(splits, {name: sum(counts.values()) for name, counts in splits.items()})
 
 
-def test_a_class_with_another_share_is_named_with_its_numbers() -> None:
+def test_an_uneven_class_is_named_with_its_numbers() -> None:
     found = balance_of(
         train={"shoes": 182, "hats": 1_400, "bags": 1_418},
         test={"shoes": 61, "hats": 120, "bags": 124},
@@ -28,12 +28,12 @@ def test_a_class_with_another_share_is_named_with_its_numbers() -> None:
 
 
 def test_small_counts_do_not_warn_by_chance() -> None:
-    # The same shares, but of 25 images: five of them may well be shoes.
+    # The same shares, but of 25 images: five of them may be shoes by chance.
     found = balance_of(train={"shoes": 15, "hats": 235}, test={"shoes": 5, "hats": 20})
     assert not found.uneven and not found.sentences
 
 
-def test_a_difference_below_twice_the_share_does_not_warn_however_many_images_there_are() -> None:
+def test_small_differences_do_not_warn_however_many_images_there_are() -> None:
     assert not balance_of(train={"a": 300_000, "b": 700_000}, test={"a": 55_000, "b": 45_000}).uneven
 
 
@@ -57,7 +57,7 @@ def test_one_split_is_never_uneven() -> None:
     assert balance_of(train={"a": 1, "b": 1_000}).sentences == []
 
 
-def test_thousands_of_classes_are_summed_up_in_few_short_lines() -> None:
+def test_thousands_of_classes_give_few_short_lines() -> None:
     train = {f"class {i}": 100 for i in range(5_000)}
     test = {f"class {i}": 100 if i < 500 else 1 for i in range(4_000)}
     lines = balance_of(train=train, test=test).sentences
@@ -66,7 +66,7 @@ def test_thousands_of_classes_are_summed_up_in_few_short_lines() -> None:
     assert lines[1].startswith("Split test has no image of 1,000 of 5,000 classes: such as 'class ")
 
 
-def test_many_splits_have_few_lines() -> None:
+def test_many_splits_give_few_lines() -> None:
     splits = {f"s{i}": {f"c{i}": 10} for i in range(50)}
     assert len(balance_of(**splits).sentences) == 7
     assert balance_of(**splits).sentences[-1] == "44 more splits lack classes."
@@ -80,8 +80,8 @@ def test_the_worst_pair_of_a_class_is_shown() -> None:
     assert (first.more.split, first.less.split) == ("test", "train")
 
 
-def test_splits_that_are_drawn_at_random_do_not_warn() -> None:
-    # 200 datasets with long-tailed classes: by the rule two of them may warn; the bound is far stricter.
+def test_random_splits_do_not_warn() -> None:
+    # 200 datasets with long-tailed classes: the rule allows two warnings, but the bound is far stricter.
     warned = 0
     for seed in range(200):
         draw = random.Random(seed)
@@ -97,13 +97,13 @@ _COUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10**6), max_
 
 
 @given(st.dictionaries(st.sampled_from(["train", "test", "validation"]), _COUNTS))
-def test_any_counts_give_an_answer(splits: dict[str, dict[str, int]]) -> None:
+def test_any_counts_give_sentences(splits: dict[str, dict[str, int]]) -> None:
     found = balance_of(**splits)
     for item in found.uneven:
         assert item.more.share >= 2 * item.less.share > 0
     assert len(found.sentences) <= 4
 
 
-def test_names_of_any_kind_stay_on_one_line() -> None:
+def test_any_name_stays_on_one_line() -> None:
     found = balance_of(train={"a\n\x1b[31m" + "x" * 500: 5, "b": 5}, test={"b": 5})
     assert "\n" not in found.sentences[0] and len(found.sentences[0]) < 200

@@ -1,4 +1,4 @@
-"""Splits have one order, whatever the order in which they are named."""
+"""Splits have one order, whatever the order of their names in the input."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_table_and_file_has_that_order(capsys: Capture, tmp_path: Path, ow
     assert cli.main(["convert", str(tmp_path / "in"), out, *options]) == 0
     assert shown() == wanted
     assert cli.main(["inspect", out, "--records", "0"]) == 0
-    assert shown() == wanted * 2  # the splits, and what became of their files
+    assert shown() == wanted * 2  # the splits, and the outcomes of their files
     made = document(Path(out))
     assert list(made["splits"]) == list(made["class_counts"]) == wanted
     assert list(made["ledger"]["splits"]) == list(made["plan"]["shards"]) == wanted

@@ -1,4 +1,4 @@
-"""What a dataset states about itself is made again by validation: other texts need another version."""
+"""Validation computes a dataset's statements again, so other statements need another version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars import with_sidecars
 from shardwright.transforms.shards.shard_plan import recipes_of
 
-#: Of `STATEMENTS_VERSION`. If this test fails, raise that version and put the new digest here.
+#: Digest of the statements of `STATEMENTS_VERSION`. If this test fails, raise that version and update the
+#: digest.
 KNOWN = {1: "92e493716a94d6368ae9a921169cb5fadd4cb082efe46566b81203acb22197bf"}
 
 
@@ -34,7 +35,7 @@ def made(layout: str) -> Dataset:
     )
 
 
-def test_other_statements_have_another_version() -> None:
+def test_changed_statements_need_another_version() -> None:
     digest = hashlib.sha256()
     for layout in ("classification", "detection"):
         dataset, contents = with_sidecars(made(layout))
@@ -45,7 +46,7 @@ def test_other_statements_have_another_version() -> None:
     assert digest.hexdigest() == KNOWN[STATEMENTS_VERSION]
 
 
-def test_a_document_knows_its_own_digest() -> None:
+def test_a_document_contains_its_own_digest() -> None:
     document = made("classification").as_json()
     assert list(document)[-1] == "digest" and has_own_digest(document)
     assert not has_own_digest({**document, "name": "dogs"})

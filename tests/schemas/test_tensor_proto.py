@@ -1,4 +1,4 @@
-"""Serialized tensors: the bytes that TensorFlow writes, and back; whatever else comes, no crash."""
+"""Serialized tensors: they are TensorFlow's bytes and can be read back; no input causes a crash."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 
 @st.composite
 def tensors(draw: st.DrawFn) -> np.ndarray[Any, Any]:
-    """An array of numbers of any type and shape."""
+    """Returns an array of numbers of any type and shape."""
     return draw(arrays.arrays(draw(st.sampled_from(NUMBERS)), draw(SHAPES)))
 
 
 @given(tensors())
-def test_numbers_are_the_bytes_that_tensorflow_writes(array: np.ndarray[Any, Any]) -> None:
+def test_numbers_give_tensorflows_bytes(array: np.ndarray[Any, Any]) -> None:
     expected = tf.io.serialize_tensor(tf.constant(array)).numpy()
     written = serialize_tensor(array.ravel().tolist(), array.dtype.name, array.shape)
-    if np.isnan(array.astype(np.float64)).any():  # Python does not keep the bits of every NaN
+    if np.isnan(array.astype(np.float64)).any():  # Python does not keep every bit of a NaN
         np.testing.assert_array_equal(tf.io.parse_tensor(written, array.dtype.name).numpy(), array)
     else:
         assert written == expected
@@ -39,7 +39,7 @@ def test_numbers_are_the_bytes_that_tensorflow_writes(array: np.ndarray[Any, Any
 
 
 @given(st.data(), SHAPES)
-def test_texts_are_the_bytes_that_tensorflow_writes(data: st.DataObject, shape: tuple[int, ...]) -> None:
+def test_texts_give_tensorflows_bytes(data: st.DataObject, shape: tuple[int, ...]) -> None:
     count = int(np.prod(shape))
     texts = data.draw(st.lists(st.binary(max_size=200), min_size=count, max_size=count))
     array = np.empty(count, object)
@@ -51,12 +51,12 @@ def test_texts_are_the_bytes_that_tensorflow_writes(data: st.DataObject, shape: 
 
 
 @given(arrays.arrays("uint8", arrays.array_shapes(min_dims=3, max_dims=3, max_side=20)))
-def test_pixels_may_come_as_bytes(array: np.ndarray[Any, Any]) -> None:
+def test_pixels_may_be_bytes(array: np.ndarray[Any, Any]) -> None:
     expected = tf.io.serialize_tensor(tf.constant(array)).numpy()
     assert serialize_tensor(array.tobytes(), "uint8", array.shape) == expected
 
 
-def test_as_many_values_as_the_shape_says() -> None:
+def test_the_number_of_values_must_match_the_shape() -> None:
     with pytest.raises(ValueError, match=r"3 values are no tensor of shape \(2, 2\)"):
         serialize_tensor([1, 2, 3], "int64", (2, 2))
 
@@ -73,8 +73,10 @@ def test_garbage_is_a_tensor_or_refused(data: bytes) -> None:
 
 @settings(max_examples=examples(300))
 @given(tensors(), st.data())
-def test_damage_is_seen_or_is_another_tensor(array: np.ndarray[Any, Any], data: st.DataObject) -> None:
-    """What is read of damaged bytes is what TensorFlow reads, if it reads them too."""
+def test_damaged_bytes_are_refused_or_another_tensor(
+    array: np.ndarray[Any, Any], data: st.DataObject
+) -> None:
+    """Damaged bytes that TensorFlow can read give the same tensor here."""
     sound = bytearray(tf.io.serialize_tensor(tf.constant(array)).numpy())
     place = data.draw(st.integers(0, len(sound) - 1))
     if data.draw(st.booleans()):
@@ -106,6 +108,6 @@ def test_damage_is_seen_or_is_another_tensor(array: np.ndarray[Any, Any], data: 
         (b"\x08\x04\x12\x0c\x12\x0a\x08" + b"\xff" * 8 + b"\x01", "."),
     ],
 )
-def test_what_is_no_tensor_is_refused(data: bytes, message: str) -> None:
+def test_other_bytes_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_tensor(data)

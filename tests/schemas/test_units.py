@@ -1,4 +1,4 @@
-"""Values as users write them."""
+"""Values in the form in which users write them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from shardwright.schemas import units
         ("1b", 1),
     ],
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert units.parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1.5.1MB", "12 parsecs", "0", "0.1", "1e9", "1_000", "nan"])
-def test_what_is_no_size(text: str) -> None:
+def test_other_texts_are_not_sizes(text: str) -> None:
     with pytest.raises(ValueError):
         units.parse_size(text)
 
@@ -46,11 +46,11 @@ def test_what_is_no_size(text: str) -> None:
         (4.5e12, "4500.0 GB"),
     ],
 )
-def test_sizes_for_people(value: float, text: str) -> None:
+def test_sizes_are_printed_for_people(value: float, text: str) -> None:
     assert units.format_size(value) == text
 
 
-def test_boxes() -> None:
+def test_resize_boxes_are_parsed() -> None:
     assert units.parse_resize("224") == (224, 224)
     assert units.parse_resize(" 320x240 ") == units.parse_resize("320X240") == (320, 240)
     for text in ("", "0", "224x", "x224", "0x5", "-5", "1x2x3", "224.0", "123456", "224 x 224"):
@@ -87,7 +87,7 @@ def test_shares_are_exact_and_keep_their_order() -> None:
         "a=1,",
     ],
 )
-def test_what_are_no_shares(text: str) -> None:
+def test_other_texts_are_not_shares(text: str) -> None:
     with pytest.raises(ValueError):
         units.parse_splits(text)
 
@@ -97,13 +97,13 @@ def test_what_are_no_shares(text: str) -> None:
         st.from_regex(r"[A-Za-z0-9_]+", fullmatch=True), st.integers(1, 999), min_size=1, max_size=6
     )
 )
-def test_any_shares_that_add_up_are_taken(weights: dict[str, int]) -> None:
+def test_any_shares_that_add_up_are_accepted(weights: dict[str, int]) -> None:
     total = sum(weights.values())
     text = ",".join(f"{name}={Fraction(weight, total)}" for name, weight in weights.items())
     assert units.parse_splits(text) == {n: Fraction(w, total) for n, w in weights.items()}
 
 
-def test_numbers_of_shards() -> None:
+def test_numbers_of_shards_are_parsed() -> None:
     assert units.parse_shards("8") == 8
     assert units.parse_shards("train=8, test=1") == {"train": 8, "test": 1}
     for text in ("", "0", "-1", "100000", "8.0", "train=0", "train=8,train=9", "train=", "=3", "a=1,"):
@@ -111,7 +111,7 @@ def test_numbers_of_shards() -> None:
             units.parse_shards(text)
 
 
-def test_colours() -> None:
+def test_colors_are_parsed() -> None:
     assert units.parse_color("white") == units.parse_color("#fff") == (255, 255, 255)
     assert units.parse_color("#0a141e") == units.parse_color("rgb(10, 20, 30)") == (10, 20, 30)
     for text in ("", "whitish", "#12", "255,255,255", "rgb(1,2)"):
@@ -119,7 +119,7 @@ def test_colours() -> None:
             units.parse_color(text)
 
 
-def test_fractions_and_whole_numbers() -> None:
+def test_fractions_and_whole_numbers_are_parsed() -> None:
     assert units.parse_fraction("0.01") == 0.01
     for text in ("", "nan", "inf", "-0.1", "1.1", "1%"):
         with pytest.raises(ValueError):

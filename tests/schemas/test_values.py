@@ -1,4 +1,4 @@
-"""Single values: what we store of them is what TensorFlow's protobuf would store, or they are refused."""
+"""Single values: the stored value is the one that TensorFlow's protobuf would store, or it is refused."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ VALUES = st.booleans() | INTEGERS | FLOATS | NUMPY | ODD | st.binary()
 
 
 def stored_by_protobuf(value: Any, type_: ValueType) -> list[Any]:
-    """Returns what the list of a feature holds of a value; nothing if it refuses it."""
+    """Returns the list of a feature after a value was added with protobuf; empty if protobuf refuses it."""
     try:
         return list(LISTS[feature_type(type_)](value=[value]).value)
     except (TypeError, ValueError, OverflowError, decimal.InvalidOperation):
@@ -100,7 +100,7 @@ def stored_by_us(value: Any, type_: ValueType) -> list[Any]:
 
 
 def same(ours: list[Any], theirs: list[Any]) -> bool:
-    """Whether values are equal and of one type, with NaN equal to itself and the sign of zero counting."""
+    """Returns whether values and their types are equal; NaN equals itself, and 0 differs from -0."""
     return list(map(repr, ours)) == list(map(repr, theirs)) and [*map(type, ours)] == [*map(type, theirs)]
 
 
@@ -114,7 +114,7 @@ def became_infinite(value: Any, stored: list[Any]) -> bool:
 @example(np.uint64(2**63), ValueType.UINT64)
 @example(True, ValueType.INT32)
 @example(np.float64(3), ValueType.INT64)
-def test_what_is_stored_is_what_protobuf_stores(value: Any, type_: ValueType) -> None:
+def test_stored_values_equal_protobufs(value: Any, type_: ValueType) -> None:
     ours, theirs = stored_by_us(value, type_), stored_by_protobuf(value, type_)
     if ours and isinstance(value, np.bool_) and feature_type(type_) is FeatureType.INT64:
         assert type_ is ValueType.BOOL and ours == [int(value)]  # documented
@@ -130,7 +130,7 @@ def test_what_is_stored_is_what_protobuf_stores(value: Any, type_: ValueType) ->
 
 
 @given(INTEGERS, st.sampled_from(WHOLE))
-def test_integers_are_kept_or_refused_by_the_range_of_their_type(number: int, type_: ValueType) -> None:
+def test_integers_outside_the_range_of_their_type_are_refused(number: int, type_: ValueType) -> None:
     low, high = RANGES[type_]
     if low <= number <= high:
         assert coerce(number, type_) == number
@@ -144,7 +144,7 @@ def test_integers_are_kept_or_refused_by_the_range_of_their_type(number: int, ty
 
 @pytest.mark.parametrize("type_", WHOLE)
 @pytest.mark.parametrize("value", [3.0, 1.0, 0.0, np.float32(1), np.float16(1), math.nan, math.inf, -0.0])
-def test_a_float_is_never_cut_to_a_whole_number(type_: ValueType, value: float) -> None:
+def test_a_float_is_never_truncated_to_an_integer(type_: ValueType, value: float) -> None:
     with pytest.raises(ValueError, match="it is a float, which is never cut"):
         coerce(value, type_)
 
@@ -187,7 +187,7 @@ def test_floats_in_text_are_read_strictly(text: str) -> None:
 @given(st.floats(), st.sampled_from([ValueType.FLOAT, ValueType.DOUBLE]))
 @example(math.nan, ValueType.FLOAT)
 @example(-math.inf, ValueType.DOUBLE)
-def test_floats_in_text_are_stored_as_the_numbers_they_are(number: float, type_: ValueType) -> None:
+def test_floats_in_text_are_stored_exactly(number: float, type_: ValueType) -> None:
     assert same(stored_by_us(f" {number!r} ", type_), stored_by_us(number, type_))
 
 
@@ -200,7 +200,7 @@ def test_no_finite_number_becomes_infinite(value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["inf", "-Infinity", "+INF", "NaN", "-nan"])
-def test_what_is_infinite_stays_so(text: str) -> None:
+def test_infinite_numbers_stay_infinite(text: str) -> None:
     assert not math.isfinite(coerce(text, ValueType.FLOAT))  # type: ignore[arg-type]
 
 
@@ -208,18 +208,18 @@ def test_what_is_infinite_stays_so(text: str) -> None:
     ("text", "stored"),
     [("true", 1), (" TRUE ", 1), ("Yes", 1), ("1", 1), ("false", 0), ("no", 0), ("0", 0), ("False", 0)],
 )
-def test_booleans_in_text(text: str, stored: int) -> None:
+def test_booleans_are_read_from_text(text: str, stored: int) -> None:
     found = coerce(text, ValueType.BOOL)
     assert found == stored and type(found) is int
 
 
 @pytest.mark.parametrize("value", ["t", "on", "2", "10", "truee", "", 2, -1, b"true", None])
-def test_what_is_no_boolean(value: Any) -> None:
+def test_other_values_are_not_booleans(value: Any) -> None:
     with pytest.raises(ValueError, match="is no bool"):
         coerce(value, ValueType.BOOL)
 
 
-def test_enums_by_name_and_number() -> None:
+def test_enums_are_read_by_name_and_number() -> None:
     names = ("red", "green", "1")
     known = [("red", 0), (" green ", 1), ("1", 2), (1, 1), ("0", 0), (np.int8(2), 2)]
     assert [coerce(value, ValueType.ENUM, names) for value, _ in known] == [number for _, number in known]
@@ -232,7 +232,7 @@ def test_enums_by_name_and_number() -> None:
 
 
 @given(st.binary())
-def test_bytes_go_through_text_and_back(value: bytes) -> None:
+def test_bytes_survive_as_text(value: bytes) -> None:
     text = value.decode("utf-8", "surrogateescape")
     for type_ in (ValueType.STRING, ValueType.BYTES):
         assert coerce(value, type_) == coerce(text, type_) == value
@@ -241,7 +241,7 @@ def test_bytes_go_through_text_and_back(value: bytes) -> None:
 @pytest.mark.parametrize(
     "value", [1, 1.5, True, None, [b"a"], datetime.date(2020, 1, 1), bytearray(b"a"), "\ud800"]
 )
-def test_what_is_neither_text_nor_bytes(value: Any) -> None:
+def test_other_values_are_not_texts(value: Any) -> None:
     with pytest.raises(ValueError, match=r"is no string: write it as text|cannot be written as UTF-8"):
         coerce(value, ValueType.STRING)
 
@@ -266,7 +266,7 @@ def test_a_reference_carries_every_value_exactly(values: dict[ValueType, list[An
 
 
 @given(st.lists(FLOATS), st.lists(INTEGERS))
-def test_records_hold_what_tensorflow_would_have_written(floats: list[float], numbers: list[int]) -> None:
+def test_records_equal_tensorflows(floats: list[float], numbers: list[int]) -> None:
     floats = [value for value in floats if stored_by_us(value, ValueType.FLOAT)]
     numbers = [value for value in numbers if stored_by_us(value, ValueType.INT64)]
     ours = encode_example(
@@ -280,11 +280,11 @@ def test_records_hold_what_tensorflow_would_have_written(floats: list[float], nu
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_32_bit_float_is_stored_as_it_is(number: float) -> None:
+def test_a_32_bit_float_is_stored_unchanged(number: float) -> None:
     assert struct.pack("<f", coerce(number, ValueType.FLOAT)) == struct.pack("<f", number)
 
 
-def test_names_of_types() -> None:
+def test_types_have_aliases() -> None:
     assert [value_type(name) for name in TYPE_NAMES] == [*ValueType, ValueType.INT64]
     assert {feature_type(value_type(name)).value for name in TYPE_NAMES} == {"int64", "float", "bytes"}
     with pytest.raises(

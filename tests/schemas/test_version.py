@@ -1,4 +1,4 @@
-"""Names of versions, and the documents that say what one is and which is the latest."""
+"""Names of versions, and the documents about a version and about the latest one."""
 
 from __future__ import annotations
 
@@ -48,32 +48,32 @@ moments = st.datetimes(datetime(1970, 1, 1), datetime(9990, 1, 1)).map(lambda at
 
 
 @given(moments)
-def test_names_are_times(moment: datetime) -> None:
+def test_version_names_are_times(moment: datetime) -> None:
     name = next_version(moment.timestamp(), [])
     assert name == moment.strftime("%Y%m%dT%H%M%SZ").rjust(16, "0") and is_version(name)
     assert created_at(name) == int(moment.timestamp())
 
 
 @given(moments, st.lists(moments, max_size=5))
-def test_names_grow(now: datetime, before: list[datetime]) -> None:
+def test_version_names_ascend(now: datetime, before: list[datetime]) -> None:
     names = [next_version(at.timestamp(), []) for at in before]
     name = next_version(now.timestamp(), [*names, "notes", "latest", "99999999T999999Z"[:-1]])
     assert is_version(name) and all(name > other for other in names)
 
 
-def test_odd_names() -> None:
+def test_other_names_are_not_versions() -> None:
     for name in ("", "20261121", f"{V} ", f"{V}\n", "٢٠٢٦١١٢١T٠٢٠٠٠٠Z", f"x{V}", V.lower()):
         assert not is_version(name), name
     assert created_at("20269999T999999Z") == 0.0
 
 
 @pytest.mark.parametrize("name", ["99991231T235959Z", "20269999T999999Z"])
-def test_names_after_which_none_can_come(name: str) -> None:
+def test_names_without_a_successor_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} is called after a time"):
         next_version(0.0, [V, name])
 
 
-def test_paths() -> None:
+def test_paths_are_split_at_the_version() -> None:
     assert split_version(f"gs://b/pets@{V}") == ("gs://b/pets", V)
     assert split_version(f"a@b/pets@{V}/") == ("a@b/pets", V)
     for path in ("pets", "pets@latest", f"@{V}", f"pets@{V}/x", f"pets/{V}", "", "user@host:pets"):
@@ -85,7 +85,7 @@ def test_paths() -> None:
     assert version_name("pets/versions/old") == "pets/versions/old"
 
 
-def test_records_are_stored() -> None:
+def test_version_records_are_stored() -> None:
     assert VersionRecord.loads(RECORD.dumps().encode()) == RECORD
     assert VersionRecord.loads(replace(RECORD, pinned=True).dumps().encode()) == RECORD
     assert "pinned" not in json.loads(RECORD.dumps())
@@ -100,7 +100,7 @@ def test_pointers_are_stored() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"7", b"null", b"{}", b'{"format_version": 2}', b"\xff", b"[" * 99_999]
 )
-def test_what_is_no_document(kind: type[VersionRecord] | type[Pointer], data: bytes) -> None:
+def test_other_documents_are_refused(kind: type[VersionRecord] | type[Pointer], data: bytes) -> None:
     with pytest.raises(ValueError):
         kind.loads(data)
 
@@ -113,12 +113,12 @@ def test_what_is_no_document(kind: type[VersionRecord] | type[Pointer], data: by
         {"accepted": 3}, {"fingerprint": 3}, {"acceptances": [1]}, {"acceptances": [{"who": "x"}]},
     ],
 )  # fmt: skip
-def test_damaged_records(said: dict[str, object]) -> None:
+def test_damaged_records_are_refused(said: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         VersionRecord.loads(json.dumps({**json.loads(RECORD.dumps()), **said}).encode())
 
 
-def test_a_record_that_nobody_accepted_is_as_version_0_1_wrote_it() -> None:
+def test_a_record_without_acceptances_has_the_format_of_version_0_1() -> None:
     assert "acceptances" not in json.loads(replace(RECORD, acceptances=()).dumps())
     assert str(RECORD.acceptances[0]) == (
         "drift accepted by ana@trainer, 2026-09-21 14:13 UTC: the shoes are gone for good"
@@ -129,7 +129,7 @@ def test_a_record_that_nobody_accepted_is_as_version_0_1_wrote_it() -> None:
 @pytest.mark.parametrize(
     "said", [{"version": "../x"}, {"version": 7}, {"published": "x"}, {"previous": None}]
 )
-def test_damaged_pointers(said: dict[str, object]) -> None:
+def test_damaged_pointers_are_refused(said: dict[str, object]) -> None:
     document = json.loads(Pointer(V, "ab", 1.0).dumps())
     with pytest.raises(ValueError):
         Pointer.loads(json.dumps({**document, **said}).encode())

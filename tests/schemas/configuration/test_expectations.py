@@ -1,4 +1,4 @@
-"""Expectations: what files may say, what is said of wrong ones, and which a dataset does not meet."""
+"""Expectations: what files may contain, messages about wrong files, and the check of a dataset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FACTS = DatasetFacts(
     aspect_ratio=3.5,
 )
 
-#: One that the facts meet exactly, one that they just do not, and what is said then.
+#: A value that the facts meet exactly, the closest value that they miss, and the message then.
 CASES = [
     ("min_images", 100, 101, "it has 100 images, less than 101"),
     ("max_images", 100, 99, "it has 100 images, more than 99"),
@@ -58,11 +58,11 @@ def test_each_expectation_is_met_up_to_its_limit_and_no_further(
     assert parsed(name, met).names == (name,)
 
 
-def test_there_is_a_case_for_each() -> None:
+def test_every_expectation_has_a_case() -> None:
     assert [case[0] for case in CASES] == list(Expectations.__dataclass_fields__)
 
 
-def test_nothing_is_said_of_what_nobody_looked_at() -> None:
+def test_unknown_facts_miss_no_expectation() -> None:
     unknown = replace(FACTS, widths=None, heights=None, aspect_ratio=None, bad_fraction=None)
     expected = Expectations(min_width=1000, min_height=1000, max_aspect_ratio=1.0, max_bad_fraction=0.0)
     assert list(unmet(expected, unknown)) == []

@@ -1,4 +1,4 @@
-"""One gate language for `validate --expect`, `diff --thresholds` and job files; older ways are still read."""
+"""The gate language of `validate --expect`, `diff --thresholds` and job files; older forms are still read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ vanished_classes: refuse
 """
 
 
-def test_a_file_says_findings_the_dataset_and_its_difference() -> None:
+def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None:
     gates = parse_gates(WHOLE, "--expect", "gates.yaml")
     assert gates == JobGates(
         Gates(("SPLIT_LEAKAGE", "BOX_RANGE"), ("COUNT_MISMATCH",)),
@@ -40,7 +40,7 @@ def test_every_expectation_and_every_limit_is_a_gate() -> None:
     assert set(gate_names()) == known | {"fail_on", "warn_on", "expect"}
 
 
-def test_older_ways_are_read_with_a_note() -> None:
+def test_older_forms_are_read_with_a_note() -> None:
     older = gates_from({"min_records": 7, "expect": {"min_images": 5, "max_bad_fraction": 0.2}})
     assert older.limits == Thresholds(min_records=7)
     assert older.expectations == Expectations(min_images=5, max_bad_fraction=0.2)
@@ -77,7 +77,7 @@ def test_older_ways_are_read_with_a_note() -> None:
         ("new_classes: deny", "new_classes: write refuse, warn or allow, not 'deny'."),
     ],
 )
-def test_mistakes_say_the_line_the_value_and_what_to_write(text: str, says: str) -> None:
+def test_messages_name_the_line_the_value_and_what_to_write(text: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_gates(text, "--expect", "gates.yaml")
     assert caught.value.message.startswith("--expect gates.yaml, ") and says in caught.value.message

@@ -1,4 +1,4 @@
-"""What placeholders in the values of a job file stand for, and what is left as it is."""
+"""Placeholders in the values of a job file: which texts they replace, and which texts stay unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = calendar.timegm((2026, 11, 21, 2, 5, 9))
 VARIABLES = variables_at(
     NOW, {"BUCKET": "b", "EMPTY": "", "NESTED": "${BUCKET}{date}", "N": "7", "date": "x"}
 )
-#: Texts of the pieces that placeholders are made of, which random characters seldom are.
+#: Parts of placeholders, which random characters rarely form.
 PIECES = st.lists(
     st.sampled_from(
         ["$", "$$", "{", "}", "{{", "}}", "date", "time", "BUCKET", "NOPE", ":-", "_", "9", " ", "ü"]
@@ -67,7 +67,7 @@ def test_placeholders(text: str, becomes: str) -> None:
         '{"a": {"b": {}}}', "{date", "date}", "{ date }", "{{ .Name }}", "${{ x }}", "100%", "{dates}", "",
     ],
 )  # fmt: skip
-def test_everything_else_stays_as_it_is(text: str) -> None:
+def test_texts_without_placeholders_stay_unchanged(text: str) -> None:
     assert VARIABLES.expand(text) == text == escaped(text)
 
 
@@ -82,28 +82,29 @@ def test_everything_else_stays_as_it_is(text: str) -> None:
         ("${NOPE:-a{2}}", "begins a variable"),
     ],
 )
-def test_what_cannot_be_expanded(text: str, says: str) -> None:
+def test_wrong_placeholders_are_refused(text: str, says: str) -> None:
     with pytest.raises(WrongValue, match=says) as caught:
         expanded({"k": ["fine", text]}, VARIABLES, "top")
     assert caught.value.path == ("top", "k", "1")
 
 
 @given(st.text() | PIECES)
-def test_any_text_can_be_written(text: str) -> None:
+def test_any_text_can_be_escaped(text: str) -> None:
     assert VARIABLES.expand(escaped(text)) == text
 
 
 @pytest.mark.parametrize("text", ["{" * 100_000, "$" * 100_000, "${A:-" * 20_000, "{date" * 20_000])
-def test_long_texts_take_no_longer_than_they_are(text: str) -> None:
-    assert VARIABLES.expand(escaped(text)) == text  # for minutes, if each brace began a search of its own
+def test_long_texts_expand_in_linear_time(text: str) -> None:
+    # This would take minutes if each brace began its own search.
+    assert VARIABLES.expand(escaped(text)) == text
 
 
 @given(PIECES)
-def test_what_a_variable_holds_is_not_looked_at(value: str) -> None:
+def test_values_of_variables_are_not_expanded(value: str) -> None:
     assert variables_at(0, {"V": value}).expand("<${V}>") == f"<{value}>"
 
 
-def test_a_number_from_a_variable_is_one_where_numbers_are_wanted() -> None:
+def test_a_variable_can_supply_a_number() -> None:
     said = {
         "a": "${N}",
         "b": "${NOPE:-0.25}",
@@ -127,13 +128,13 @@ def test_messages_show_the_names_of_variables_and_not_their_values() -> None:
     assert shown == "--seed x${TOKEN}: '${LONG}' and '${A}' is no one number"
 
 
-def test_hooks_are_not_shown_by_repr_and_travel() -> None:
+def test_hooks_are_hidden_from_repr_and_can_be_pickled() -> None:
     hook = Hook(("curl", "s3cret"), "https://h/s3cret")
     assert "s3cret" not in repr([hook])
     assert pickle.loads(pickle.dumps(hook)) == hook
 
 
-def test_texts_are_as_they_are_written_and_types_as_yaml_has_them() -> None:
+def test_texts_stay_literal_and_other_values_have_yamls_types() -> None:
     text = "a: no\nno: 010\nb: [1.10, 12:30, 2026-11-21, ~, 'null', +1]\n"
     assert load_plain_texts(text) == {
         "a": "no", "no": "010", "b": ["1.10", "12:30", "2026-11-21", None, "null", "+1"],
@@ -142,7 +143,7 @@ def test_texts_are_as_they_are_written_and_types_as_yaml_has_them() -> None:
 
 
 @pytest.mark.parametrize("load", [load_plain_texts, load_plain_yaml])
-def test_yaml_that_is_none_says_where(load: type) -> None:
+def test_errors_in_yaml_name_the_place(load: type) -> None:
     with pytest.raises(NotPlain) as caught:
         load("a: 1\nb: [\n")
     assert (caught.value.line, caught.value.column) == (3, 1)

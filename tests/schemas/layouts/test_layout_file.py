@@ -1,4 +1,4 @@
-"""Layouts of one's own: what a file may say, what each mistake is answered with, and hostile YAML."""
+"""Custom layouts: what a file may contain, the message for each mistake, and hostile YAML."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read(text: str) -> Layout:
 
 
 def refused(text: str) -> str:
-    """Returns the sentence with which a file is refused."""
+    """Returns the message with which a file is refused."""
     with pytest.raises(UsageError) as refusal:
         read(text)
     message = refusal.value.message
@@ -67,7 +67,7 @@ def with_feature(how: str) -> str:
     return f"extends: minimal\nfeatures:\n  new: {how}\n"
 
 
-def test_everything_at_once() -> None:
+def test_a_file_can_use_every_key() -> None:
     layout = read(EVERYTHING)
     assert (layout.name, layout.first_label, layout.needs, layout.pixels) == ("shop", 1, Needs.LABEL, False)
     assert layout.format_names == {"jpg": "JPEG"}
@@ -105,18 +105,18 @@ def test_everything_at_once() -> None:
     assert columns["colour"].names == ("red", "grün")
 
 
-def test_from_nothing_the_file_names_the_layout() -> None:
+def test_a_layout_without_extends_is_named_after_its_file() -> None:
     layout = read("pixels: true\nfeatures: {x: {fill: encoded, tensor: true}, y: {fill: label}}")
     assert (layout.name, layout.pixels, layout.says_size) == ("my", True, True)
     assert layout.features[0].tensor_shape == (None, None, None)
 
 
-def test_a_fill_may_stand_twice() -> None:
+def test_two_features_may_have_the_same_fill() -> None:
     layout = read("extends: minimal\nfeatures: {a: {fill: key}, b: {fill: key}}")
     assert [spec.fill for spec in layout.features].count(FeatureRole.KEY) == 2
 
 
-def test_a_mask_that_one_feature_needs_is_needed() -> None:
+def test_a_mask_is_required_if_one_feature_requires_it() -> None:
     text = "extends: vision\nfeatures: {a: {fill: object_mask}, b: {fill: object_mask, optional: true}}"
     assert not read(text).by_role()[FeatureRole.OBJECT_MASK].optional
 
@@ -165,7 +165,7 @@ def test_a_mask_that_one_feature_needs_is_needed() -> None:
         ("extends: minimal\nfeatures: {image: {fill: key}}", "no feature holds the image"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_file(text: str, message: str) -> None:
+def test_messages_about_a_wrong_file(text: str, message: str) -> None:
     assert re.search(message, refused(text)), refused(text)
 
 
@@ -221,7 +221,7 @@ def test_what_is_wrong_with_a_file(text: str, message: str) -> None:
         ('{constant: "\\udc80", type: bytes}', "bytes that are no UTF-8"),
     ],
 )
-def test_what_is_wrong_with_a_feature(how: str, message: str) -> None:
+def test_messages_about_a_wrong_feature(how: str, message: str) -> None:
     assert re.search(message, refused(with_feature(how))), refused(with_feature(how))
 
 
@@ -284,12 +284,12 @@ def test_a_double_in_a_tensor_keeps_all_its_bits() -> None:
         ("features: {" + ", ".join(f"f{i}: {{fill: ky}}" for i in range(5000)) + "}", "features: f0: fill"),
     ],
 )
-def test_hostile_yaml(text: str, message: str) -> None:
+def test_hostile_yaml_is_refused(text: str, message: str) -> None:
     assert re.search(message, refused(text)), refused(text)
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_refused_in_a_sentence(text: str) -> None:
+def test_random_text_is_refused_in_a_sentence(text: str) -> None:
     refused(text)
 
 
@@ -329,7 +329,7 @@ FEATURES = st.one_of(
 
 
 @given(NAMES.filter(lambda name: name not in LAYOUTS), st.dictionaries(NAMES, FEATURES, max_size=5))
-def test_what_travels_is_the_layout(name: str, features: dict[str, Any]) -> None:
+def test_a_custom_layout_survives_as_a_setting(name: str, features: dict[str, Any]) -> None:
     columns = [said["column"] for said in features.values() if "column" in said]
     if len(set(columns)) < len(columns) or {"image", "label"} & features.keys():
         return
@@ -346,7 +346,7 @@ def test_what_travels_is_the_layout(name: str, features: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_built_in_layouts_travel_too(name: str) -> None:
+def test_a_built_in_layout_survives_as_a_setting(name: str) -> None:
     travelled = layout_by_name(inline_layout(LAYOUTS[name]))
     assert (travelled.features, travelled.pixels) == (LAYOUTS[name].features, LAYOUTS[name].pixels)
 
@@ -355,7 +355,7 @@ NO_LAYOUTS = ["{", "{}", '{"a": 1}', "{'extends': 'minimal'}", "{" * 5000, '{"na
 
 
 @pytest.mark.parametrize("value", NO_LAYOUTS)
-def test_what_is_no_layout_is_refused(value: str) -> None:
+def test_invalid_inline_layouts_are_refused(value: str) -> None:
     with pytest.raises(UsageError, match="this is no layout; name a file") as refusal:
         layout_by_name(value)
     assert len(refusal.value.message) < 400

@@ -1,6 +1,6 @@
-"""Run as a script: reads datasets through the `parse.py` beside each, as if only TensorFlow were installed.
+"""Run as a script: reads datasets with the `parse.py` in each, as if only TensorFlow were installed.
 
-`only_tensorflow.py RESULT DIRECTORY...` pickles what each `parse.py` says and yields.
+`only_tensorflow.py RESULT DIRECTORY...` pickles the constants and the records of each `parse.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`croissant.json`: MLCommons' own library accepts it, and it says of files and records what is so."""
+"""`croissant.json`: MLCommons' own library accepts it, and what it states is true."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from shardwright.schemas.sidecars.croissant import croissant_json
 
 mlc = pytest.importorskip("mlcroissant")
 
-#: What the standard wants to know that only a person knows.
+#: Properties that the standard recommends, but that only a person knows.
 FOR_A_PERSON = ("citeAs", "datePublished", "license")
 
 
 def loaded(file: Path) -> Any:
-    """Returns the dataset as mlcroissant reads it, which has nothing against it."""
+    """Returns the dataset as mlcroissant reads it, without errors or unexpected warnings."""
     found = mlc.Dataset(jsonld=file)
     issues = found.metadata.ctx.issues
     assert not issues.errors
@@ -62,7 +62,7 @@ def short(data_types: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_fields_classes_and_splits(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_lists_files_fields_classes_and_splits(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     directory = described(kind)
     with caplog.at_level(logging.WARNING):
         found, dataset = written(kind), read(directory)
@@ -93,7 +93,7 @@ def test_files_fields_classes_and_splits(kind: str, caplog: pytest.LogCaptureFix
     ]
 
 
-def test_what_it_says_of_the_whole() -> None:
+def test_it_describes_the_whole_dataset() -> None:
     found, dataset = written("photos"), read(described("photos"))
     assert found.metadata.name == dataset.name == "out"
     assert "12 images of 5 classes (splits: train 10, test 2)" in found.metadata.description
@@ -104,7 +104,7 @@ def test_what_it_says_of_the_whole() -> None:
     assert record_set(found, "records").key == ["records/image/filename"]
 
 
-def test_what_fields_are() -> None:
+def test_fields_have_types_shapes_and_descriptions() -> None:
     photos = fields(written("photos"))
     assert photos["image/encoded"].data_type == mlc.DataType.IMAGE_OBJECT
     assert short(photos["image/class/label"].data_types) == ["Integer", "Label"]
@@ -139,7 +139,7 @@ def test_classes_whose_names_are_codes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout(layout: str, tmp_path: Path) -> None:
+def test_it_is_valid_for_every_layout(layout: str, tmp_path: Path) -> None:
     dataset = of_layout(layout)
     found = fields(made(dataset, tmp_path))
     assert list(found)[:-1] == [spec.name for spec in dataset.features]
@@ -150,21 +150,21 @@ def test_every_layout(layout: str, tmp_path: Path) -> None:
         assert spec.fill and FEATURE_ROLES[spec.fill].what in found[spec.name].description
 
 
-def test_the_split_is_told_from_the_name_of_the_shard() -> None:
-    """Also where records have a feature of that name."""
+def test_the_name_of_the_shard_gives_the_split() -> None:
+    """Also if records have a feature with that name."""
     for kind, name in (("photos", "split"), ("tfrecorder", "shard_split")):
         (transform,) = fields(written(kind))[name].source.transforms
         assert transform.regex == "^(train|test)-[0-9]+-of-[0-9]+"
 
 
-def test_boxes_of_four_numbers(tmp_path: Path) -> None:
+def test_boxes_have_four_numbers(tmp_path: Path) -> None:
     boxes = FeatureSpec("objects/bbox", FeatureType.FLOAT, (None, 4), FeatureRole.BOXES)
     field = fields(made(replace(read(described("detection")), features=(boxes,)), tmp_path))["objects/bbox"]
     assert field.data_type == mlc.DataType.BOUNDING_BOX
     assert (field.array_shape_tuple, field.source.format) == ((-1,), "REL_YXYX")
 
 
-def test_hostile_class_names_in_a_page() -> None:
+def test_hostile_class_names_are_safe_in_a_page() -> None:
     found = written("hostile")
     assert sorted(row["labels/name"] for row in found.records("labels")) == sorted(HOSTILE_NAMES)
     assert [row["splits/records"] for row in found.records("splits")] == [6, 0]
@@ -175,7 +175,7 @@ def test_hostile_class_names_in_a_page() -> None:
 
 
 class _Scripts(html.parser.HTMLParser):
-    """Gathers what stands in the `script` elements of a page."""
+    """Collects the content of the `script` elements of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,9 +209,7 @@ def test_without_classes_and_with_splits_of_other_names(tmp_path: Path) -> None:
     assert "12 images (splits: fold_1 10, test 2)" in found.metadata.description
 
 
-def test_of_very_many_shards_only_the_pattern_stands_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_shards_are_listed_as_a_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(croissant, "MAX_LISTED_SHARDS", 3)
     dataset = read(described("photos"))
 

@@ -1,4 +1,4 @@
-"""`parse.py`: it gives back what was converted, with TensorFlow alone, whatever the dataset."""
+"""`parse.py`: it reads back what was converted, with TensorFlow alone, for every kind of dataset."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def make_inputs(root: Path) -> None:
         mask = Image.fromarray(ids if i % 2 else ids.astype(np.uint8))
         mask.save(root / "masks" / f"{path.stem}.png")
         images.append({"id": i, "file_name": path.name, "width": width, "height": height})
-        for number in range(i):  # the first has none
+        for number in range(i):  # the first has no objects
             outline = [0, 0, width / 2, 0, width / 2, height / 2 + number]
             annotations.append(
                 {"id": len(annotations), "image_id": i, "category_id": 1, "iscrowd": 0, "area": 1.0,
@@ -89,7 +89,7 @@ def make_inputs(root: Path) -> None:
     (root / "coco.json").write_text(json.dumps(document))
 
 
-#: Name of the dataset -> its settings; a path is one below the inputs.
+#: Name of the dataset -> its settings; paths are relative to the inputs.
 CASES: dict[str, dict[str, Any]] = {
     "kept": {"splits": "train=0.5,test=0.5", "color": "keep", "compression": "gzip"},
     "jpeg": {"layout": "imagenet", "resize": "32x24", "compression": "zlib", "shards": 3},
@@ -111,7 +111,7 @@ _PATHS = ("input", "image_root", "mask_dir", "layout")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every dataset, converted, with its `parse.py`, in a directory of an odd name."""
+    """Every dataset, converted, with its `parse.py`, in a directory with a strange name."""
     root = tmp_path_factory.mktemp("parse")
     make_inputs(root)
     for name, said in CASES.items():
@@ -129,7 +129,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(root: Path) -> dict[str, Any]:
-    """What the readers gave, all of them read in one process that has no Shardwright."""
+    """The results of the readers. One process without Shardwright ran all of them."""
     result = root / "found.pickle"
     places = [str(root / name) for name in CASES]
     subprocess.run([sys.executable, "-I", READER, result, *places], check=True, timeout=300)
@@ -141,7 +141,7 @@ def dataset_at(directory: Path) -> Dataset:
 
 
 def records_of(directory: Path, dataset: Dataset, split: str) -> list[dict[str, Any]]:
-    """The records as they stand in the shards, in order."""
+    """The stored records, in order."""
     return [
         {name: list(feature.values) for name, feature in parse_example(item.data).items()}
         for shard in dataset.splits[split]
@@ -159,7 +159,7 @@ def key_of(values: Mapping[str, Any], name: str) -> tuple[Any, ...]:
     return tuple(np.ravel(values[name]).tolist())
 
 
-#: Dataset -> what of its records is compared as it is, one of them telling them apart.
+#: Dataset -> features whose values are compared unchanged; one of them identifies a record.
 PLAIN = {
     "kept": ("image/filename", "image/class/label", "image/class/text", "image/height", "image/format"),
     "jpeg": ("image/filename", "image/class/label", "image/class/synset", "image/colorspace"),
@@ -175,7 +175,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_values_are_those_of_the_records(name: str, root: Path, found: Mapping[str, Any]) -> None:
+def test_values_equal_the_stored_values(name: str, root: Path, found: Mapping[str, Any]) -> None:
     dataset = dataset_at(root / name)
     assert found[name]["labels"] == dataset.labels
     first, *_ = PLAIN[name]
@@ -191,7 +191,7 @@ def test_values_are_those_of_the_records(name: str, root: Path, found: Mapping[s
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "own"])
-def test_pictures_are_those_that_were_stored(name: str, root: Path, found: Mapping[str, Any]) -> None:
+def test_pictures_equal_the_stored_pictures(name: str, root: Path, found: Mapping[str, Any]) -> None:
     dataset = dataset_at(root / name)
     picture = next(spec.name for spec in dataset.features if spec.fill is FeatureRole.ENCODED)
     raw = dataset.plan.settings["image_format"] == "raw"
@@ -204,7 +204,7 @@ def test_pictures_are_those_that_were_stored(name: str, root: Path, found: Mappi
             assert sorted(pixels.tobytes() for pixels in told) == sorted(bare)
             continue
         left = [pixels_of(data) for data in stored]
-        for pixels in told:  # decoders of JPEG differ by a few steps where nobody says which transform
+        for pixels in told:  # JPEG decoders differ slightly if nothing names the transform
             near = [i for i, other in enumerate(left) if other.shape == pixels.shape and _same(pixels, other)]
             assert near, f"{name}: a picture of shape {pixels.shape} is none that was stored"
             del left[near[0]]
@@ -215,8 +215,8 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.abs(one.astype(int) - other).max() <= 8)
 
 
-def test_bare_pixels_stand_upright(root: Path, found: Mapping[str, Any]) -> None:
-    """Rows and columns are not exchanged: compared with the sources themselves."""
+def test_raw_pixels_are_not_transposed(root: Path, found: Mapping[str, Any]) -> None:
+    """Rows and columns are not exchanged, compared with the sources themselves."""
     sources = {}
     for path in (root.parent / "classes").rglob("*.*"):
         with Image.open(path) as picture:
@@ -236,7 +236,7 @@ def test_bare_pixels_stand_upright(root: Path, found: Mapping[str, Any]) -> None
     assert found["raw"]["splits"]["test"] == [] and found["raw"]["lengths"]["test"] == 0
 
 
-def test_shapes_are_known_where_all_pictures_have_them(found: Mapping[str, Any]) -> None:
+def test_shapes_are_static_if_all_pictures_have_the_same(found: Mapping[str, Any]) -> None:
     shapes = {name: found[name]["shapes"]["train"] for name in CASES}
     assert shapes["jpeg"]["image/encoded"] == [24, 32, 3]
     assert shapes["grey"]["image"] == [16, 16, 1]
@@ -255,7 +255,7 @@ def test_masks_are_decoded(root: Path, found: Mapping[str, Any]) -> None:
         mask = example["image/segmentation/class/encoded"]
         assert (mask.shape, mask.dtype) == ((32, 32), np.int32)
         seen.add(tuple(np.unique(mask)))
-    assert seen == {(3, 255), (255, 303)}  # of 8 bits and of 16
+    assert seen == {(3, 255), (255, 303)}  # masks of 8 and of 16 bits
     counts = []
     for name in ("boxes", "vision"):
         for example in found[name]["splits"]["train"]:
@@ -269,7 +269,7 @@ def test_masks_are_decoded(root: Path, found: Mapping[str, Any]) -> None:
     assert sorted(counts) == sorted(list(range(len(PICTURES))) * 2)
 
 
-def test_a_layout_of_ones_own_comes_back_in_its_types(root: Path, found: Mapping[str, Any]) -> None:
+def test_a_custom_layout_is_read_with_its_types(root: Path, found: Mapping[str, Any]) -> None:
     rows = {
         row["file"]: row for row in map(json.loads, (root.parent / "rows.jsonl").read_text().splitlines())
     }
@@ -292,7 +292,7 @@ def test_a_layout_of_ones_own_comes_back_in_its_types(root: Path, found: Mapping
 def made_up(
     layout: str, labels: tuple[str, ...] = HOSTILE, name: str = "made up", **settings: Any
 ) -> Dataset:
-    """A dataset that nobody wrote."""
+    """A dataset that exists only in memory."""
     said = {
         "resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep", "compression": "none",
         "layout": layout, "unlabelled": "quarantine", **settings,
@@ -304,7 +304,7 @@ def made_up(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_it_is_python_for_every_layout_format_and_compression(layout: str) -> None:
+def test_it_compiles_for_every_layout_format_and_compression(layout: str) -> None:
     formats = ("raw",) if LAYOUTS[layout].pixels else ("keep", "jpeg", "png", "webp", "raw")
     choices = itertools.product(
         formats, ("none", "gzip"), ("", "64x48"), ("rgb", "keep"), ("quarantine", "keep")
@@ -322,13 +322,13 @@ def test_it_is_python_for_every_layout_format_and_compression(layout: str) -> No
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         assert {name for name in used if name.startswith("_")} <= {*names, "__file__", "__name__"}
         assert source.count("compression_type") == (compression != "none")
-        if layout in ("segmentation", "panoptic"):  # pictures without a mask hold no bytes of one
+        if layout in ("segmentation", "panoptic"):  # pictures without a mask hold empty bytes
             assert ("_optional_id_mask" in source) == (unlabelled == "keep")
 
 
 @pytest.mark.parametrize("labels", [(), ("one",), ("a", "b"), HOSTILE, MANY])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_any_name_stays_a_name(labels: tuple[str, ...], name: str) -> None:
+def test_any_name_is_a_valid_literal(labels: tuple[str, ...], name: str) -> None:
     source = parse_py(made_up("classification", labels, name))
     tree = ast.parse(source.encode().decode())
     assert ast.get_docstring(tree, clean=False)
@@ -340,7 +340,7 @@ def test_any_name_stays_a_name(labels: tuple[str, ...], name: str) -> None:
     assert ast.literal_eval(value) == labels
 
 
-def test_many_names_are_read_from_the_dataset() -> None:
+def test_many_class_names_are_read_from_dataset_json() -> None:
     source = parse_py(made_up("classification", tuple(f"class {i}" for i in range(21_843))))
     assert 'labels = tuple(_dataset_json(HERE)["labels"])' in source
     assert len(source) < 4_000

@@ -1,4 +1,4 @@
-"""Originals that are kept: what is known of their formats, and who goes by it."""
+"""Kept originals: which of their formats are known, and how other files use that."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from google.protobuf import text_format  # noqa: E402
 from helpers.tfds_reading import check_all, converted, examples_of, in_order, load, values_of  # noqa: E402
 
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))[:4]
-#: Kind of dataset -> the formats of its sources, as files are called.
+#: Kind of dataset -> formats of its sources, as extensions.
 KINDS = {
     "jpeg": ("jpg", "jpg", "jpg", "jpg"),
     "png too": ("jpg", "png", "jpg", "png"),
@@ -37,7 +37,7 @@ STORED = {"jpeg": ("jpeg",), "png too": ("jpeg", "png"), "webp too": ("jpeg", "p
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Returns what gives the directory and the dataset of a kind, converted once."""
+    """Returns a function that returns the directory and the dataset of a kind, and converts each once."""
 
     @functools.cache
     def of_kind(kind: str) -> tuple[Path, Dataset]:
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_there_is_counted(made: Any, kind: str) -> None:
+def test_formats_are_counted(made: Any, kind: str) -> None:
     directory, dataset = made(kind)
     for split in dataset.splits:
         records = examples_of(directory, dataset, split)
@@ -104,18 +104,19 @@ def test_parse_py_decodes_every_format(made: Any, kind: str) -> None:
             if kind == "jpeg":
                 with Image.open(io.BytesIO(stored)) as picture:
                     decoded = np.asarray(picture)
-            else:  # by which TensorFlow chooses the faster transform of JPEG
+            else:  # TensorFlow then chooses the faster transform of JPEG
                 decoded = tf.io.decode_image(stored, channels=3, expand_animations=False).numpy()
             np.testing.assert_array_equal(example["image/encoded"], decoded)
 
 
-def test_where_it_is_not_known_any_format_may_be_there(made: Any) -> None:
+def test_unknown_formats_mean_any_format(made: Any) -> None:
     directory, dataset = made("jpeg")
     document = json.loads((directory / "dataset.json").read_text())
     del document["formats"]
     older = Dataset.from_json(document, "dataset.json")
     assert older.fingerprint == dataset.fingerprint
-    in_part = replace(dataset, formats={"a": dataset.formats["a"]})  # shards of an older ledger say nothing
+    # Shards with an older ledger do not list formats.
+    in_part = replace(dataset, formats={"a": dataset.formats["a"]})
     for unknown in (older, in_part):
         assert stored_formats(unknown) == ("jpeg", "png", "webp") and stored_format(unknown) == ""
     encoded = replace(

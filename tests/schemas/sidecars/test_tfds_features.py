@@ -1,4 +1,4 @@
-"""TensorFlow Datasets reads features of every kind, masks, and classes of any name, as they are stored."""
+"""TensorFlow Datasets reads features of every kind, masks, and classes with any name, as they are stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from helpers.tfds_reading import check_all, in_order, load, made  # noqa: E402
 INT64, FLOAT, BYTES = FeatureType.INT64, FeatureType.FLOAT, FeatureType.BYTES
 
 
-def test_every_kind_of_feature(tmp_path: Path) -> None:
+def test_every_kind_of_feature_is_read(tmp_path: Path) -> None:
     features = (
         FeatureSpec("i", INT64),
         FeatureSpec("i/list", INT64, (None,)),
@@ -69,13 +69,13 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("first_label", [0, 1, 3])
-def test_class_names_of_any_kind(tmp_path: Path, first_label: int) -> None:
+def test_class_names_of_any_kind_are_read(tmp_path: Path, first_label: int) -> None:
     features = (
         FeatureSpec("label", INT64, (), FeatureRole.LABEL),
         FeatureSpec("text", BYTES, (), FeatureRole.LABEL_TEXT),
     )
     records = [{"label": [first_label + i], "text": [name.encode()]} for i, name in enumerate(HOSTILE)]
-    records.append({"label": [-1], "text": [b""]})  # without a class
+    records.append({"label": [-1], "text": [b""]})  # no class
     builder = check_all(*made(tmp_path / "d", features, records, HOSTILE, first_label))
     label = builder.info.features["label"]
     assert label.num_classes == first_label + len(HOSTILE)
@@ -88,7 +88,7 @@ def test_class_names_of_any_kind(tmp_path: Path, first_label: int) -> None:
     assert not list(tmp_path.glob("d/*.labels.txt"))
 
 
-def test_webp_among_kept_originals_reads_undecoded(tmp_path: Path) -> None:
+def test_kept_originals_with_webp_are_read_undecoded(tmp_path: Path) -> None:
     out = io.BytesIO()
     Image.new("RGB", (9, 7), (1, 2, 3)).save(out, "WEBP")
     records = [{"image": [out.getvalue()]}, {"image": [_png(np.zeros((7, 9, 3), np.uint8))]}]
@@ -97,7 +97,7 @@ def test_webp_among_kept_originals_reads_undecoded(tmp_path: Path) -> None:
     assert [example["image"] for example in found] == [record["image"][0] for record in records]
 
 
-def test_several_classes_and_none(tmp_path: Path) -> None:
+def test_records_may_have_several_classes_or_none(tmp_path: Path) -> None:
     features = (FeatureSpec("label", INT64, (None,), FeatureRole.LABEL),)
     records = [{"label": [2, 1]}, {"label": []}, {"label": [1]}]
     builder = check_all(*made(tmp_path / "d", features, records, first_label=1))
@@ -112,7 +112,7 @@ def _png(values: np.ndarray) -> bytes:
     return out.getvalue()
 
 
-def test_masks(tmp_path: Path) -> None:
+def test_masks_are_read(tmp_path: Path) -> None:
     features = (
         FeatureSpec("semantic", BYTES, (), FeatureRole.SEMANTIC_MASK),
         FeatureSpec("category", BYTES, (), FeatureRole.PANOPTIC_CATEGORY),
@@ -136,7 +136,7 @@ def test_masks(tmp_path: Path) -> None:
 
 
 @given(st.text())
-def test_names_are_such_as_tfds_allows(name: str) -> None:
+def test_dataset_names_are_valid_for_tfds(name: str) -> None:
     reference = tfds.core.naming.DatasetName(tfds_name(name))
     assert reference.name == tfds_name(name) and tfds_name(name).isascii()
 

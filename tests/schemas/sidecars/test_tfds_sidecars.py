@@ -1,4 +1,4 @@
-"""TensorFlow Datasets loads any uncompressed dataset as it stands, and reads what TensorFlow reads."""
+"""TensorFlow Datasets loads any uncompressed dataset unchanged, and reads the same values as TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ tfds = pytest.importorskip("tensorflow_datasets")
 from helpers.described import described  # noqa: E402
 from helpers.tfds_reading import check_all, converted, in_order, load, read_dataset  # noqa: E402
 
-#: Layout -> a dataset that has it and is there already.
+#: Layout -> a kind of `described` that has it.
 CONVERTED = {
     "classification": "photos",
     "imagenet": "gray",
@@ -29,7 +29,7 @@ CONVERTED = {
 }
 
 
-def test_classification(sound_dataset: Path) -> None:
+def test_classification_is_read(sound_dataset: Path) -> None:
     dataset = read_dataset(sound_dataset)
     builder = check_all(sound_dataset, dataset)
     info = builder.info
@@ -44,7 +44,7 @@ def test_classification(sound_dataset: Path) -> None:
         assert label.int2str(number) == name and label.str2int(name) == number
 
 
-def test_tfds_own_count_of_the_shards_agrees(sound_dataset: Path) -> None:
+def test_tfds_counts_the_same_records(sound_dataset: Path) -> None:
     found = tfds.folder_dataset.compute_split_info_from_directory(
         data_dir=sound_dataset, filename_template=FILE_TEMPLATE
     )
@@ -53,7 +53,7 @@ def test_tfds_own_count_of_the_shards_agrees(sound_dataset: Path) -> None:
     assert all(info.to_proto() == splits[info.name].to_proto() for info in found)
 
 
-def test_slices(sound_dataset: Path) -> None:
+def test_slices_are_read(sound_dataset: Path) -> None:
     builder = load(sound_dataset)
 
     def keys(split: Any) -> list[bytes]:
@@ -69,7 +69,7 @@ def test_slices(sound_dataset: Path) -> None:
     assert set(builder.as_dataset()) == {"train", "validation", "test"}
 
 
-def test_supervised(sound_dataset: Path) -> None:
+def test_supervised_pairs_are_picture_and_class(sound_dataset: Path) -> None:
     builder = load(sound_dataset)
     pairs = in_order(builder, "validation", as_supervised=True)
     assert pairs
@@ -78,7 +78,7 @@ def test_supervised(sound_dataset: Path) -> None:
         assert label == example["image/class/label"]
 
 
-def test_whole_batches_and_frames(sound_dataset: Path) -> None:
+def test_whole_batches_and_data_frames_are_read(sound_dataset: Path) -> None:
     builder = load(sound_dataset)
     batch = next(iter(builder.as_dataset(split="train", batch_size=8, shuffle_files=True)))
     assert batch["image/encoded"].shape == (8, 64, 64, 3)
@@ -96,13 +96,15 @@ def test_whole_batches_and_frames(sound_dataset: Path) -> None:
     ],
     ids=["gray", "color_kept", "sizes_vary"],
 )
-def test_pictures(tmp_path: Path, settings: Mapping[str, Any], shape: Any, encoding_format: Any) -> None:
+def test_pictures_are_decoded(
+    tmp_path: Path, settings: Mapping[str, Any], shape: Any, encoding_format: Any
+) -> None:
     builder = check_all(*converted(tmp_path / "out", limit=9, **settings))
     image = builder.info.features["image/encoded"]
     assert (image.shape, image.encoding_format) == (shape, encoding_format)
 
 
-def test_bare_pixels(tmp_path: Path) -> None:
+def test_raw_pixels_are_read(tmp_path: Path) -> None:
     builder = check_all(*converted(tmp_path / "a", limit=9, image_format="raw", resize="20x10"))
     pixels = builder.info.features["image/encoded"]
     assert (pixels.shape, pixels.np_dtype) == ((10, 20, 3), np.uint8)
@@ -116,7 +118,7 @@ def test_webp_stays_bytes() -> None:
     assert max(Image.open(io.BytesIO(image)).size) == 24
 
 
-def test_empty_shards_and_an_empty_split(tmp_path: Path) -> None:
+def test_empty_shards_and_empty_splits_are_skipped(tmp_path: Path) -> None:
     directory, dataset = converted(
         tmp_path / "out", limit=6, resize=16, splits="train=0.999999,test=0.000001", shards=8
     )
@@ -126,7 +128,7 @@ def test_empty_shards_and_an_empty_split(tmp_path: Path) -> None:
     assert len(in_order(builder, "train[2:]")) == 4
 
 
-def test_load_by_name_and_version(tmp_path: Path) -> None:
+def test_it_loads_by_name_and_version(tmp_path: Path) -> None:
     _, dataset = converted(tmp_path / "flowers" / "2.1.0", limit=6, resize=16, layout="tfds")
     found, info = tfds.load("flowers:2.1.0", data_dir=tmp_path, split="train", with_info=True)
     assert len(found) == info.splits["train"].num_examples == dataset.records("train")
@@ -134,14 +136,14 @@ def test_load_by_name_and_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("compression", "kind"), [("gzip", "shapes"), ("zlib", "raw")])
-def test_compressed_datasets_have_none(compression: str, kind: str) -> None:
+def test_compressed_datasets_have_no_sidecars_for_tfds(compression: str, kind: str) -> None:
     directory = described(kind)
     assert read_dataset(directory).plan.settings["compression"] == compression
     assert not list(directory.glob("features.json")) + list(directory.glob("dataset_info.json"))
 
 
 @pytest.mark.parametrize("layout", [name for name, one in LAYOUTS.items() if one.needs is Needs.LABEL])
-def test_layouts_of_classes(tmp_path: Path, layout: str) -> None:
+def test_layouts_with_classes_are_read(tmp_path: Path, layout: str) -> None:
     if layout in CONVERTED:
         directory = described(CONVERTED[layout])
         dataset = read_dataset(directory)
@@ -161,7 +163,7 @@ def test_layouts_of_classes(tmp_path: Path, layout: str) -> None:
     assert counts == dataset.class_counts["train"]
 
 
-def test_several_labels_and_columns(tmp_path: Path) -> None:
+def test_several_labels_and_extra_columns_are_read(tmp_path: Path) -> None:
     for name in "abc":
         Image.new("RGB", (8, 6), (ord(name), 0, 0)).save(tmp_path / f"{name}.png")
     rows = ["path,label,price,tags,new", "a.png,x|y,0.5,t|u,1", "b.png,y,-1,,0", "c.png,,3,v,1"]
@@ -183,7 +185,7 @@ def test_several_labels_and_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["detection", "vision"])
-def test_objects(layout: str) -> None:
+def test_objects_are_read(layout: str) -> None:
     directory = described(layout)
     builder = check_all(directory, read_dataset(directory))
     assert builder.info.supervised_keys is None

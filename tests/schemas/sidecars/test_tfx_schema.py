@@ -1,4 +1,4 @@
-"""`schema.pbtxt`: protobuf reads it, records are as it says, TensorFlow Transform parses them by it."""
+"""`schema.pbtxt`: protobuf reads it, records match it, and TensorFlow Transform parses them with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parsed(text: str) -> schema_pb2.Schema:
 
 
 def written(kind: str) -> dict[str, schema_pb2.Feature]:
-    """Returns the features of the file that a conversion left behind."""
+    """Returns the features in the file that a conversion wrote."""
     text = (described(kind) / "schema.pbtxt").read_text(encoding="ascii")
     return {feature.name: feature for feature in parsed(text).feature}
 
@@ -48,7 +48,7 @@ def serialized(directory: Path) -> Iterator[bytes]:
 
 
 def faults(features: dict[str, schema_pb2.Feature], record: bytes) -> Iterator[str]:
-    """Yields what of a record is not as a schema says."""
+    """Yields the differences between a record and a schema."""
     found = tf.train.Example.FromString(record).features.feature
     yield from (f"{name} is unknown" for name in found if name not in features)
     for name, feature in features.items():
@@ -92,7 +92,7 @@ def in_domain(feature: schema_pb2.Feature, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_record_is_as_the_schema_says(kind: str) -> None:
+def test_every_record_matches_the_schema(kind: str) -> None:
     dataset, features = read(described(kind)), written(kind)
     assert list(features) == [spec.name for spec in dataset.features]
     records = list(serialized(described(kind)))
@@ -101,10 +101,10 @@ def test_every_record_is_as_the_schema_says(kind: str) -> None:
 
 
 def feature_spec(features: dict[str, schema_pb2.Feature]) -> dict[str, Any]:
-    """Returns what `schema_utils.schema_as_feature_spec` of TensorFlow Transform makes of a schema.
+    """Returns the result of TensorFlow Transform's `schema_utils.schema_as_feature_spec` for a schema.
 
-    A feature with a shape is a `FixedLenFeature` and has to have a `min_fraction` of 1; any other is a
-    `VarLenFeature`.
+    A feature with a shape becomes a `FixedLenFeature` and must have a `min_fraction` of 1; any other feature
+    becomes a `VarLenFeature`.
     """
     spec: dict[str, Any] = {}
     for name, feature in features.items():
@@ -118,7 +118,7 @@ def feature_spec(features: dict[str, schema_pb2.Feature]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_parses_as_tensorflow_transform_would(kind: str) -> None:
+def test_records_parse_as_in_tensorflow_transform(kind: str) -> None:
     spec = feature_spec(written(kind))
     for name, how in parsing_spec(read(described(kind)).features).items():
         if how.kind is ParsingKind.FIXED and how.default is None:
@@ -132,7 +132,7 @@ def test_it_parses_as_tensorflow_transform_would(kind: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout(layout: str) -> None:
+def test_it_is_valid_for_every_layout(layout: str) -> None:
     dataset = of_layout(layout)
     features = {feature.name: feature for feature in parsed(schema_pbtxt(dataset)).feature}
     spec = feature_spec(features)
@@ -151,7 +151,7 @@ def test_every_layout(layout: str) -> None:
 
 
 @pytest.mark.parametrize("unlabelled", ["keep", "quarantine"])
-def test_masks_that_images_may_lack(unlabelled: str) -> None:
+def test_masks_may_be_missing(unlabelled: str) -> None:
     text = schema_pbtxt(of_layout("segmentation", unlabelled=unlabelled))
     features = {feature.name: feature for feature in parsed(text).feature}
     mask, format_ = (features[f"image/segmentation/class/{name}"] for name in ("encoded", "format"))
@@ -179,7 +179,8 @@ def test_domains_of_classes_and_sides() -> None:
 
 def test_classes_whose_names_are_codes() -> None:
     dataset = read(described("gray"))
-    texts = ("bird, fowl", "", *dataset.labels[2:4], "bird, fowl")  # two classes may be called the same
+    # Two classes may have the same readable name.
+    texts = ("bird, fowl", "", *dataset.labels[2:4], "bird, fowl")
     features = {
         feature.name: feature
         for feature in parsed(schema_pbtxt(replace(dataset, plan=replace(dataset.plan, texts=texts)))).feature
@@ -203,7 +204,7 @@ def test_optional_features_and_objects() -> None:
     assert not written("vision")["image/object/class/label"].HasField("presence")
 
 
-def test_declared_types_constants_and_encodings() -> None:
+def test_declared_types_constants_and_encodings_have_domains() -> None:
     features = written("own")
     assert features["a/./b"].HasField("bool_domain")
     assert (features["kind"].int_domain.max, features["kind"].int_domain.is_categorical) == (1, True)
@@ -216,7 +217,7 @@ def test_declared_types_constants_and_encodings() -> None:
 
 
 def only(spec: FeatureSpec, **changes: Any) -> schema_pb2.Feature:
-    """Returns the schema of a dataset of photos that had but one feature."""
+    """Returns the schema of a dataset of photos with only one feature."""
     dataset: Dataset = replace(read(described("photos")), features=(spec,), **changes)
     (feature,) = parsed(schema_pbtxt(dataset)).feature
     return feature
@@ -229,7 +230,7 @@ def test_an_optional_feature_of_fixed_length_has_a_count_instead_of_a_shape() ->
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), b"\xff"])
-def test_constants_that_no_domain_can_say(value: Any) -> None:
+def test_some_constants_have_no_domain(value: Any) -> None:
     type_ = FeatureType.BYTES if isinstance(value, bytes) else FeatureType.FLOAT
     assert (
         only(FeatureSpec("x", type_, fill=FeatureRole.CONSTANT, value=(value,))).WhichOneof("domain_info")
@@ -237,13 +238,13 @@ def test_constants_that_no_domain_can_say(value: Any) -> None:
     )
 
 
-def test_without_any_class_there_is_no_domain() -> None:
+def test_without_classes_there_is_no_domain() -> None:
     plan = replace(read(described("photos")).plan, labels=())
     for role, type_ in ((FeatureRole.LABEL, FeatureType.INT64), (FeatureRole.LABEL_TEXT, FeatureType.BYTES)):
         assert only(FeatureSpec("x", type_, fill=role), plan=plan).WhichOneof("domain_info") is None
 
 
-def test_a_record_that_is_not_as_the_schema_says_is_found() -> None:
+def test_a_record_that_violates_the_schema_is_detected() -> None:
     features = written("detection")
     record = tf.train.Example.FromString(next(serialized(described("detection"))))
     held = record.features.feature
@@ -264,7 +265,7 @@ def test_a_record_that_is_not_as_the_schema_says_is_found() -> None:
 
 
 @given(st.text(), st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False), st.booleans())
-def test_any_value_comes_back_from_the_text_format(text: str, number: int, share: float, flag: bool) -> None:
+def test_any_value_survives_the_text_format(text: str, number: int, share: float, flag: bool) -> None:
     text = text.encode("utf-8", "ignore").decode()
     written = message([
         ("feature", [
@@ -281,7 +282,7 @@ def test_any_value_comes_back_from_the_text_format(text: str, number: int, share
 
 
 @given(st.binary())
-def test_any_bytes_come_back(value: bytes) -> None:
+def test_any_bytes_survive_the_text_format(value: bytes) -> None:
     read_back = text_format.Parse(
         f"bytes_value: {quoted(value)}", schema_pb2.TensorRepresentation.DefaultValue()
     )

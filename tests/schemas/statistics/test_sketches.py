@@ -1,4 +1,4 @@
-"""Spreads and tallies: exact sums, quantiles to the stated error, the same of any parts in any order."""
+"""Moments, histograms and value counts: exact sums, accurate quantiles, and merging in any order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shardwright.schemas.statistics.sketches import (
 )
 from shardwright.schemas.statistics.value_counts import ValueCounts
 
-#: By how much a quantile may be wrong, as a share of itself: half a bin.
+#: Maximum relative error of a quantile: half a bin.
 _RELATIVE_ERROR = 1 / 256
 _SHARES = [0, 0.01, 0.25, 0.5, 0.9, 0.99, 1]
 _INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -84,14 +84,14 @@ def test_sums_of_floats_of_32_bits_are_exact(values: list[float]) -> None:
 
 @_FEW
 @given(st.lists(st.integers(0, 10**7), min_size=1))
-def test_quantiles_are_numpys_to_the_stated_error(values: list[int]) -> None:
+def test_quantiles_of_whole_numbers_match_numpy_within_the_stated_error(values: list[int]) -> None:
     for found, true in zip(_spread(values).quantiles(_SHARES), np.quantile(values, _SHARES)):
         assert abs(found - true) <= _RELATIVE_ERROR * true + 1e-6
 
 
 @_FEW
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1))
-def test_quantiles_of_floats_are_numpys_to_the_stated_error(values: list[float]) -> None:
+def test_quantiles_of_floats_match_numpy_within_the_stated_error(values: list[float]) -> None:
     for found, true in zip(_spread(values, FRACTION_BITS).quantiles(_SHARES), np.quantile(values, _SHARES)):
         assert abs(found - true) <= _RELATIVE_ERROR * 1.0001 * true
 
@@ -114,7 +114,7 @@ def test_a_histogram_counts_every_number_once(values: list[int]) -> None:
 
 @_FEW
 @given(st.lists(st.integers(1, 5000), min_size=1))
-def test_a_histogram_is_numpys_with_the_same_edges(values: list[int]) -> None:
+def test_a_histogram_equals_numpys_with_the_same_edges(values: list[int]) -> None:
     edges, counts = _spread(values).buckets()
     if len(set(values)) > 1:
         assert np.histogram(values, edges)[0].tolist() == counts
@@ -130,7 +130,9 @@ def test_shares_have_twenty_equal_buckets(values: list[float]) -> None:
 
 @_FEW
 @given(st.lists(st.tuples(_INT64, st.integers(0, 3))), st.permutations(range(4)))
-def test_any_parts_in_any_order_make_the_same_spread(values: list[tuple[int, int]], order: list[int]) -> None:
+def test_merged_histograms_do_not_depend_on_parts_or_order(
+    values: list[tuple[int, int]], order: list[int]
+) -> None:
     parts = [_spread([value for value, part in values if part == number]) for number in range(4)]
     stored = [Histogram.from_state(json.loads(json.dumps(part.state()))) for part in parts]
     merged = Histogram()
@@ -141,7 +143,9 @@ def test_any_parts_in_any_order_make_the_same_spread(values: list[tuple[int, int
 
 @_FEW
 @given(st.lists(st.tuples(_FLOAT32, st.integers(0, 3))), st.permutations(range(4)))
-def test_the_same_of_floats(values: list[tuple[float, int]], order: list[int]) -> None:
+def test_merged_histograms_of_floats_do_not_depend_on_parts_or_order(
+    values: list[tuple[float, int]], order: list[int]
+) -> None:
     parts = [
         _spread([value for value, part in values if part == number], FLOAT32_BITS) for number in range(4)
     ]
@@ -152,7 +156,7 @@ def test_the_same_of_floats(values: list[tuple[float, int]], order: list[int]) -
     assert json.dumps(merged.state()) == json.dumps(whole.state())
 
 
-def test_an_extent_knows_all_but_the_bins() -> None:
+def test_moments_equal_those_of_a_histogram() -> None:
     extent, spread = Moments(), _spread([1, 2, 300])
     for value in (1, 2, 300):
         extent.add(value)
@@ -168,7 +172,7 @@ _VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=60, max_size=200))
 @given(
     st.lists(st.tuples(_VALUES, st.integers(0, 3))), st.permutations(range(4)), st.sampled_from([1, 4, 1000])
 )
-def test_any_parts_in_any_order_make_the_same_tally(
+def test_merged_value_counts_do_not_depend_on_parts_or_order(
     values: list[tuple[bytes, int]], order: list[int], most: int
 ) -> None:
     parts = [ValueCounts(most) for _ in range(4)]
@@ -180,12 +184,13 @@ def test_any_parts_in_any_order_make_the_same_tally(
     for number in order:
         merged.merge(ValueCounts.from_state(json.loads(json.dumps(parts[number].state()))))
     assert merged == whole
-    assert merged.unique == len({value for value, _ in values})  # exact, for they are fewer than the hashes
+    # Exact, because there are fewer values than hashes.
+    assert merged.unique == len({value for value, _ in values})
     if merged.counts is not None:
         assert merged.counts == {value: [v for v, _ in values].count(value) for value, _ in values}
 
 
-def test_many_values_are_estimated_whatever_the_parts() -> None:
+def test_many_values_are_estimated_and_the_parts_do_not_matter() -> None:
     tallies = [ValueCounts(1000) for _ in range(5)]
     for i in range(50_000):
         tallies[i % 5].add(f"key {i}".encode())

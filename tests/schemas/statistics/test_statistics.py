@@ -1,4 +1,4 @@
-"""`statistics.json`: the same whatever the parts and their order, agreeing with NumPy, and readable."""
+"""`statistics.json`: independent of parts and order, consistent with NumPy, and readable."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _statistics(pictures: Sequence[Picture], features: Sequence[dict[str, Featur
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(_pictures(), _FEATURES, st.integers(0, 3)), max_size=12), st.permutations(range(4)))
-def test_any_parts_in_any_order_make_the_same_document(
+def test_the_document_does_not_depend_on_parts_or_order(
     rows: list[tuple[Picture, dict[str, Feature], int]], order: list[int]
 ) -> None:
     parts = [
@@ -98,11 +98,11 @@ def test_any_parts_in_any_order_make_the_same_document(
     document = statistics_text(merged.as_json())
     assert document == statistics_text(whole.as_json())
     assert json.loads(document) == whole.as_json()
-    # What is no number is no JSON either.
+    # NaN and infinity are not valid JSON either.
     assert "NaN" not in document and "Infinity" not in document
 
 
-def test_merging_leaves_the_other_as_it_was() -> None:
+def test_merging_does_not_change_the_other() -> None:
     one, other = _statistics([_picture()], []), _statistics([_picture(split="test")], [{"x": _ints(1)}])
     before = other.state()
     one.merge(other).merge(other)
@@ -113,7 +113,7 @@ def _ints(*values: int) -> Feature:
     return Feature(FeatureType.INT64, values)
 
 
-def test_means_and_deviations_are_numpys_over_all_pixels() -> None:
+def test_means_and_deviations_match_numpy_over_all_pixels() -> None:
     rng = np.random.default_rng(5)
     pictures = [rng.integers(0, 256, (*rng.integers(1, 9, 2), 3), np.uint8) for _ in range(7)]
     pixels = (
@@ -131,7 +131,7 @@ def test_means_and_deviations_are_numpys_over_all_pixels() -> None:
     assert np.allclose(pixels["per_image"]["std"], np.sqrt(squares.mean(0) - means.mean(0) ** 2), rtol=2e-6)
 
 
-def test_grey_pictures_count_as_colours_where_there_are_any_and_transparency_never_does() -> None:
+def test_gray_counts_as_color_in_mixed_datasets_and_alpha_is_ignored() -> None:
     grey, colour, clear = (np.full((1, 2, n), value, np.uint8) for n, value in ((1, 51), (3, 102), (4, 153)))
     pictures = [_picture(looks=_looks(pixels)) for pixels in (grey, colour, clear)]
     mixed = Statistics().add(pictures).as_json()["splits"]["train"]["all"]
@@ -141,7 +141,7 @@ def test_grey_pictures_count_as_colours_where_there_are_any_and_transparency_nev
     assert only_grey == {"mean": [0.2], "std": [0.0]}
 
 
-def test_a_picture_of_several_classes_is_one_of_each_and_one_of_none_is_counted() -> None:
+def test_a_picture_counts_for_each_of_its_classes_or_as_unlabelled() -> None:
     sums = (
         Statistics().add([_picture(labels=("a", "b", "a")), _picture(labels=())]).as_json()["splits"]["train"]
     )
@@ -151,7 +151,7 @@ def test_a_picture_of_several_classes_is_one_of_each_and_one_of_none_is_counted(
     assert sums["classes"]["a"]["bytes"]["sum"] == 100
 
 
-def test_of_many_classes_all_are_counted_and_the_largest_described(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_classes_are_counted_and_the_largest_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset_statistics, "MAX_DESCRIBED_CLASSES", 4)
     many = 9
     pictures = [_picture(labels=(f"c{number:05d}",)) for number in range(many)]
@@ -165,7 +165,7 @@ def test_of_many_classes_all_are_counted_and_the_largest_described(monkeypatch: 
     assert sums["classes"][f"c{many - 2:05d}"] == {"records": 1}
 
 
-def test_boxes_are_measured_but_for_those_that_are_wrong() -> None:
+def test_boxes_are_measured_except_wrong_ones() -> None:
     boxes = [(0.5, 0.5), (1.0, 0.25), (math.nan, 0.1), (-0.2, 0.1), (math.inf, 0.5)]
     found = Statistics().add([_picture(boxes=boxes), _picture()]).as_json()["splits"]["train"]["all"]["boxes"]
     assert found["count"] == 5
@@ -200,14 +200,14 @@ def test_an_empty_shard_leaves_an_empty_split() -> None:
     assert Statistics().as_json()["splits"] == {}
 
 
-def test_what_another_version_stored_is_refused() -> None:
+def test_statistics_of_another_version_are_refused() -> None:
     with pytest.raises(ValueError, match="format_version"):
         Statistics.from_state({"format_version": 0, "splits": {}})
 
 
 @_FEW
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2))), st.permutations(range(3)))
-def test_of_too_many_names_the_first_are_kept_with_all_that_they_have(
+def test_too_many_features_keep_the_first_names_with_complete_sums(
     rows: list[tuple[int, int]], order: list[int]
 ) -> None:
     parts: list[dict[int, int]] = [{}, {}, {}]
