@@ -7,22 +7,30 @@ from setuptools import find_packages, setup
 ITSELF = "package"
 ROOMS = ("pipelines", "loader", "transforms", "schemas")
 
-packages = [
-    f"shardwright.{package}"
-    for room in ROOMS
-    for package in (room, *(f"{room}.{sub}" for sub in find_packages(room)))
-]
 
-setup(
-    packages=["shardwright", *packages],
-    package_dir={
-        "shardwright": ITSELF,
-        **{package: package.removeprefix("shardwright.").replace(".", "/") for package in packages},
-    },
-    package_data={
-        **{f"shardwright.{room}": ["py.typed"] for room in ROOMS},
-        "shardwright.pipelines": ["py.typed", "json_schemas/*.json"],
-        "shardwright": ["py.typed"],
-        "shardwright.transforms.report": ["page/*"],
-    },
-)
+def mapping(root=""):
+    """Returns the packages and their files; `root` is the path to this folder, with a `/` at its end."""
+    packages = [
+        f"shardwright.{package}"
+        for room in ROOMS
+        for package in (room, *(f"{room}.{sub}" for sub in find_packages(f"{root}{room}")))
+    ]
+    return {
+        "packages": ["shardwright", *packages],
+        "package_dir": {
+            "shardwright": f"{root}{ITSELF}",
+            **{
+                package: root + package.removeprefix("shardwright.").replace(".", "/") for package in packages
+            },
+        },
+        "package_data": {
+            **{f"shardwright.{room}": ["py.typed"] for room in ROOMS},
+            "shardwright.pipelines": ["py.typed", "json_schemas/*.json"],
+            "shardwright": ["py.typed"],
+            "shardwright.transforms.report": ["page/*"],
+        },
+    }
+
+
+if __name__ == "__main__":
+    setup(**mapping())

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from shardwright.schemas.missing_packages import needed_by
+
 if TYPE_CHECKING:
     from shardwright.loader.open import open_dataset, pin
     from shardwright.loader.records import Records
@@ -35,11 +37,5 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    with needed_by(name, "or use Records, which does not"):
         return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "tensorflow":
-            raise
-        raise ImportError(
-            f"{name} needs TensorFlow: pip install 'shardwright[tensorflow]', or use Records, which does not."
-        ) from error

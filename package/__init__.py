@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from shardwright.schemas import __version__
+from shardwright.schemas.missing_packages import needed_by
 
 if TYPE_CHECKING:
     from shardwright.loader import Records, load, open_dataset, pin, select
@@ -65,4 +66,5 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    with needed_by(name):
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

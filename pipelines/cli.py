@@ -12,6 +12,7 @@ from shardwright.pipelines.streams import forgiving_streams
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import lacks_memory, nearest
+from shardwright.schemas.missing_packages import MissingPackage, needed_by
 
 #: Subcommand -> (module that holds its `COMMAND`, what it does). Only the module of the command that runs is
 #: imported.
@@ -80,7 +81,11 @@ def _run(arguments: list[str]) -> int:
         print(f"shardwright: {_NO_MEMORY}", file=sys.stderr)
         return int(ExitCode.ENGINE)
     try:
-        module = import_module(f"shardwright.pipelines.{COMMANDS[name][0]}")
+        with needed_by(f"shardwright {name}"):
+            module = import_module(f"shardwright.pipelines.{COMMANDS[name][0]}")
+    except MissingPackage as missing:
+        print(f"shardwright: {missing}", file=sys.stderr)
+        return int(missing.exit_code)
     except KeyboardInterrupt:  # importing takes a second
         print("shardwright: interrupted before anything began.", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)

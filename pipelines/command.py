@@ -12,6 +12,7 @@ from typing import Any
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.missing_packages import needed_by
 
 
 class BeamOptions(Enum):
@@ -82,7 +83,7 @@ class Command:
             nonlocal given
             parser = self.parser()
             given, rest = cli_options.parse(parser, sys.argv[1:] if argv is None else argv)
-            with suppress_beam_logs(given.verbose):
+            with suppress_beam_logs(given.verbose), needed_by(f"shardwright {self.name}"):
                 return int(self.run(given, self._others(parser, rest)))
 
         def complain(message: str, code: int) -> bool:

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any
 
 from shardwright.pipelines.watchdog import STUCK_AFTER_MINUTES, WATCHDOG
@@ -14,6 +14,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from, settings_over
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms import storage
 from shardwright.transforms.concurrency.worker_watchdog import EXPERIMENT
 from shardwright.transforms.layout_files import read_layout
@@ -329,11 +330,9 @@ def _check_runner(runner: str, known: Sequence[str]) -> None:
     if runner and "." not in runner and not {runner.lower(), f"{runner.lower()}runner"} & set(names):
         hint = nearest(runner, known) or f"; choose one of {', '.join(known)}."
         raise UsageError(f"--runner {runner}: Beam has no such runner{hint}")
-    if "dataflow" in runner.lower() and find_spec("google.cloud.dataflow") is None:
-        raise UsageError(
-            f"--runner {runner} needs Beam's packages for Google Cloud; "
-            "install them with `pip install 'shardwright[dataflow]'`."
-        )
+    if "dataflow" in runner.lower():
+        with needed_by(f"--runner {runner}"):
+            import_module("google.cloud.dataflow")
 
 
 def _beam_parser() -> argparse.ArgumentParser:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from shardwright.schemas.missing_packages import needed_by
+
 if TYPE_CHECKING:
     from shardwright.transforms.images.transforms import DecodeAndResize, ReadImages
     from shardwright.transforms.plan.transforms import AssignShards, ForecastDataset
@@ -46,4 +48,5 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    with needed_by(name):
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

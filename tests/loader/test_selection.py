@@ -286,4 +286,4 @@ def test_what_is_missing_without_tensorflow_is_said() -> None:
         "except ImportError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "load needs TensorFlow: pip install 'shardwright[tensorflow]'" in done.stdout
+    assert "load needs TensorFlow; install it with `pip install 'shardwright[tensorflow]'`" in done.stdout

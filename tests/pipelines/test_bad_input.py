@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
 import pytest
 from helpers.hostile import document, make_tree, outcomes, picture, refused, run, run_command
 
-from shardwright.pipelines import options
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
@@ -136,7 +136,7 @@ def test_wrong_settings(
 def test_dataflow_without_its_packages_names_the_extra(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path
 ) -> None:
-    monkeypatch.setattr(options, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "google.cloud.dataflow", None)
     argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--runner=DataflowRunner")
     assert "pip install 'shardwright[dataflow]'" in refused(capfd, tmp_path, *argv)
 

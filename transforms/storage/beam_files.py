@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.underway import UNDERWAY
 from shardwright.transforms.storage.objects import StoredObject
 
@@ -20,7 +21,8 @@ _COPY_BYTES = 1 << 20
 
 
 def _filesystems() -> Any:
-    from apache_beam.io.filesystems import FileSystems
+    with needed_by("A storage other than gs:// and s3://"):
+        from apache_beam.io.filesystems import FileSystems
 
     return FileSystems
 

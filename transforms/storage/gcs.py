@@ -16,6 +16,7 @@ from urllib.request import getproxies
 from shardwright.schemas import __version__
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.pool import CONNECTIONS
 from shardwright.transforms.concurrency.workers import job_options
 from shardwright.transforms.storage.deadlines import (
@@ -208,11 +209,18 @@ def _translated_errors(doing: str, path: str, size: int = 0) -> Iterator[None]:
       path: path of the object or folder.
       size: number of bytes to send.
     """
-    from google.api_core.exceptions import Forbidden, GoogleAPICallError, NotFound, RetryError, Unauthorized
-    from google.auth.exceptions import GoogleAuthError, TransportError
-    from google.cloud.storage.exceptions import DataCorruption
-    from requests.exceptions import RequestException
-    from urllib3.exceptions import HTTPError
+    with needed_by("gs://"):
+        from google.api_core.exceptions import (
+            Forbidden,
+            GoogleAPICallError,
+            NotFound,
+            RetryError,
+            Unauthorized,
+        )
+        from google.auth.exceptions import GoogleAuthError, TransportError
+        from google.cloud.storage.exceptions import DataCorruption
+        from requests.exceptions import RequestException
+        from urllib3.exceptions import HTTPError
 
     shown = printable(path)
     here = Operation(_contact, path, size)

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
-from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
+from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.missing_packages import needed_by
 from shardwright.transforms.concurrency.pool import CONNECTIONS
 from shardwright.transforms.concurrency.workers import job_options
 from shardwright.transforms.storage.deadlines import Contact, Operation, timed_pools, within
@@ -67,21 +68,12 @@ def _client() -> Any:
 
 def _make_client(options: Any) -> Any:
     import boto3
-    from apache_beam.options.pipeline_options import PipelineOptions, S3Options
     from botocore.awsrequest import AWSHTTPConnectionPool, AWSHTTPSConnectionPool
     from botocore.config import Config
 
-    wanted = (options or PipelineOptions([])).view_as(S3Options)
     client = boto3.session.Session().client(
         "s3",
-        region_name=wanted.s3_region_name,
-        api_version=wanted.s3_api_version,
-        use_ssl=not wanted.s3_disable_ssl,
-        verify=wanted.s3_verify,
-        endpoint_url=wanted.s3_endpoint_url,
-        aws_access_key_id=wanted.s3_access_key_id,
-        aws_secret_access_key=wanted.s3_secret_access_key,
-        aws_session_token=wanted.s3_session_token,
+        **_chosen(options),
         config=Config(
             retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_IN_CLIENT},
             max_pool_connections=CONNECTIONS,
@@ -92,6 +84,25 @@ def _make_client(options: Any) -> Any:
     session = client._endpoint.http_session
     session._pool_classes_by_scheme.update(timed_pools(AWSHTTPConnectionPool, AWSHTTPSConnectionPool))
     return client
+
+
+def _chosen(options: Any) -> dict[str, Any]:
+    """Returns what Beam's options say about the client; nothing if Beam is not in use."""
+    if options is None:
+        return {}
+    from apache_beam.options.pipeline_options import S3Options
+
+    wanted = options.view_as(S3Options)
+    return {
+        "region_name": wanted.s3_region_name,
+        "api_version": wanted.s3_api_version,
+        "use_ssl": not wanted.s3_disable_ssl,
+        "verify": wanted.s3_verify,
+        "endpoint_url": wanted.s3_endpoint_url,
+        "aws_access_key_id": wanted.s3_access_key_id,
+        "aws_secret_access_key": wanted.s3_secret_access_key,
+        "aws_session_token": wanted.s3_session_token,
+    }
 
 
 def _transfers() -> Any:
@@ -115,7 +126,7 @@ def _place(path: str) -> dict[str, str]:
 @contextlib.contextmanager
 def _translated_errors(doing: str, path: str) -> Iterator[None]:
     """Turns errors of the client into one sentence; missing or forbidden objects raise an OSError."""
-    try:
+    with needed_by("s3://"):
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import (
             BotoCoreError,
@@ -124,8 +135,6 @@ def _translated_errors(doing: str, path: str) -> Iterator[None]:
             PartialCredentialsError,
         )
         from botocore.parsers import ResponseParserError
-    except ImportError:
-        raise UsageError("s3:// needs boto3; install it with `pip install 'shardwright[aws]'`.") from None
 
     shown = f"Cannot {doing} {printable(path)}"
     try:

@@ -1,0 +1,43 @@
+"""Reading a dataset needs none of the packages that the distribution `shardwright-reader` leaves out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PHOTOS, ROOT
+
+from shardwright.pipelines.convert import convert
+
+READ = ROOT / "tests" / "helpers" / "without_beam.py"
+
+
+@pytest.fixture(scope="module")
+def dataset_of_format(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Image format -> a finished dataset of some example pictures."""
+    root = tmp_path_factory.mktemp("formats")
+    for name in ("jpeg", "png", "webp"):
+        convert(input=str(PHOTOS), output=str(root / name), resize=32, image_format=name, limit=8)
+    return {name: root / name for name in ("jpeg", "png", "webp")}
+
+
+@pytest.mark.parametrize("image_format", ["jpeg", "png", "webp"])
+def test_reading_without_beam(dataset_of_format: dict[str, Path], image_format: str, tmp_path: Path) -> None:
+    """Records, batches, `inspect` and the sheet of pictures; other commands say what they need."""
+    sheet = tmp_path / "sheet.png"
+    command = [sys.executable, READ, "read", dataset_of_format[image_format], "--contact_sheet", sheet]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sheet.stat().st_size > 1000
+    assert "shardwright convert needs " in done.stderr
+    for said in ("gs:// needs google-cloud-storage", "s3:// needs boto3", "needs Apache Beam"):
+        assert said in done.stderr
+
+
+def test_training_without_beam(dataset_of_format: dict[str, Path], tmp_path: Path) -> None:
+    """`load`, and `parse.py` in the dataset."""
+    command = [sys.executable, READ, "train", dataset_of_format["jpeg"]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,148 @@
+"""What is said where a package is not installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+import tomllib
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from shardwright.pipelines import cli
+from shardwright.schemas import missing_packages
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.missing_packages import FULL, PACKAGES, READER, MissingPackage, needed_by
+
+#: Name for `import` -> name of the distribution, where they differ.
+_DISTRIBUTIONS = {
+    "apache_beam": "apache-beam",
+    "cykooz_resizer": "cykooz-resizer",
+    "google": "google-cloud-storage",
+    "google.cloud.dataflow": "apache-beam[gcp]",
+    "botocore": "boto3",
+    "prometheus_client": "prometheus-client",
+    "tensorflow_metadata": "tensorflow-metadata",
+    "yaml": "pyyaml",
+}
+#: What every installation has, because reading needs it.
+_ALWAYS = {"google-crc32c", "numpy", "pillow", "rich", "simplejpeg"}
+
+
+def project(path: str) -> dict[str, Any]:
+    with (ROOT / path).open("rb") as file:
+        return tomllib.load(file)["project"]
+
+
+def required(path: str) -> dict[str, dict[str, str]]:
+    """Returns extra -> (name of a distribution -> its requirement); "" is what is always installed."""
+    read = project(path)
+    lists = {"": read["dependencies"], **read["optional-dependencies"]}
+    return {
+        extra: {re.match(r"[\w.\[\]-]+", item)[0]: item for item in items}  # type: ignore[index]
+        for extra, items in lists.items()
+    }
+
+
+def test_each_package_is_in_the_extra_that_messages_name() -> None:
+    full, reader = required("pyproject.toml"), required("reader/pyproject.toml")
+    for name, package in PACKAGES.items():
+        distribution = _DISTRIBUTIONS.get(name, name)
+        assert distribution in full[package.extra], name
+        assert [extra for extra in reader if distribution in reader[extra]] == (
+            [] if package.reader_extra is None else [package.reader_extra]
+        ), name
+
+
+def test_each_package_that_may_be_missing_is_known() -> None:
+    full = required("pyproject.toml")
+    known = {_DISTRIBUTIONS.get(name, name) for name in PACKAGES}
+    for extra in full.keys() - {"dev"}:
+        assert set(full[extra]) - _ALWAYS <= known, extra
+    assert set(required("reader/pyproject.toml")[""]) == _ALWAYS
+
+
+def test_the_reader_accepts_the_same_versions() -> None:
+    full, reader = required("pyproject.toml"), required("reader/pyproject.toml")
+    accepted = full[""] | full["aws"] | full["tensorflow"]
+    for items in reader.values():
+        assert items.items() <= accepted.items()
+    for field in ("authors", "license", "requires-python"):
+        assert project("reader/pyproject.toml")[field] == project("pyproject.toml")[field]
+
+
+def said(monkeypatch: pytest.MonkeyPatch, module: str, *distributions: str) -> str:
+    def distribution(name: str) -> None:
+        if name not in distributions:
+            raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(missing_packages, "distribution", distribution)
+    with pytest.raises(MissingPackage) as raised, needed_by("This"):
+        raise ModuleNotFoundError("no", name=module)
+    assert isinstance(raised.value, UsageError) and isinstance(raised.value, ImportError)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "installed", "message"),
+    [
+        ("boto3.exceptions", FULL, "boto3; install it with `pip install 'shardwright[aws]'`."),
+        ("tensorflow", READER, "TensorFlow; install it with `pip install 'shardwright-reader[tensorflow]'`."),
+        ("tensorflow", "", "TensorFlow; install it with `pip install 'shardwright[tensorflow]'`."),
+        (
+            "google.cloud.storage",
+            READER,
+            "google-cloud-storage; install it with `pip install 'shardwright-reader[gcs]'`.",
+        ),
+        (
+            "google.cloud.dataflow",
+            FULL,
+            "Beam's packages for Google Cloud; install it with `pip install 'shardwright[dataflow]'`.",
+        ),
+        (
+            "apache_beam",
+            READER,
+            "Apache Beam, which shardwright-reader leaves out; run `pip uninstall shardwright-reader`, then "
+            "`pip install shardwright`.",
+        ),
+        ("jinja2.sandbox", FULL, "Jinja; install it with `pip install shardwright`."),
+    ],
+)
+def test_the_message_fits_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch, module: str, installed: str, message: str
+) -> None:
+    assert said(monkeypatch, module, installed) == f"This needs {message}"
+
+
+def test_where_both_are_installed_the_full_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "'shardwright[aws]'" in said(monkeypatch, "boto3", FULL, READER)
+
+
+def test_other_modules_are_not_explained() -> None:
+    for name in ("tensorflow_of_mine", "shardwright.no_such_module", "googly", None):
+        with pytest.raises(ModuleNotFoundError) as raised, needed_by("This"):
+            raise ModuleNotFoundError("no", name=name)
+        assert not isinstance(raised.value, MissingPackage)
+
+
+def test_a_command_that_cannot_be_imported_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def import_module(name: str) -> None:
+        raise ModuleNotFoundError("no", name="apache_beam")
+
+    monkeypatch.setattr(cli, "import_module", import_module)
+    assert cli.main(["convert", "--help"]) == 2
+    assert capsys.readouterr().err == (
+        "shardwright: shardwright convert needs Apache Beam; install it with `pip install shardwright`.\n"
+    )
+
+
+def test_a_command_that_needs_a_package_later_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "apache_beam.io.filesystems", None)
+    assert cli.main(["inspect", "hdfs://host/dataset"]) == 2
+    assert "needs Apache Beam; install it with `pip install shardwright`." in capsys.readouterr().err
