@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT
 
 from shardwright.pipelines.convert import convert
 

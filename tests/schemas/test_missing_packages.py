@@ -9,7 +9,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from helpers.repository import ROOT
 
 from shardwright.pipelines import cli
 from shardwright.schemas import missing_packages
