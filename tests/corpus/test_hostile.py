@@ -1,6 +1,6 @@
 """Thousands of broken, strange and malicious images, each converted or refused with a reason.
 
-Needs a folder named by SHARDWRIGHT_CORPORA that holds `hostile/`, for instance the test images of
+Needs a folder named by SHARDWRIGHT_CORPORA that contains `hostile/`, for instance the test images of
 Pillow and of other imaging projects.
 """
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.corpus, pytest.mark.filterwarnings("ignore::UserWarnin
 
 _SETTINGS = ConvertSettings(input=("in",), output="out", resize="64", image_format="png")
 _SLOWEST_SECONDS = 10.0
-#: Reasons for which a file that stock Pillow decodes is refused all the same.
+#: Reasons for refusing a file that Pillow itself decodes.
 _EXCUSES = {
     ("TOO_MANY_PIXELS", "more than"): "above --max_pixels, where Pillow only warns",
     ("TOO_MANY_PIXELS", "holds at most"): "no stored format holds it",
@@ -49,7 +49,7 @@ def _files() -> list[Path]:
 
 
 def _pillows_picture(data: bytes, kind: str) -> np.ndarray | None:
-    """The first frame upright, over white and small, as stock Pillow makes it; None where it cannot."""
+    """Returns the first frame upright, on white and small, as Pillow decodes it; None if it cannot."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,7 +1,7 @@
-"""Datasets of thousands of strange, broken and huge pictures: all accounted for, and nothing found in them.
+"""Datasets of thousands of strange, broken and huge pictures: complete ledgers, sound records.
 
-Needs a folder named by SHARDWRIGHT_CORPORA: all files below it are converted, with several settings, and
-each dataset is validated in every mode by processes whose memory is measured.
+Needs a folder named by SHARDWRIGHT_CORPORA. All files in it are converted with several settings, and each
+dataset is validated in every mode, by processes whose memory is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 pytestmark = pytest.mark.corpus
 
 MODES = {"fast": ["--fast"], "full": [], "quality": ["--quality"]}
-#: Most megabytes of a process, where original pictures of up to 89 megapixels are decoded, and elsewhere.
+#: Maximum megabytes of a process: with original pictures of up to 89 megapixels, and otherwise.
 HUGE, USUAL = 1500, 600
 MAX_PAGE = 5_000_000
 _SETTINGS = {
@@ -37,7 +37,7 @@ _SETTINGS = {
 
 
 class Ran(NamedTuple):
-    """How a command ended, and the most memory that it took, in megabytes."""
+    """The result of a command, and its peak memory in megabytes."""
 
     code: int
     said: str
@@ -82,7 +82,7 @@ def made(
 
 
 def files_below(root: Path) -> list[str]:
-    """Returns the paths of all files, however they are called, relative to their root."""
+    """Returns the paths of all files relative to their root, whatever their names."""
     found = []
     for folder, _, names in os.walk(os.fsencode(root)):
         found += [os.path.relpath(os.path.join(folder, name), os.fsencode(root)) for name in names]
@@ -110,7 +110,7 @@ def test_every_file_is_accounted_for(made: Path, corpora: Path) -> None:
     )
 
 
-def test_what_was_just_written_is_sound_in_every_mode(made: Path, corpora: Path) -> None:
+def test_new_datasets_are_sound_in_every_mode(made: Path, corpora: Path) -> None:
     most = HUGE if made.name == "kept" else USUAL
     for mode, options in MODES.items():
         report, done = validated(made, *options)
@@ -132,7 +132,7 @@ def test_what_was_just_written_is_sound_in_every_mode(made: Path, corpora: Path)
     assert done.megabytes < HUGE
 
 
-def test_what_is_left_after_random_damage_is_salvaged(made: Path, tmp_path: Path) -> None:
+def test_undamaged_records_are_salvaged_after_random_damage(made: Path, tmp_path: Path) -> None:
     rng = random.Random(7)
     broken = tmp_path / "broken"
     shutil.copytree(made, broken)
@@ -152,7 +152,7 @@ def test_what_is_left_after_random_damage_is_salvaged(made: Path, tmp_path: Path
     assert again["errors"] == 0, again["counts"]
     doubled = re.search(
         r"left out: ([\d,]+) records? of no shard", done.said
-    )  # equal ones, where records have no keys
+    )  # counts equal records, if records have no keys
     assert made.name == "bare" or not doubled, done.said
     left_out = int(doubled[1].replace(",", "")) if doubled else 0
     assert again["records"] + left_out == report["records"] < sound["ledger"]["written"]
@@ -163,7 +163,7 @@ def test_what_is_left_after_random_damage_is_salvaged(made: Path, tmp_path: Path
     assert left < keys and len(left) == again["records"]
 
 
-def test_differences_between_two_of_them_are_said(made: Path, sound_dataset: Path) -> None:
+def test_diff_reports_the_differences_between_two_datasets(made: Path, sound_dataset: Path) -> None:
     done = ran("diff", sound_dataset, made)
     assert done.code == 0 and "train" in done.said, done.said
     assert done.megabytes < USUAL

@@ -1,6 +1,6 @@
 """Near duplicates among thousands of real pictures: wallpapers and their screenshots, series of clip art.
 
-Needs a folder named by SHARDWRIGHT_CORPORA that holds `bigphotos/` with KDE's wallpapers (several sizes of
+Needs a folder named by SHARDWRIGHT_CORPORA that contains `bigphotos/` with KDE's wallpapers (several sizes of
 each, and a screenshot), and `openclipart/`.
 """
 
@@ -20,12 +20,12 @@ from shardwright.transforms.validation.duplicates import bucket_pictures, link_p
 pytestmark = [pytest.mark.corpus, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 _MOST_PIXELS = 20_000_000
-#: By far the most clip arts are another picture each; a few hundred are variants of one drawing.
+#: Nearly all clip arts are different pictures; a few hundred are variants of a drawing.
 _MOST_CLIP_ART = 0.06
 
 
 def _found(paths: list[Path]) -> list[tuple[Path, Path]]:
-    """Pairs of pictures that look alike."""
+    """Returns the pairs of similar pictures."""
     pictures = []
     for path in paths:
         image = Image.open(path)
@@ -55,7 +55,7 @@ def _folder(name: str) -> Path:
     return root
 
 
-def test_wallpapers_and_their_screenshots() -> None:
+def test_wallpapers_match_their_screenshots() -> None:
     folder = _folder("bigphotos") / "plasma-workspace-wallpapers" / "wallpapers"
     paths = sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg"))
     pairs = _found(paths)
@@ -64,9 +64,9 @@ def test_wallpapers_and_their_screenshots() -> None:
     assert len({wallpaper[left] for left, _ in pairs}) > 0.75 * len(set(wallpaper.values()))
 
 
-def test_clip_art() -> None:
+def test_clip_art_has_few_wrong_pairs() -> None:
     folder = _folder("openclipart")
-    # Stars of n points and step m are a series of hundreds that are told apart by counting.
+    # Stars of n points and step m are a series of hundreds of pictures, which differ only in these numbers.
     paths = sorted(
         path for path in folder.rglob("*.png") if "stars" not in path.parts and not path.is_symlink()
     )[::3]

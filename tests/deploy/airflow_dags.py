@@ -1,4 +1,4 @@
-"""Run by test_airflow.py with Airflow's Python: imports the DAGs, runs their operators, says how it went."""
+"""Imports the DAGs, runs their operators and prints the results; test_airflow.py starts it in Airflow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MESSAGES = {
 
 
 def outcome(run: Any) -> dict[str, str]:
-    """Returns how a task would end, by the exception it raises."""
+    """Returns the state in which a task would end after this exception."""
     try:
         run()
     except AirflowException as error:
@@ -34,7 +34,7 @@ def outcome(run: Any) -> dict[str, str]:
 
 
 def local(task: Any) -> dict[str, Any]:
-    """Runs the local operator with a command that ends with each code."""
+    """Runs the local operator with a command that ends with each exit code."""
     command = SCRATCH / "shardwright"
     found = {}
     for code in CODES:
@@ -46,7 +46,7 @@ def local(task: Any) -> dict[str, Any]:
 
 
 def dataflow(task: Any) -> dict[str, Any]:
-    """Runs the operator of Dataflow with a service that says its job failed."""
+    """Runs the Dataflow operator with a service that reports a failed job."""
     sent = {}
     job = {"id": "j-1", "projectId": "my-project", "location": "europe-west1"}
 
@@ -81,7 +81,7 @@ def dataflow(task: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints what was found as JSON."""
+    """Prints the results as JSON."""
     bag = DagBag(str(DAGS))
     found: dict[str, Any] = {"errors": {str(key): str(value) for key, value in bag.import_errors.items()}}
     for dag_id, dag in bag.dags.items():

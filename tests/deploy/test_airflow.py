@@ -1,4 +1,4 @@
-"""The DAGs for Airflow: read without it everywhere, imported and run with it where it is installed."""
+"""The DAGs for Airflow: parsed without Airflow everywhere, imported and run with it if it is installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AIRFLOW = ROOT / "build" / "airflow-venv" / "bin" / "python"
 
 
 class Told:
-    """Takes any arguments, and can be entered."""
+    """Accepts any arguments, and is a context manager."""
 
     made: ClassVar[list[Any]] = []
 
@@ -41,7 +41,7 @@ class Told:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a DAG file makes, with modules in Airflow's place that only take note."""
+    """Returns the objects that a DAG file creates; fake modules in Airflow's place record the calls."""
     monkeypatch.setattr(Told, "made", [])
     for path in (LOCAL, DATAFLOW):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -68,7 +68,7 @@ def test_a_dag_runs_each_night_and_never_twice_at_once(path: Path, made: list[An
     assert task["retries"] == 2 and task["execution_timeout"].total_seconds() < 86_400
 
 
-def test_dataflow_takes_what_the_dag_sends(made: list[Any]) -> None:
+def test_dataflow_accepts_the_request_of_the_dag(made: list[Any]) -> None:
     runpy.run_path(str(DATAFLOW))
     dag, task = (item.arguments for item in made)
     body = json.loads(json.dumps(task["body"]).replace("{{ params.job }}", dag["params"]["job"]))
@@ -77,7 +77,7 @@ def test_dataflow_takes_what_the_dag_sends(made: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("error", [DataRefused("Too few images."), UsageError("No such setting.")])
-def test_the_dag_finds_what_would_end_the_same(error: ShardwrightError, made: list[Any]) -> None:
+def test_the_dag_detects_failures_that_a_retry_would_repeat(error: ShardwrightError, made: list[Any]) -> None:
     refused = runpy.run_path(str(DATAFLOW))["REFUSED"]
     text = str(type(error)(f"{error.message} [while running 'GateVersion']"))
     assert refused.search(f"Traceback: {text} more")[1].startswith(error.message)
@@ -86,7 +86,7 @@ def test_the_dag_finds_what_would_end_the_same(error: ShardwrightError, made: li
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What came of the DAGs with Airflow itself."""
+    """The results of the DAGs with Airflow itself."""
     if not AIRFLOW.exists():
         pytest.skip("Airflow is not there: make airflow-test installs it")
     home = tmp_path_factory.mktemp("airflow")
@@ -115,7 +115,7 @@ def test_airflow_runs_the_local_dag(found: dict[str, Any]) -> None:
     assert dag["arguments"] == ["rebuild", "--job", HOSTILE, "--log_format", "json"]
 
 
-def test_airflow_runs_the_dag_of_dataflow(found: dict[str, Any]) -> None:
+def test_airflow_runs_the_dataflow_dag(found: dict[str, Any]) -> None:
     dag = found["shardwright_pets_dataflow"]
     ended = {name: end["raised"] for name, end in dag["ends"].items()}
     others = dict.fromkeys(("disk full", "silent", "unreadable", "not started"), "AirflowException")

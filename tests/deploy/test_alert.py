@@ -1,4 +1,4 @@
-"""What people are told when a systemd unit has failed."""
+"""Alerts about a systemd unit that has failed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Chat(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def chat() -> Iterator[str]:
-    """A place for webhooks."""
+    """A server for webhooks."""
     _Chat.said = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Chat)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -44,7 +44,7 @@ def chat() -> Iterator[str]:
 
 
 def alert(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the alert with a journal of its own, and a sendmail that keeps what it gets."""
+    """Runs the alert with a fake journal, and a sendmail that stores the mail."""
     log = r'printf "first\nlast: \377ü\n"'
     (folder / "journalctl").write_text(f'#!/bin/sh\necho "$@" >{folder}/asked\n{log}\n')
     (folder / "sendmail").write_text(f"#!/bin/sh\ncat >{folder}/mail\n")
@@ -80,7 +80,7 @@ def test_a_webhook_gets_the_reason_and_the_log(
     assert UNIT in (tmp_path / "asked").read_text().split()
 
 
-def test_a_mail_is_sent_though_the_webhook_fails(chat: str, tmp_path: Path) -> None:
+def test_a_mail_is_sent_even_if_the_webhook_fails(chat: str, tmp_path: Path) -> None:
     done = alert(tmp_path, ALERT_WEBHOOK=f"{chat}/broken", ALERT_MAIL="team@example.com")
     assert done.returncode == 1 and "post failed" in done.stderr and "Traceback" not in done.stderr
     mail = (tmp_path / "mail").read_text()
@@ -93,6 +93,6 @@ def test_an_alert_that_cannot_be_sent_fails_in_one_line(where: str, tmp_path: Pa
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
 
 
-def test_an_alert_to_nobody_fails(tmp_path: Path) -> None:
+def test_an_alert_without_an_address_fails(tmp_path: Path) -> None:
     done = alert(tmp_path)
     assert done.returncode == 1 and "neither ALERT_WEBHOOK nor ALERT_MAIL is set" in done.stderr

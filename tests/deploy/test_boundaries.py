@@ -1,4 +1,4 @@
-"""What really crosses from stage to stage of a conversion or rebuild, byte by byte: references, no images."""
+"""The bytes that cross the stages of a conversion or rebuild: references, but no images."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from helpers.repository import PHOTOS
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 
-#: How JPEG, PNG and WebP files begin.
+#: The first bytes of JPEG, PNG and WebP files.
 MAGIC = re.compile(rb"\xff\xd8\xff[\xe0\xe1\xdb\xee]|\x89PNG\r\n\x1a\n|RIFF....WEBP", re.DOTALL)
 PIECE = 32
 SOURCES = [path.read_bytes() for path in sorted(PHOTOS.rglob("*")) if path.is_file()]
-#: Some bytes out of the middle of each picture.
+#: Some bytes from the middle of each picture.
 PIECES = [data[len(data) // 2 :][:PIECE] for data in SOURCES]
 
 
 @pytest.fixture
 def crossed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """Everything that the in-process runner hands from one stage to the next."""
+    """All data that the in-process runner passes from one stage to the next."""
     found: list[bytes] = []
 
     def noting(buffer: type, name: str) -> None:
@@ -49,7 +49,7 @@ def images_in(crossed: list[bytes]) -> int:
     return sum(bool(MAGIC.search(data)) or any(piece in data for piece in PIECES) for data in crossed)
 
 
-def test_the_instrument_sees_images_that_cross(crossed: list[bytes]) -> None:
+def test_the_recorder_detects_images_that_cross(crossed: list[bytes]) -> None:
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         _ = pipeline | beam.Create(SOURCES[:3], reshuffle=False) | beam.Reshuffle()
     assert images_in(crossed) >= 1
@@ -60,7 +60,7 @@ def test_the_instrument_sees_images_that_cross(crossed: list[bytes]) -> None:
     "settings",
     [
         {"resize": 64, "verify": "full"},
-        {"dedupe": "exact", "split_by": "(.)", "compression": "gzip"},  # keeps the original bytes
+        {"dedupe": "exact", "split_by": "(.)", "compression": "gzip"},  # this keeps the original bytes
         {"resize": 32, "image_format": "raw", "verify": "none"},
     ],
     ids=["jpeg", "keep", "raw"],
@@ -74,7 +74,7 @@ def test_no_image_crosses_from_stage_to_stage(
     assert sum(sum(counts.values()) for counts in made.dataset.class_counts.values()) == len(SOURCES)
     assert len(crossed) > 10
     assert images_in(crossed) == 0
-    # References, the plan, one result for each shard, and the lines of ledgers that are compared.
+    # References, the plan, one result per shard, and the lines of ledgers that are compared.
     assert sum(map(len, crossed)) < sum(map(len, SOURCES)) / 15
 
 
@@ -83,7 +83,8 @@ def test_no_image_crosses_in_a_rebuild(verify: str, crossed: list[bytes], tmp_pa
     source = Path(shutil.copytree(PHOTOS, tmp_path / "in"))
     places = {"input": str(source), "output": str(tmp_path / "out"), "splits": "train=0.8,test=0.2"}
     options = ["--runner=FnApiRunner", "--direct_num_workers=1"]
-    for kept in (len(SOURCES), len(SOURCES) - 1):  # the second one copies what it does not take over
+    # The second one copies the records that it does not reuse as a whole shard.
+    for kept in (len(SOURCES), len(SOURCES) - 1):
         made = rebuild(**places, verify=verify, shards=3, beam_options=options)
         assert made.outcome["records"] == kept
         assert len(crossed) > 10

@@ -1,4 +1,4 @@
-"""The image and the scripts, as far as they can be read without building or starting anything."""
+"""The Dockerfile and the scripts, as far as they can be checked without building or starting anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCRIPTS = sorted((ROOT / "deploy").rglob("*.sh"))
 
 
 def instructions(name: str) -> list[list[str]]:
-    """Returns the words of every instruction of a kind, with its continued lines."""
+    """Returns the words of every instruction of a kind, including continuation lines."""
     joined = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ")
     return [line.split()[1:] for line in joined.splitlines() if line.startswith(f"{name} ")]
 
@@ -31,7 +31,7 @@ def argument(name: str) -> str:
     return str(value).strip('"')
 
 
-def test_the_image_has_the_versions_that_are_tested() -> None:
+def test_the_image_has_the_tested_versions() -> None:
     assert argument("BEAM_VERSION") == version("apache-beam")
     (allowed,) = re.findall(r'"apache-beam>=([\d.]+),', (ROOT / "pyproject.toml").read_text())
     assert argument("BEAM_VERSION").startswith(f"{allowed}.")
@@ -42,13 +42,13 @@ def test_the_image_has_the_versions_that_are_tested() -> None:
     assert not re.search(r":latest|tensorflow", DOCKERFILE)
 
 
-def test_workers_give_back_the_memory_of_large_pictures() -> None:
-    """Left to itself, malloc keeps blocks of up to 32 MB once it has met some."""
+def test_workers_return_the_memory_of_large_pictures() -> None:
+    """By default, malloc keeps blocks of up to 32 MB after it has seen some."""
     settings = dict(part.split("=", 1) for words in instructions("ENV") for part in words)
     assert settings["MALLOC_MMAP_THRESHOLD_"] == settings["MALLOC_TRIM_THRESHOLD_"] == str(1 << 20)
 
 
-def test_what_the_image_copies_is_there_and_not_ignored() -> None:
+def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
     allowed = {
         line[1:]
         for line in (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()
@@ -63,7 +63,7 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
         assert (ROOT / source).exists(), source
 
 
-def test_the_image_starts_beam_and_the_template_starts_our_file() -> None:
+def test_the_image_starts_beam_and_the_template_starts_main_py() -> None:
     (environment,) = [words[0] for words in instructions("ENV") if words[0].startswith("FLEX_TEMPLATE")]
     place = environment.removeprefix("FLEX_TEMPLATE_PYTHON_PY_FILE=")
     assert ["deploy/dataflow/main.py", place] in instructions("COPY")
@@ -74,7 +74,7 @@ def test_the_image_starts_beam_and_the_template_starts_our_file() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_the_scripts_are_sound_shell(script: Path) -> None:
+def test_the_scripts_are_valid_shell(script: Path) -> None:
     assert os.access(script, os.X_OK) and "set -euo pipefail" in script.read_text()
     subprocess.run(["bash", "-n", script], check=True)
     if shutil.which("shellcheck"):
@@ -83,7 +83,7 @@ def test_the_scripts_are_sound_shell(script: Path) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs a script with commands in reach that only say how they were called."""
+    """Runs a script with fake commands that only print how they were called."""
     for name in ("docker", "gcloud", "shardwright"):
         path = tmp_path / name
         path.write_text(f'#!/bin/sh\nprintf "{name}"; printf " [%s]" "$@"; echo\n')
@@ -117,14 +117,14 @@ SETTINGS = ("--input=gs://a/b", "--output=gs://c/d", "--splits=train=0.8,test=0.
         (("launch.sh", "package", "photos"), PLACES, "photos is not a setting"),
     ],
 )
-def test_the_scripts_say_what_is_missing(
+def test_the_scripts_name_missing_variables(
     run: Run, command: tuple[str, ...], environment: dict[str, str], says: str
 ) -> None:
     done = run(*command, **environment)
     assert done.returncode == 2 and says in done.stderr and done.stdout == ""
 
 
-def test_the_build_pushes_the_image_before_the_template_names_it(run: Run) -> None:
+def test_the_build_pushes_the_image_before_it_writes_the_template(run: Run) -> None:
     done = run("build.sh", IMAGE="x/y:1", TEMPLATE="gs://b/t.json")
     assert done.returncode == 0, done.stderr
     build, push, template, _ = done.stdout.splitlines()
@@ -133,7 +133,7 @@ def test_the_build_pushes_the_image_before_the_template_names_it(run: Run) -> No
     assert template.startswith("gcloud [dataflow] [flex-template] [build] [gs://b/t.json] [--image] [x/y:1]")
 
 
-def test_the_launches_hand_on_every_setting(run: Run) -> None:
+def test_every_way_to_launch_passes_all_settings(run: Run) -> None:
     subnet = "regions/europe-west1/subnetworks/s"
     done = run("launch.sh", "template", *SETTINGS, TEMPLATE="gs://b/t.json", SUBNETWORK=subnet, **PLACES)
     assert done.returncode == 0, done.stderr
@@ -148,7 +148,7 @@ def test_the_launches_hand_on_every_setting(run: Run) -> None:
     assert "[--setup_file=./setup.py]" in done.stdout and "[--service_account_email=me@" in done.stdout
 
 
-def test_a_job_file_makes_the_launch_a_rebuild(run: Run) -> None:
+def test_a_job_file_launches_a_rebuild(run: Run) -> None:
     job = "--job=gs://b/jobs/pets.yaml"
     done = run("launch.sh", "container", job, IMAGE="x/y:1", **PLACES)
     assert done.stdout.startswith(f"shardwright [rebuild] [{job}] [--runner=DataflowRunner]"), done.stderr
@@ -168,7 +168,7 @@ def test_a_job_file_makes_the_launch_a_rebuild(run: Run) -> None:
         ([], "convert"),
     ],
 )
-def test_the_template_tells_a_rebuild_from_a_conversion(given: list[str], command: str) -> None:
+def test_the_template_distinguishes_a_rebuild_from_a_conversion(given: list[str], command: str) -> None:
     arguments = runpy.run_path(str(FOLDER / "main.py"))["arguments"]
     assert arguments(given, {}) == [command, *given]
     assert arguments(given, {"SHARDWRIGHT_IMAGE": "x:1"}) == [command, *given, "--sdk_container_image=x:1"]

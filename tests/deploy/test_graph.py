@@ -1,4 +1,4 @@
-"""Conversion and rebuild as Dataflow's runner translates them: one graph, named steps, references only."""
+"""Conversion and rebuild as Dataflow's runner translates them: one graph, named steps, only references."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ REBUILD_STEPS = [
     "CompareWithPrevious", "FindEarlier", "FinishRebuild", "ForecastDataset", "GateVersion", "ListSources",
     "NamePlannedShards", "PublishVersion", "VerifyVersion", "WhereChanged", "WritePlannedShards",
 ]  # fmt: skip
-#: Names that Beam gives to its own steps, inside of ours.
+#: Names that Beam gives to its own steps inside ours.
 BEAM_STEP = re.compile(
     r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
     r"|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard|_ListPart|_CompareLedgers|_CompareBucket"
     r"|_PairRenamed|_ReadLedger)\)"
     r"|CombineGlobally\(CountCombineFn\)|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
-#: What may be grouped, reshuffled or handed in from the side; packed references are bytes.
+#: Types that may be grouped, reshuffled or used as side inputs; packed references are bytes.
 CROSSING = {
     "bytes", "str", "int", "NoneType", "Forecast", "RecordSchema", "ShardTask", "ShardCheck", "ShardResult",
     "FindingSummary", "InputSplit", "Timestamp", "PaneInfo", "HeldLease", "bool",
     "PreviousState", "Compared", "Decision", "ReusableBuilds", "LedgerPair", "Changes",
 }  # fmt: skip
-#: Steps whose elements Beam is not told the type of; `test_boundaries.py` looks at what really crosses.
+#: Steps whose element type Beam does not know; `test_boundaries.py` checks their actual data.
 UNTYPED = {
     "DedupeExact/GroupBySha256",
     "GroupKeys",
@@ -70,7 +70,7 @@ MOST_BYTES = 20 * 10**6
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Any]:
-    # Beam lists this environment's packages for the job, which takes two seconds.
+    # Beam lists the packages of this environment for the job, which takes two seconds.
     with (
         storage_emulator() as bucket,
         mock.patch.object(Stager, "_create_stage_submission_env_dependencies", return_value=[]),
@@ -121,7 +121,7 @@ def test_the_steps_have_readable_names(job: Described, full_job: Described, rebu
             assert re.fullmatch(r"([A-Z][a-z0-9]*)+", part) or BEAM_STEP.fullmatch(part), part
 
 
-def test_each_is_one_graph_that_ends_with_its_last_step(
+def test_each_job_is_one_graph_that_ends_with_its_last_step(
     job: Described, full_job: Described, rebuild_job: Described
 ) -> None:
     for described in (job, full_job, rebuild_job):
@@ -172,11 +172,13 @@ def test_the_description_does_not_grow_with_the_images(bucket: Any, tmp_path: Pa
     bucket.blob("none/ant/1.jpg").upload_from_string(b"x")
     sizes = [len(dry_run(f"--input=gs://{BUCKET}/{name}").pipeline.SerializeToString())
              for name in ("many", "none")]  # fmt: skip
-    assert abs(sizes[0] - sizes[1]) < 300  # less than a byte for each; pickled times differ a little
+    assert abs(sizes[0] - sizes[1]) < 300  # less than a byte per image; the length of pickled times varies
     assert 10_000 < max(sizes) < MOST_BYTES / 50
 
 
-def test_a_rebuild_is_described_without_what_the_versions_hold(bucket: Any, rebuild_job: Described) -> None:
+def test_the_description_of_a_rebuild_contains_no_content_of_versions(
+    bucket: Any, rebuild_job: Described
+) -> None:
     listing, record = {"shards": 10_000 * ["x"]}, {"format_version": 1}
     for name in ("latest.json", "versions/20260101T000000Z/dataset.json"):
         bucket.blob(f"out/{name}").upload_from_string(json.dumps({**listing, **record}))
@@ -194,7 +196,7 @@ def test_class_names_do_not_fill_the_description(command: str, bucket: Any) -> N
     bucket.blob("names.txt").upload_from_string(names.encode())
     options = (f"--input=gs://{BUCKET}/photos", f"--class_names=gs://{BUCKET}/names.txt", *FULL)
     described = dry_run(*options, command=command)
-    # A dataset with the labels of ImageNet-21k: the names are in the forecast's and the dedupe's step.
+    # A dataset with the labels of ImageNet-21k: the forecast step and the dedupe step contain the names.
     assert len(described.pipeline.SerializeToString()) < MOST_BYTES / 10
 
 

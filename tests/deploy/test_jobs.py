@@ -1,4 +1,4 @@
-"""What is staged for a Dataflow job, what its description asks for, and what the launcher says at the end."""
+"""Dataflow jobs: the staged files, the description, and the launcher's last message."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bucket() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the repository needs to be installed from, away from it: a build leaves files behind."""
+    """A copy of the files needed for installation, because a build leaves files behind."""
     copy = tmp_path_factory.mktemp("source")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -63,7 +63,7 @@ def modules(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for room in ROOMS for path in (folder / room).rglob("*.py")}
 
 
-def test_a_job_in_a_container_sends_nothing_along(bucket: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_in_a_container_stages_no_package(bucket: Any, capsys: pytest.CaptureFixture[str]) -> None:
     workers = [
         "--machine_type=n2-standard-4", "--disk_size_gb=50", "--number_of_worker_harness_threads=1",
         "--max_num_workers=7", "--no_use_public_ips", "--service_account_email=me@example.com",
@@ -84,7 +84,7 @@ def test_a_job_in_a_container_sends_nothing_along(bucket: Any, capsys: pytest.Ca
     assert options["number_of_worker_harness_threads"] == 1 and options["save_main_session"] is False
 
 
-def test_a_job_with_the_setup_file_sends_the_whole_package_along(
+def test_a_job_with_the_setup_file_stages_the_whole_package(
     bucket: Any, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source)
@@ -104,7 +104,7 @@ def test_a_job_with_the_setup_file_sends_the_whole_package_along(
 def test_the_launcher_of_the_flex_template_describes_the_job(
     bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its options are what Google's launcher gives to the file named by FLEX_TEMPLATE_PYTHON_PY_FILE."""
+    """Its options are those that Google's launcher passes to the file in FLEX_TEMPLATE_PYTHON_PY_FILE."""
     options = [*SETTINGS, "--splits=train=0.8,test=0.2", "--overwrite=true", "--resume=false", *DATAFLOW,
                "--machine_type=n2-standard-2", "--service_account_email=me@example.com",
                '--labels={"goog-dataflow-provided-template-type": "flex"}', TEMPLATE]  # fmt: skip
@@ -117,15 +117,13 @@ def test_the_launcher_of_the_flex_template_describes_the_job(
     assert [item["containerImage"] for item in pool["sdkHarnessContainerImages"]] == [IMAGE]
 
 
-def test_the_file_of_the_template_runs_where_only_the_package_is_installed(
-    source: Path, tmp_path: Path
-) -> None:
-    """The package as workers get it: built from its source, without this repository in reach."""
+def test_the_templates_file_runs_with_only_the_package_installed(source: Path, tmp_path: Path) -> None:
+    """The package as workers get it: built from its source, without access to this repository."""
     place = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True, timeout=60)
     (site,) = place.glob("lib/python*/site-packages")
     (ours,) = Path(sys.prefix).glob("lib/python*/site-packages")
-    # Its dependencies are taken from here; lines that begin with a path alone run no hooks of installs.
+    # Its dependencies come from here; lines of .pth files with only a path run no code.
     (site / "dependencies.pth").write_text(f"{ours}\n")
     build = [
         sys.executable,
@@ -152,7 +150,7 @@ def test_the_file_of_the_template_runs_where_only_the_package_is_installed(
 
 @pytest.fixture
 def fail(bucket: Any) -> Iterator[Callable[..., int]]:
-    """Runs the command with a service that says its job failed, as Dataflow words it."""
+    """Runs the command with a service that reports a failed job in Dataflow's words."""
 
     def run(*errors: Exception | str, state: JobState = JobState.JOB_STATE_FAILED) -> int:
         job = Job(id="2026-01-01_00_00_00-1", name="j", current_state=JobState.JOB_STATE_RUNNING)
@@ -184,7 +182,7 @@ def fail(bucket: Any) -> Iterator[Callable[..., int]]:
 
 
 def _as_dataflow(error: Exception) -> str:
-    """Returns what Dataflow says of a worker's exception, to whose message Beam adds the step."""
+    """Returns Dataflow's text for a worker's exception; Beam adds the step to its message."""
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     raised = type(error)(f"{error.args[0]} [while running 'CommitDataset/Commit-ptransform-41']")
     return (
@@ -209,7 +207,7 @@ LAST_WORD = (
         (RuntimeError("boom"), 3),
     ],
 )
-def test_a_failed_job_ends_the_command_with_its_code_and_sentence(
+def test_a_failed_job_ends_the_command_with_its_code_and_message(
     error: Exception, code: int, fail: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fail(error, error, LAST_WORD) == code
@@ -218,5 +216,5 @@ def test_a_failed_job_ends_the_command_with_its_code_and_sentence(
     assert str(getattr(error, "message", "engine failed")) in shown
 
 
-def test_a_cancelled_job_is_no_success(fail: Callable[..., int]) -> None:
+def test_a_cancelled_job_is_an_error(fail: Callable[..., int]) -> None:
     assert fail(state=JobState.JOB_STATE_CANCELLED) == 3

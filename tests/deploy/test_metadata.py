@@ -1,4 +1,4 @@
-"""The parameters of the Flex Template: they are the settings, and what they let through is right."""
+"""The parameters of the Flex Template: they match the settings, and accept only right values."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FOLDER = ROOT / "deploy" / "dataflow"
 DOCUMENT = json.loads((FOLDER / "metadata.json").read_text())
 PARAMETERS = {entry["name"]: entry for entry in DOCUMENT["parameters"]}
 KINDS = {"TEXT", "NUMBER", "BOOLEAN", "ENUM", "GCS_READ_FOLDER", "GCS_WRITE_FOLDER", "GCS_READ_FILE"}
-#: What a conversion needs; a rebuild has it from its job file.
+#: Required for a conversion; a rebuild has these from its job file.
 REQUIRED = {"input": "gs://my-bucket/photos", "output": "gs://my-bucket/datasets/v1"}
 
 ASCII = st.characters(min_codepoint=32, max_codepoint=126)
 
-#: Values that a parameter takes.
+#: Values that a parameter accepts.
 RIGHT = [
     ("job", "gs://my-bucket/pets.yaml"), ("job", "gs://my-bucket/jobs of ü/pets.yml"),
     ("input", "gs://my-bucket/photos"), ("input", "gs://my-bucket"), ("input", "gs://my.bucket/a b/ü/"),
@@ -51,7 +51,7 @@ RIGHT = [
     ("image_format", "webp"), ("number_of_worker_harness_threads", "1"), ("disk_size_gb", "50"),
     ("sdk_container_image", "europe-west1-docker.pkg.dev/my-project/images/shardwright:1.0"),
 ]  # fmt: skip
-#: Values that it refuses before a machine is started.
+#: Values that a parameter refuses before a machine is started.
 WRONG = [
     ("job", "pets.yaml"), ("job", "gs://my-bucket"), ("job", "gs://my-bucket/jobs/"), ("job", ""),
     ("input", "photos"), ("input", "gs:/b/x"), ("input", "gs://"), ("output", "gs://my-bucket"),
@@ -71,7 +71,7 @@ WRONG = [
     ("fit", "squeeze"), ("image_format", "gif"), ("class_names", "names.txt"), ("plan_from", "old/"),
     ("number_of_worker_harness_threads", "0"), ("disk_size_gb", "big"), ("sdk_container_image", "a b"),
 ]  # fmt: skip
-#: Only the launch can tell whether the shares add up, and whether a colour or an expression is one.
+#: Only the launch can check whether shares add up, and whether a color or a regular expression is valid.
 TOLD_AT_LAUNCH = re.compile(
     "add up to|stands twice|there is no bound|at most 1|is no colour|is no regular expression"
     "|it needs a group|means nothing|has a feature of that name|has not been read|do not say their size"
@@ -82,7 +82,7 @@ def takes(name: str, value: str) -> bool:
     return all(re.fullmatch(regex, value) for regex in PARAMETERS[name]["regexes"])
 
 
-def test_the_file_is_what_the_settings_declare() -> None:
+def test_the_file_matches_the_declared_settings() -> None:
     made = runpy.run_path(str(FOLDER / "make_metadata.py"))["as_text"]()
     assert (FOLDER / "metadata.json").read_text() == made, "run python deploy/dataflow/make_metadata.py"
 
@@ -100,13 +100,13 @@ def test_every_setting_is_a_parameter_and_every_parameter_an_option() -> None:
     assert set(values) <= set(known)
 
 
-def test_no_parameter_is_required_or_sent_unasked() -> None:
+def test_no_parameter_is_required_or_sent_by_default() -> None:
     with pytest.raises(UsageError, match="--input is missing"):
         settings_from({}).check()
     for name, entry in PARAMETERS.items():
-        # A job file may say any of them.
+        # A job file may contain any of them.
         assert entry["isOptional"] is True, name
-        # The console would send it along, and a setting that is sent goes before the carried plan's.
+        # The console would send it, and a setting that is sent overrides the carried plan's.
         assert "defaultValue" not in entry, name
 
 
@@ -122,18 +122,18 @@ def test_every_parameter_is_described() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), RIGHT)
-def test_right_values_pass(name: str, value: str) -> None:
+def test_right_values_are_accepted(name: str, value: str) -> None:
     assert takes(name, value)
     if name in setting_fields():
         check_settings(settings_from(REQUIRED | {name: value}))
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
-def test_wrong_values_do_not(name: str, value: str) -> None:
+def test_wrong_values_are_refused(name: str, value: str) -> None:
     assert not takes(name, value)
 
 
-def test_the_table_has_every_parameter_that_has_a_form_of_its_own() -> None:
+def test_the_table_contains_every_parameter_with_a_special_form() -> None:
     plain = {name for name, entry in PARAMETERS.items() if entry["paramType"] in ("ENUM", "BOOLEAN")}
     assert set(PARAMETERS) - plain - {name for name, _ in RIGHT} <= {
         name for name in PARAMETERS if PARAMETERS[name]["groupName"] == "More"
@@ -141,7 +141,7 @@ def test_the_table_has_every_parameter_that_has_a_form_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PARAMETERS if name in setting_fields()])
-def test_what_the_template_lets_through_the_command_takes(name: str) -> None:
+def test_the_command_accepts_what_the_template_accepts(name: str) -> None:
     (regex,) = PARAMETERS[name]["regexes"]
 
     @settings(max_examples=examples(40), deadline=None, derandomize=True)

@@ -1,4 +1,4 @@
-"""Engines run steps again: at once, after later steps, or all of a job; a rebuild comes to the same then."""
+"""Engines repeat steps: at once, after later steps, or all of them. A rebuild gives the same result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PUBLISHED, REFUSED, WITHDRAWN = VersionState.PUBLISHED, VersionState.REFUSED, Ve
 
 
 class Step(NamedTuple):
-    """Where a step's function is looked up, and by which name."""
+    """The module and the name by which a step's function is found."""
 
     module: Any
     name: str
@@ -49,21 +49,21 @@ STEPS = {
 ORIGINAL: dict[str, Callable[..., Any]] = {
     step: getattr(place.module, place.name) for step, place in STEPS.items()
 }
-#: What each step was given last.
+#: The last arguments of each step.
 GIVEN: dict[str, tuple[Any, ...]] = {}
-#: How often each step runs.
+#: Number of runs of each step.
 TIMES: dict[str, int] = {}
-#: Steps whose worker dies when they have just done their work, and how often.
+#: Steps whose worker dies after they have done their work, and how often it dies.
 DIES: dict[str, int] = {}
 
 
 def _run(step: str, *arguments: Any) -> Any:
-    """Runs a step as often as is wanted, whatever comes of it."""
+    """Runs a step several times, whatever its results."""
     GIVEN[step] = arguments
     for _ in range(TIMES.get(step, 1) - 1):
         try:
             ORIGINAL[step](*arguments)
-        except DataRefused:  # that is what an engine tries again
+        except DataRefused:  # an engine retries this exception
             continue
     made = ORIGINAL[step](*arguments)
     if DIES.get(step, 0):
@@ -72,7 +72,7 @@ def _run(step: str, *arguments: Any) -> Any:
     return made
 
 
-# Functions of a module, so that workers find them by their names and not as copies with copies of the above.
+# Functions of a module, so that workers find them by name, and not as copies with copies of the tables above.
 def _begin(*arguments: Any) -> Any:
     return _run("BeginRebuild", *arguments)
 
@@ -112,7 +112,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(first: Path, tmp_path: Path) -> Path:
-    """A copy of it, with one image more in its source."""
+    """A copy of it, with one more image in its source."""
     folder = Path(shutil.copytree(first, tmp_path / "data"))
     _add(folder, "new")
     return folder
@@ -153,12 +153,12 @@ def _everything(folder: Path) -> dict[str, bytes]:
 
 
 def _outcome(folder: Path) -> Path:
-    """Returns the file in which the last run says what it came to."""
+    """Returns the outcome file of the last run."""
     return folder / "out" / outcome_file(GIVEN["BeginRebuild"][0])
 
 
 def _again(step: str) -> str:
-    """Runs a step once more, as somebody does of whom the engine knows nothing; returns its complaint."""
+    """Runs a step again, like a worker that the engine has given up; returns its error message."""
     try:
         ORIGINAL[step](*GIVEN[step])
     except ShardwrightError as error:
@@ -167,7 +167,7 @@ def _again(step: str) -> str:
 
 
 def _whole_job_again(folder: Path) -> None:
-    """Runs the whole job with the same description, as Flink does that lost a worker."""
+    """Runs the whole job again from the same description, like Flink after it lost a worker."""
     task: RebuildTask = GIVEN["BeginRebuild"][0]
     request = make_request(_settings(folder), with_output=True)
     run_pipeline(
@@ -180,7 +180,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _check(folder: Path, made: str, versions: int) -> None:
-    """Checks that a version of thirteen images was published, and nothing is left of its making."""
+    """Checks that a version of thirteen images was published, and that no temporary files are left."""
     assert _states(folder) == [PUBLISHED] * versions and _latest(folder) == made
     assert all(record.finished for record in list_versions(str(folder / "out")))
     assert validate(str(folder / "out")).sound and not (folder / "out" / "lease.json").exists()
@@ -190,7 +190,7 @@ def _check(folder: Path, made: str, versions: int) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_that_is_run_again_at_once(step: str, folder: Path) -> None:
+def test_a_step_that_is_repeated_at_once_changes_nothing(step: str, folder: Path) -> None:
     before = _latest(folder)
     TIMES[step] = 3
     made = _rebuild(folder)
@@ -200,28 +200,28 @@ def test_a_step_that_is_run_again_at_once(step: str, folder: Path) -> None:
     _check(folder, made.version, 2)
 
 
-def test_a_shard_that_is_written_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, old = _WriteShard.process, _everything(folder)
 
     def process(self: Any, *arguments: Any) -> Iterator[Any]:
         yield from self._finished()  # the shard before
-        for _ in range(2):  # of which the engine lost what came of it
+        for _ in range(2):  # the engine lost the result of the first run
             list(real(self, *arguments))
             list(self._finished())
         yield from real(self, *arguments)
 
     monkeypatch.setattr(_WriteShard, "process", process)
     made = _rebuild(folder)
-    assert made.outcome["work"]["reused_shards"] == 4  # its own among them
+    assert made.outcome["work"]["reused_shards"] == 4  # its own shards are among them
     _check(folder, made.version, 2)
-    now = _everything(folder)  # shards of both have two names on this disk
+    now = _everything(folder)  # shards of both versions are hard links on this disk
     changing = ("index.html", "latest.json", "metrics.prom")
     assert {name: now[name] for name in old if name not in changing} == {
         name: data for name, data in old.items() if name not in changing
     }
 
 
-def test_a_worker_that_nobody_waits_for_any_more(folder: Path) -> None:
+def test_an_abandoned_worker_changes_nothing(folder: Path) -> None:
     made = _rebuild(folder)
     before = _everything(folder)
     for step in STEPS:
@@ -231,7 +231,7 @@ def test_a_worker_that_nobody_waits_for_any_more(folder: Path) -> None:
     assert _told(folder) == ["success", "success"]
 
 
-def test_such_a_worker_when_the_next_version_is_there(folder: Path) -> None:
+def test_an_abandoned_worker_does_not_change_the_next_version(folder: Path) -> None:
     _rebuild(folder)
     held = dict(GIVEN)
     _add(folder, "newer")
@@ -243,7 +243,7 @@ def test_such_a_worker_when_the_next_version_is_there(folder: Path) -> None:
         assert _everything(folder) == before, step
 
 
-def test_such_a_worker_while_the_next_rebuild_is_at_work(folder: Path) -> None:
+def test_an_abandoned_worker_does_not_disturb_the_next_rebuild(folder: Path) -> None:
     _rebuild(folder)
     _outcome(folder).unlink()  # as if it had died before the end
     lease = folder / "out" / "lease.json"
@@ -257,7 +257,7 @@ def test_such_a_worker_while_the_next_rebuild_is_at_work(folder: Path) -> None:
         assert step != "BeginRebuild" or "is at work" in said
 
 
-def test_such_a_worker_does_not_take_back_a_rollback(folder: Path) -> None:
+def test_an_abandoned_worker_does_not_undo_a_rollback(folder: Path) -> None:
     old, made = _latest(folder), _rebuild(folder).version
     _outcome(folder).unlink()
     rollback(folder / "out")
@@ -268,7 +268,7 @@ def test_such_a_worker_does_not_take_back_a_rollback(folder: Path) -> None:
     assert _latest(folder) == made and validate(str(folder / "out")).sound
 
 
-def test_such_a_worker_does_not_refuse_what_was_accepted(folder: Path) -> None:
+def test_an_abandoned_worker_does_not_refuse_an_accepted_version(folder: Path) -> None:
     with pytest.raises(DataRefused):
         _rebuild(folder, "gates: {max_count_drop: 0.1, expect: {max_images: 5}}")
     made = list_versions(str(folder / "out"))[-1]
@@ -283,7 +283,7 @@ def test_such_a_worker_does_not_refuse_what_was_accepted(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["BeginRebuild", "FinishRebuild"])
-def test_a_run_without_changes(step: str, folder: Path) -> None:
+def test_a_step_repeated_after_a_run_without_changes_changes_nothing(step: str, folder: Path) -> None:
     made = _rebuild(folder)
     TIMES[step] = 3
     assert not _rebuild(folder).changed
@@ -299,7 +299,7 @@ def test_a_run_without_changes(step: str, folder: Path) -> None:
     assert _everything(folder) == before
 
 
-def test_the_whole_job_again_after_its_end(folder: Path) -> None:
+def test_a_finished_job_that_is_repeated_changes_nothing(folder: Path) -> None:
     made = _rebuild(folder)
     before = _everything(folder)
     _whole_job_again(folder)
@@ -312,10 +312,10 @@ def test_the_whole_job_again_after_its_end(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_the_whole_job_again_when_a_worker_died(
+def test_a_job_that_is_repeated_after_a_workers_death_publishes_once(
     step: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Flink begins anew with all of a job, whose launcher has noticed nothing."""
+    """Flink repeats all steps of a job, and its launcher notices nothing."""
     old = _latest(folder)
     DIES[step] = 1
     real = run_pipeline
@@ -324,7 +324,7 @@ def test_the_whole_job_again_when_a_worker_died(
         try:
             return real(build, options)
         except EngineError:
-            _add(folder, "meanwhile")  # which makes shards that are there already others
+            _add(folder, "meanwhile")  # this makes shards that already exist differ
             return real(build, options)
 
     monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
@@ -337,7 +337,9 @@ def test_the_whole_job_again_when_a_worker_died(
     assert _rebuild(folder).changed is not late
 
 
-def test_the_whole_job_again_when_a_gate_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_job_that_is_repeated_is_refused_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = run_pipeline
 
     def run(build: Callable[[Any], None], options: Any) -> Any:
@@ -351,7 +353,7 @@ def test_the_whole_job_again_when_a_gate_refused(folder: Path, monkeypatch: pyte
     assert _states(folder) == [PUBLISHED, REFUSED] and _told(folder) == ["success", "refused"]
 
 
-def test_a_run_that_dies_between_its_gates_and_the_pointer(
+def test_the_next_run_continues_after_a_death_before_the_pointer(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = _latest(folder)
@@ -369,7 +371,7 @@ def test_a_run_that_dies_between_its_gates_and_the_pointer(
     _check(folder, made.version, 2)
 
 
-def test_such_a_version_that_somebody_publishes(folder: Path) -> None:
+def test_a_version_without_pointer_can_be_published_by_hand(folder: Path) -> None:
     DIES["GateVersion"] = 1
     with pytest.raises(EngineError, match="the worker died"):
         _rebuild(folder)
@@ -379,7 +381,9 @@ def test_such_a_version_that_somebody_publishes(folder: Path) -> None:
     _check(folder, unseen.version, 2)
 
 
-def test_a_run_that_dies_when_the_pointer_is_switched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_run_continues_after_a_death_at_the_pointer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def die(*_: Any) -> None:
         raise EngineError("the worker died")
 

@@ -1,4 +1,4 @@
-"""Engines may run a step again after it has finished, when they lose the worker that did: so does commit."""
+"""Engines may repeat a finished step if they lose the worker that ran it, including the commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwright.transforms import commit, storage
 
 
 def again(times: int, notes: list[Any]) -> Callable[..., Any]:
-    """Returns a commit that is run several times, whatever comes of each."""
+    """Returns a commit that runs several times, whatever the results."""
     original = commit.commit
 
     def run(*arguments: Any, **named: Any) -> Any:
@@ -47,7 +47,7 @@ def build(output: str, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("overwrite", [False, True], ids=["fresh", "overwrite"])
-def test_a_commit_that_is_run_again_publishes_the_same(overwrite: bool, output: str, tmp_path: Path) -> None:
+def test_a_repeated_commit_publishes_the_same(overwrite: bool, output: str, tmp_path: Path) -> None:
     notes: list[Any] = []
     if overwrite:
         build(output, shards=3)
@@ -62,7 +62,7 @@ def test_a_commit_that_is_run_again_publishes_the_same(overwrite: bool, output: 
     assert not [file for file in storage.list_files(output) if "replacement" in file or "of-00003" in file]
 
 
-def test_a_refusal_that_is_run_again_is_the_same_refusal(output: str, tmp_path: Path) -> None:
+def test_a_repeated_refusal_is_the_same_refusal(output: str, tmp_path: Path) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     (tmp_path / "in" / "a" / "1.jpg").write_bytes(b"no picture")
     notes: list[Any] = []

@@ -1,4 +1,4 @@
-"""What is for systemd, cron, Kubernetes and Cloud Scheduler: what reads it takes it, and the parts fit."""
+"""Files for systemd, cron, Kubernetes and Cloud Scheduler: they are valid, and their parts fit together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEPLOY = ROOT / "deploy"
 SYSTEMD = DEPLOY / "systemd"
 SCHEDULE = DEPLOY / "cloud_scheduler" / "schedule.sh"
 DAY_SECONDS = 86_400
-#: What the same again would not change.
+#: Ignored when a dry run is compared with the original.
 FINAL = {ExitCode.REFUSED, ExitCode.USAGE}
 
 needs_systemd = pytest.mark.skipif(
@@ -35,7 +35,7 @@ needs_systemd = pytest.mark.skipif(
 
 
 def unit(name: str) -> dict[str, list[str]]:
-    """Returns what a unit says: key -> its values."""
+    """Returns the content of a unit: key -> its values."""
     found: dict[str, list[str]] = {}
     for line in (SYSTEMD / name).read_text().splitlines():
         key, equals, value = line.partition("=")
@@ -46,7 +46,7 @@ def unit(name: str) -> dict[str, list[str]]:
 
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
-    """The units, with commands that are there."""
+    """The units, with commands that exist here."""
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -63,7 +63,7 @@ def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_systemd
-def test_systemd_takes_the_units(units: Path) -> None:
+def test_systemd_accepts_the_units(units: Path) -> None:
     names = ["shardwright-rebuild@pets.service", "shardwright-rebuild@pets.timer"]
     names.append("shardwright-alert@shardwright-rebuild@pets.service.service")
     done = analyze(units, "verify", *(f"./{name}" for name in names))
@@ -71,7 +71,7 @@ def test_systemd_takes_the_units(units: Path) -> None:
 
 
 @needs_systemd
-def test_the_check_of_the_units_sees_a_mistake(units: Path) -> None:
+def test_the_check_of_the_units_detects_a_mistake(units: Path) -> None:
     path = units / "shardwright-rebuild@.service"
     path.write_text(path.read_text().replace("ProtectSystem=strict", "ProtectSystem=strictly"))
     assert "strictly" in analyze(units, "verify", "./shardwright-rebuild@pets.service").stderr
@@ -87,13 +87,13 @@ def test_the_timer_elapses_every_day(units: Path) -> None:
 
 
 @needs_systemd
-def test_the_service_may_do_little_else(units: Path) -> None:
+def test_the_service_has_few_permissions(units: Path) -> None:
     done = analyze(units, "security", "--offline=true", "./shardwright-rebuild@pets.service")
     (exposure,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
     assert float(exposure) < 4
 
 
-def test_the_service_goes_by_the_exit_codes() -> None:
+def test_the_service_retries_by_exit_code() -> None:
     said = unit("shardwright-rebuild@.service")
     assert {int(code) for code in said["RestartPreventExitStatus"][0].split()} == FINAL
     assert said["SuccessExitStatus"] == [str(int(ExitCode.INTERRUPTED))] and "KillSignal" not in said
@@ -105,7 +105,7 @@ def test_the_service_goes_by_the_exit_codes() -> None:
 
 
 def cron_line() -> tuple[dict[str, str], list[str], str]:
-    """Returns cron's variables, the five fields and the user, and the command as the shell gets it."""
+    """Returns the variables of a crontab, its five fields and user, and the command as the shell gets it."""
     variables, entries = {}, []
     for line in (DEPLOY / "cron" / "shardwright").read_text().splitlines():
         if match := re.fullmatch(r"([A-Z]+)=(\S+)", line):
@@ -119,7 +119,7 @@ def cron_line() -> tuple[dict[str, str], list[str], str]:
 
 
 def dry_run_of_cron() -> str | None:
-    """Returns the option with which crontab only checks a table; None if there is no crontab that can."""
+    """Returns the option with which crontab only checks a table; None if crontab has no such option."""
     if not shutil.which("crontab"):
         return None
     usage = subprocess.run(["crontab", "-h"], capture_output=True, text=True, timeout=30)
@@ -127,13 +127,14 @@ def dry_run_of_cron() -> str | None:
     return match[1] if match else None
 
 
-def test_cron_takes_the_line(tmp_path: Path) -> None:
+def test_cron_accepts_the_line(tmp_path: Path) -> None:
     text = (DEPLOY / "cron" / "shardwright").read_text()
     variables, (minute, hour, *days, user), _ = cron_line()
     assert text.endswith("\n"), "cron ignores a last line without end"
     assert int(minute) in range(60) and int(hour) in range(24) and days == ["*"] * 3
     assert user == "shardwright" and {"PATH", "MAILTO", "SHELL"} <= set(variables)
-    if (dry := dry_run_of_cron()) is not None:  # which is for tables of users, without their column
+    # This checks tables of users, which have no column for the user.
+    if (dry := dry_run_of_cron()) is not None:
         table = tmp_path / "table"
         table.write_text(re.sub(r"(?m)^(17 2 \* \* \*) shardwright", r"\1", text))
         assert subprocess.run(["crontab", dry, table], capture_output=True, timeout=30).returncode == 0
@@ -142,7 +143,7 @@ def test_cron_takes_the_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "says"), [(0, ""), (1, "exit code 1"), (3, "exit code 3")])
-def test_cron_mails_only_what_failed(code: int, says: str, tmp_path: Path) -> None:
+def test_cron_mails_only_failures(code: int, says: str, tmp_path: Path) -> None:
     variables, _, command = cron_line()
     program = tmp_path / "shardwright"
     program.write_text(f'#!/bin/sh\necho "{{}}" "$@"\necho the reason >&2\nexit {code}\n')
@@ -164,7 +165,7 @@ def manifests() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["1.31", "1.34", kubernetes_validate.latest_version()])
-def test_kubernetes_takes_the_manifests(version: str, manifests: dict[str, Any]) -> None:
+def test_kubernetes_accepts_the_manifests(version: str, manifests: dict[str, Any]) -> None:
     for manifest in manifests.values():
         kubernetes_validate.validate(manifest, version, strict=True)
     wrong = json.loads(json.dumps(manifests["CronJob"]))
@@ -173,7 +174,7 @@ def test_kubernetes_takes_the_manifests(version: str, manifests: dict[str, Any])
         kubernetes_validate.validate(wrong, version, strict=True)
 
 
-def test_the_cron_job_goes_by_the_exit_codes(manifests: dict[str, Any]) -> None:
+def test_the_cron_job_retries_by_exit_code(manifests: dict[str, Any]) -> None:
     spec = manifests["CronJob"]["spec"]
     job = spec["jobTemplate"]["spec"]
     pod = job["template"]["spec"]
@@ -202,7 +203,7 @@ def test_the_parts_of_the_cron_job_fit_together(manifests: dict[str, Any], tmp_p
     assert float(wait) > job.lease_minutes, "or the lease of a pod that was killed outlasts the next one"
 
 
-def test_the_command_knows_what_the_schedulers_tell_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_knows_all_options_of_the_schedulers(capsys: pytest.CaptureFixture[str]) -> None:
     texts = [*SYSTEMD.glob("*.service"), DEPLOY / "cron" / "shardwright", *DEPLOY.glob("airflow/*.py")]
     texts.append(DEPLOY / "kubernetes" / "cronjob.yaml")
     lines = [line for path in texts for line in path.read_text().splitlines()]
@@ -215,7 +216,7 @@ def test_the_command_knows_what_the_schedulers_tell_it(capsys: pytest.CaptureFix
     assert told == {"--job", "--log_format", "--wait"} and told <= known
 
 
-#: What schedule.sh needs, and one of everything else.
+#: The variables that schedule.sh requires, and one of each optional kind.
 PLACES = {
     "PROJECT": "my-project", "REGION": "europe-west1", "BUCKET": "my-bucket",
     "TEMPLATE": "gs://my-bucket/templates/shardwright.json", "JOB": "gs://my-bucket/jobs/pets.yaml",
@@ -237,7 +238,7 @@ def schedule(
 
 
 @pytest.mark.parametrize("more", [{}, MORE], ids=["least", "all"])
-def test_dataflow_takes_what_cloud_scheduler_sends(more: dict[str, str], tmp_path: Path) -> None:
+def test_dataflow_accepts_the_request_of_cloud_scheduler(more: dict[str, str], tmp_path: Path) -> None:
     done = schedule(tmp_path, "body", environment=PLACES | more)
     assert done.returncode == 0, done.stderr
     body = json.loads(done.stdout)
@@ -253,13 +254,13 @@ def test_dataflow_takes_what_cloud_scheduler_sends(more: dict[str, str], tmp_pat
 
 
 @pytest.mark.parametrize("action", ["create", "update"])
-def test_cloud_scheduler_takes_the_schedule(action: str, tmp_path: Path) -> None:
+def test_cloud_scheduler_accepts_the_schedule(action: str, tmp_path: Path) -> None:
     done = schedule(tmp_path, action, environment=PLACES | MORE)
     assert done.returncode == 0, done.stderr
     words = done.stdout.split("\0")[:-1]
     assert words[:5] == ["scheduler", "jobs", action, "http", "n-1"]
     options = dict(zip(words[5::2], words[6::2], strict=True))
-    # Of the two, each knows one: create sets headers, update changes them.
+    # Each of the two commands has its own option: create sets headers, update changes them.
     header = options.pop({"create": "--headers", "update": "--update-headers"}[action])
     name, _, value = header.partition("=")
     account, scope = options["--oauth-service-account-email"], options["--oauth-token-scope"]
@@ -304,7 +305,7 @@ def test_cloud_scheduler_takes_the_schedule(action: str, tmp_path: Path) -> None
         (("body",), {"MAX_WORKERS": "7, 8"}, "whole numbers"),
     ],
 )
-def test_the_schedule_says_what_is_wrong(
+def test_the_schedule_script_reports_mistakes(
     arguments: tuple[str, ...], changes: dict[str, str], says: str, tmp_path: Path
 ) -> None:
     done = schedule(tmp_path, *arguments, environment=PLACES | changes)

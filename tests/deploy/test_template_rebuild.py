@@ -1,4 +1,4 @@
-"""The Flex Template with a job file in a bucket: it describes the job of a rebuild."""
+"""The Flex Template with a job file in a bucket describes the job of a rebuild."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bucket() -> Iterator[Any]:
 
 
 def launch(monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
-    """Starts the template's file as Google's launcher does; returns the exit code."""
+    """Starts the template's file like Google's launcher; returns the exit code."""
     monkeypatch.setattr(sys, "argv", [str(MAIN), *options, *DATAFLOW, TEMPLATE])
     monkeypatch.setenv("SHARDWRIGHT_IMAGE", IMAGE)
     monkeypatch.setenv("FLEX_TEMPLATE_PYTHON_PY_FILE", str(MAIN))
@@ -53,12 +53,12 @@ def test_the_template_describes_a_rebuild(bucket: Any, monkeypatch: pytest.Monke
     options = made["environment"]["sdkPipelineOptions"]["options"]
     assert options["region"] == "us-central1", "what the launch says goes before the job file"
     assert not [name for name in objects(bucket, "pets") if name.endswith(("latest.json", "dataset.json"))]
-    # The lease is the running job's affair: one that is only described must not keep it from others.
+    # The running job takes the lease. A job that is only described must not block others.
     assert "pets/lease.json" not in objects(bucket, "pets")
 
 
 @pytest.mark.parametrize("way", [[*DATAFLOW, TEMPLATE], ["--runner=FlinkRunner", JAR]])
-def test_a_job_that_would_make_one_version_for_ever_is_not_written_down(
+def test_classic_templates_of_rebuilds_are_refused(
     way: list[str], bucket: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bucket.blob("jobs/pets.yaml").upload_from_string(JOB.replace("runner: DataflowRunner, ", ""))

@@ -1,4 +1,4 @@
-"""Convert, validate and rebuild on Prism and Flink: bytes, codes and sentences of the in-process runner."""
+"""Convert, validate and rebuild on Prism and Flink give the results of the in-process runner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from helpers.timeless import without_times
 
 from shardwright.pipelines import cli
 
-#: Beam's worker threads complain when an engine goes away.
+#: Beam's worker threads report errors when an engine ends.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 Run = Callable[..., tuple[int, str]]
@@ -78,7 +78,7 @@ def engine(request: pytest.FixtureRequest) -> list[str]:
 
 @pytest.fixture
 def many_photos(tmp_path: Path) -> Path:
-    """The example pictures a dozen times in more classes: a job that can be killed in the middle."""
+    """The example pictures a dozen times in more classes, so that the job can be killed while it runs."""
     folder = tmp_path / "many"
     for i in range(12):
         for path in PHOTOS.glob("*/*"):
@@ -90,7 +90,7 @@ def many_photos(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command; returns its exit code and its complaint."""
+    """Runs a command; returns its exit code and its error message."""
 
     def command(*arguments: object) -> tuple[int, str]:
         capsys.readouterr()
@@ -111,7 +111,7 @@ def assert_same(dataset: Path, other: Path) -> None:
     assert fingerprint(dataset) == fingerprint(other)
 
 
-def test_the_bytes_are_those_of_the_in_process_runner(
+def test_the_bytes_equal_those_of_the_in_process_runner(
     engine: list[str], sound_dataset: Path, tmp_path: Path, run: Run
 ) -> None:
     output = tmp_path / "out"
@@ -124,7 +124,7 @@ def test_the_bytes_are_those_of_the_in_process_runner(
     assert (report["mode"], report["sound"], report["records"]) == ("full", True, 61)
 
 
-def test_unsound_data_is_found(engine: list[str], sound_dataset: Path, tmp_path: Path, run: Run) -> None:
+def test_unsound_data_is_reported(engine: list[str], sound_dataset: Path, tmp_path: Path, run: Run) -> None:
     dataset = tmp_path / "broken"
     shutil.copytree(sound_dataset, dataset)
     shard = dataset / "train-00001-of-00003.tfrecord"
@@ -136,7 +136,7 @@ def test_unsound_data_is_found(engine: list[str], sound_dataset: Path, tmp_path:
     assert {"DATA_CRC", "SHARD_CHECKSUM"} <= set(counts)
 
 
-def test_a_look_at_all_and_what_follows_are_those_of_the_in_process_runner(
+def test_quality_checks_equal_those_of_the_in_process_runner(
     engine: list[str], sound_dataset: Path, tmp_path: Path, run: Run
 ) -> None:
     here, there = (Path(shutil.copytree(sound_dataset, tmp_path / name)) for name in ("here", "there"))
@@ -160,7 +160,7 @@ def test_a_look_at_all_and_what_follows_are_those_of_the_in_process_runner(
     assert json.loads(changes[0].read_text())["images"]["removed"] == 1
 
 
-def test_refusals_have_the_same_code_and_sentence(engine: list[str], tmp_path: Path, run: Run) -> None:
+def test_refusals_have_the_same_code_and_message(engine: list[str], tmp_path: Path, run: Run) -> None:
     bad, none = tmp_path / "bad", tmp_path / "none"
     shutil.copytree(PHOTOS / "birds", bad / "birds")
     (bad / "birds" / "text.jpg").write_text("no image")
@@ -180,9 +180,9 @@ def test_refusals_have_the_same_code_and_sentence(engine: list[str], tmp_path: P
 
 
 def lease_pids(output: Path, ended: threading.Event, pids: set[int]) -> None:
-    """Notes which process each lease names that it sees."""
+    """Records the process id in each lease that appears."""
     while not ended.wait(0.005):
-        with contextlib.suppress(OSError, ValueError):  # there is none just now
+        with contextlib.suppress(OSError, ValueError):  # there may be no lease at this moment
             pids.add(json.loads((output / "lease.json").read_text())["pid"])
 
 
@@ -195,7 +195,7 @@ def lease_pids(output: Path, ended: threading.Event, pids: set[int]) -> None:
         "processes",
     ],
 )
-def test_rebuilds_are_those_of_the_in_process_runner(
+def test_rebuilds_equal_those_of_the_in_process_runner(
     way: str, request: pytest.FixtureRequest, tmp_path: Path, run: Run
 ) -> None:
     engine = PROCESSES if way == "processes" else request.getfixturevalue(way)
@@ -208,7 +208,7 @@ def test_rebuilds_are_those_of_the_in_process_runner(
     watch.start()
 
     def rebuilt(*options: str) -> list[tuple[int, str, str]]:
-        """Rebuilds both; returns the codes, the sentences without names, and what readers get."""
+        """Rebuilds both; returns the exit codes, the messages without names, and what readers get."""
         made = []
         for output, runner in outputs.items():
             code, complaint = run(
@@ -242,13 +242,13 @@ def test_rebuilds_are_those_of_the_in_process_runner(
         for name in ("state", "records", "findings", "changes"):
             assert records[0][name] == records[1][name]
         assert [records[0]["work"][name] for name in work] == [records[1]["work"][name] for name in work]
-    # A job on Flink goes on without its launcher, whose end says nothing therefore.
+    # A job on Flink continues without its launcher, so the launcher's end means nothing.
     assert pids == ({0} if way == "flink" else {os.getpid()})
 
 
 @pytest.mark.slow
 @pytest.mark.flink
-def test_flink_starts_its_job_server_and_gets_its_options(
+def test_flink_starts_its_job_server_and_passes_its_options(
     flink_jar: Path, sound_dataset: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
@@ -265,7 +265,7 @@ def test_flink_starts_its_job_server_and_gets_its_options(
 
 
 def kill_workers(pool: subprocess.Popen[bytes], output: Path, killed: list[int]) -> None:
-    """Kills the workers as soon as a first shard is finished."""
+    """Kills the workers as soon as the first shard is finished."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if any(output.rglob("_shards/*.jsonl.gz")):
@@ -278,7 +278,7 @@ def kill_workers(pool: subprocess.Popen[bytes], output: Path, killed: list[int])
 
 @pytest.mark.flink
 @pytest.mark.parametrize("restarts", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_a_killed_worker_costs_time_and_no_byte(
+def test_a_killed_worker_does_not_change_the_bytes(
     restarts: bool, flink: list[str], many_photos: Path, tmp_path: Path, run: Run
 ) -> None:
     output, truth = tmp_path / "out", tmp_path / "truth"
@@ -293,7 +293,7 @@ def test_a_killed_worker_costs_time_and_no_byte(
         ]  # fmt: skip
         killer = threading.Thread(target=kill_workers, args=(pool, output, killed))
         killer.start()
-        # With --resume from the beginning a restarted worker takes over the shards that are finished.
+        # With --resume from the start, a restarted worker reuses the finished shards.
         code, complaint = run(*command, "--output", output, "--resume", *options)
         killer.join()
     assert killed
@@ -309,7 +309,7 @@ def test_a_killed_worker_costs_time_and_no_byte(
 
 @pytest.mark.slow
 @pytest.mark.flink
-def test_a_rebuild_goes_on_when_its_workers_are_killed(
+def test_a_rebuild_continues_after_its_workers_are_killed(
     flink: list[str], many_photos: Path, tmp_path: Path, run: Run
 ) -> None:
     output, truth = tmp_path / "out", tmp_path / "truth"

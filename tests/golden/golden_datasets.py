@@ -1,4 +1,4 @@
-"""Conversions of every kind of source, layout, format and split, and the digests of what they write today."""
+"""Conversions of every kind of source, layout, format and split, and the digests of their current results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CATEGORIES = [{"id": 3, "name": "cat"}, {"id": 8, "name": "dog"}]
 
 
 def pictures(count: int) -> list[Path]:
-    """Returns some of the example pictures, JPEG and PNG, always the same ones."""
+    """Returns some of the example pictures, JPEG and PNG, always the same."""
     return sorted(path for path in PHOTOS.rglob("*") if path.suffix in (".jpg", ".png"))[::5][:count]
 
 
@@ -245,7 +245,7 @@ def _made(folder: Path) -> Path:
 
 _OTHER_LAYOUTS = ("imagenet", "tfds", "tfrecorder", "minimal", "tutorial", "raw", "raw_with_shape")
 THREE = "train=0.6,validation=0.2,test=0.2"
-#: Name -> what writes the input, and the settings that differ from the defaults.
+#: Name -> function that writes the input, and the settings that differ from the defaults.
 CASES: Mapping[str, tuple[Callable[[Path], Path], Settings]] = {
     "class_folders": (_class_folders, {}),
     "class_folders_resized": (_class_folders, {"resize": "40"}),
@@ -292,7 +292,7 @@ CASES: Mapping[str, tuple[Callable[[Path], Path], Settings]] = {
     "tfrecord": (_tfrecord, {}),
     **{f"layout_{name}": (_class_folders, {"layout": name, "resize": "16"}) for name in _OTHER_LAYOUTS},
 }
-#: Cases whose input loses a picture, gets one and is rebuilt.
+#: Cases that are rebuilt after the input lost a picture and got another.
 REBUILT = ("class_folders_splits", "class_folders_gzip", "manifest", "webdataset")
 
 
@@ -300,7 +300,7 @@ def digests(name: str, work: Path) -> dict[str, str]:
     """Converts a case; returns digests of the dataset, and of all its records in the order of the shards.
 
     Args:
-      name: of the case; `NAME+rebuild` is rebuilt.
+      name: name of the case; `NAME+rebuild` is rebuilt.
       work: an empty folder.
     """
     name, _, again = name.partition("+")
@@ -330,7 +330,7 @@ def _paths(source: Path, settings: Settings) -> dict[str, Any]:
 
 
 def _change(source: Path, path: Path) -> None:
-    """Puts other bytes in the place of one picture, and rewrites what holds pictures."""
+    """Replaces the bytes of one picture, and rewrites the file that contains the pictures."""
     folder = source.parent if source.is_file() else source
     images = sorted(item for item in folder.rglob("*") if item.suffix == path.suffix)
     if images:
@@ -357,5 +357,5 @@ def _digests(dataset: Path) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Returns what the bytes depend on besides this project; Python's zlib packs whole shards only."""
+    """Returns what the bytes depend on besides this project; Python's zlib affects only compressed shards."""
     return {name: version for name, version in codec_versions().items() if name != "python_zlib"}

@@ -1,4 +1,4 @@
-"""One record of every built-in layout, and of one of its own, as the bytes that are written today."""
+"""One record of every built-in layout, and of a custom one, as the bytes that are currently written."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def layouts() -> dict[str, Layout]:
 
 
 def record(layout: Layout) -> bytes:
-    """Returns the record of a picture of 3 x 2 pixels; its file is a stand-in."""
+    """Returns the record of a picture of 3 x 2 pixels; its file is a placeholder."""
     wanted = layout.by_role()
     image = ConvertedImage(
         encoded=PIXELS if layout.pixels else b"\xff\xd8 a file \xff\xd9",
@@ -80,7 +80,7 @@ def record(layout: Layout) -> bytes:
 
 
 def document() -> dict[str, Any]:
-    """Returns for each layout its record in hex, and for people what is in it."""
+    """Returns for each layout its record in hex, and its content in readable form."""
     return {
         name: {"features": shown(record(layout)), "record": record(layout).hex()}
         for name, layout in layouts().items()

@@ -1,8 +1,8 @@
 """Rewrites pixels.json, records.json and datasets.json.
 
-The first holds small image files, settings, and the sha256 of the pixels they become; the second a record
-of each layout; the third the digests of datasets from every kind of source. Run it, and look at what
-changed, when pixels, records or the order of records are meant to change:
+The first file holds small image files, settings, and the sha256 of the resulting pixels; the second a record
+of each layout; the third the digests of datasets from every kind of source. Run this, and check the changes,
+if pixels, records or the order of records are meant to change:
 
     python tests/golden/regenerate.py
 """
@@ -54,7 +54,7 @@ def cases() -> dict[str, tuple[bytes, dict[str, str]]]:
 
 
 def digest(data: bytes, settings: dict[str, str]) -> str:
-    """Returns the sha256 of the shape and pixels that a file becomes."""
+    """Returns the sha256 of the shape and pixels that a file is converted to."""
     pixels = pictures.to_png(data, **settings)
     return hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).hexdigest()
 

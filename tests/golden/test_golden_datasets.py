@@ -1,6 +1,6 @@
-"""Datasets keep their bytes from one version of the code to the next: records, their order, and fingerprints.
+"""Datasets keep their bytes between versions of the code: records, their order, and fingerprints.
 
-`regenerate.py` beside this file rewrites what is expected.
+`regenerate.py` in this folder rewrites the expected values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import golden_datasets
 import pytest
 
 EXPECTED = json.loads((Path(__file__).parent / "datasets.json").read_bytes())
-#: One of each kind of reader and writer; `make test-all` runs the others, too.
+#: One case for each kind of reader and writer; `make test-all` runs all cases.
 DEFAULT = (
     "class_folders_pad", "class_folders_gzip", "manifest_groups", "coco_vision_padded", "yolo", "webdataset",
     "arrays_raw", "layout_tfds", "class_folders_splits+rebuild",
@@ -28,7 +28,7 @@ def test_every_case_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_dataset_has_the_bytes_that_it_always_had(name: str, tmp_path: Path) -> None:
+def test_a_dataset_keeps_its_bytes(name: str, tmp_path: Path) -> None:
     if golden_datasets.versions() != EXPECTED["versions"]:
         pytest.skip(f"recorded with {EXPECTED['versions']}")
     assert golden_datasets.digests(name, tmp_path) == EXPECTED["datasets"][name]

@@ -1,4 +1,4 @@
-"""What people see who get something wrong: sentences, in a notebook too, before anything is read."""
+"""Messages about wrong arguments: sentences, also in a notebook, before anything is read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_relative_directory_stays_where_it_was(
     assert not os.listdir(tmp_path)
 
 
-def test_no_directory_is_not_the_root() -> None:
+def test_an_empty_path_is_refused() -> None:
     for read in (load, Records):
         with pytest.raises(UsageError, match="is an empty text"):
             read("")
@@ -80,7 +80,7 @@ def test_no_directory_is_not_the_root() -> None:
         ({"resplit": 3}, "resplit 3: write the share"),
     ],
 )
-def test_what_is_no_argument_of_load_is_said(sound_dataset: Path, more: dict[str, Any], what: str) -> None:
+def test_wrong_arguments_of_load_are_refused(sound_dataset: Path, more: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError) as caught:
         load(sound_dataset, **more)
     assert what in str(caught.value)
@@ -95,12 +95,12 @@ def test_what_is_no_argument_of_load_is_said(sound_dataset: Path, more: dict[str
         ({"threads": 0}, "threads 0"),
     ],
 )
-def test_what_is_no_argument_of_batches_is_said(sound_dataset: Path, more: dict[str, Any], what: str) -> None:
+def test_wrong_arguments_of_batches_are_refused(sound_dataset: Path, more: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError, match=what):
         Records(sound_dataset).batches(**{"batch_size": 2, **more})
 
 
-def test_numbers_and_types_may_be_those_of_numpy_and_tensorflow(sound_dataset: Path) -> None:
+def test_numbers_and_types_of_numpy_and_tensorflow_are_accepted(sound_dataset: Path) -> None:
     images, _ = load(
         sound_dataset, image_size=(np.int64(8), np.int32(9)), batch_size=np.int64(2), dtype=tf.float32
     ).element_spec
@@ -108,7 +108,7 @@ def test_numbers_and_types_may_be_those_of_numpy_and_tensorflow(sound_dataset: P
     assert load(sound_dataset, image_size=np.int64(8), dtype=np.float16).element_spec[0].dtype == tf.float16
 
 
-def test_a_cache_that_cannot_be_is_said(sound_dataset: Path, tmp_path: Path) -> None:
+def test_an_impossible_cache_is_refused(sound_dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match=r"Cannot write .*/file/cache: "):
         load(sound_dataset, cache=tmp_path / "file" / "cache")
@@ -126,14 +126,14 @@ def _cut_off(shard: Path) -> None:
     "damage, what",
     [(_removed, "is missing; restore it"), (_cut_off, r"has \d+ bytes instead of \d+; restore")],
 )
-def test_a_shard_that_is_not_there_is_told_before_training(
+def test_a_missing_shard_is_reported_before_training(
     sound_dataset: Path, tmp_path: Path, damage: Callable[[Path], None], what: str
 ) -> None:
     dataset = Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
     damage(shard := sorted(dataset.glob("train-*"))[1])
     with pytest.raises(EngineError, match=f"{shard.name} {what}"):
         load(dataset)
-    assert load(dataset, "test").num_examples  # which does not need it
+    assert load(dataset, "test").num_examples  # this does not need the shard
     if not shard.exists():
         with pytest.raises(EngineError, match=f"{shard.name} {what}"):
             list(Records(dataset))

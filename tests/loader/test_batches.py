@@ -1,4 +1,4 @@
-"""Batches of NumPy arrays: complete, in an order that a seed decides and threads do not, and of one shape."""
+"""Batches of NumPy arrays: complete, of one shape, in an order that depends only on the seed."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_batches_hold_the_records_in_order(records: Records) -> None:
     assert all(labels.dtype == np.int64 for _, labels in batches)
 
 
-def test_a_remainder_can_be_left_out(records: Records) -> None:
+def test_an_incomplete_last_batch_can_be_dropped(records: Records) -> None:
     assert [len(images) for images, _ in records.batches(8, drop_remainder=True)] == [8] * 7
     assert list(records[:5].batches(8, drop_remainder=True)) == []
     assert [len(images) for images, _ in records[:5].batches(8)] == [5]
     assert list(records[:0].batches(8)) == []
 
 
-def test_the_order_is_the_seeds_alone(records: Records) -> None:
+def test_the_order_depends_only_on_the_seed(records: Records) -> None:
     def first_pixels(seed: int, threads: int) -> list[bytes]:
         batches = records.batches(16, shuffle=True, seed=seed, threads=threads)
         return [image.tobytes() for images, _ in batches for image in images]
@@ -49,11 +49,11 @@ def test_the_order_is_the_seeds_alone(records: Records) -> None:
     assert first_pixels(3, 7) == once != first_pixels(4, 2)
     in_order = [records.image(i).tobytes() for i in range(61)]
     assert once != in_order and sorted(once) == sorted(in_order)
-    # It is written down, so that no version of NumPy can change it.
+    # The expected order is fixed here, so that no version of NumPy can change it.
     assert [in_order.index(image) for image in once[:5]] == [20, 28, 0, 31, 4]
 
 
-def test_pictures_can_be_changed_in_the_threads(records: Records) -> None:
+def test_a_function_can_change_pictures_in_the_threads(records: Records) -> None:
     threads: set[str] = set()
 
     def halved(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -65,22 +65,22 @@ def test_pictures_can_be_changed_in_the_threads(records: Records) -> None:
     assert all(name.startswith("shardwright-batches") for name in threads)
 
 
-def test_pictures_of_several_sizes_are_told(records: Records) -> None:
+def test_pictures_of_several_sizes_are_refused(records: Records) -> None:
     odd = iter(range(100))
     with pytest.raises(UsageError, match=r"have \d+ shapes, such as .* bring them to one"):
         list(records.batches(8, transform=lambda image: image[next(odd) :]))
 
 
-def test_batches_that_are_not_taken_leave_no_thread(records: Records) -> None:
+def test_abandoned_batches_leave_no_thread(records: Records) -> None:
     before = set(threading.enumerate())
     batches = records.batches(2, shuffle=True)
     next(batches)
     assert set(threading.enumerate()) - before
     batches.close()  # type: ignore[attr-defined]
-    assert set(threading.enumerate()) <= before  # others' may end meanwhile
+    assert set(threading.enumerate()) <= before  # threads of other tests may end meanwhile
 
 
-def test_damage_and_nonsense_are_told(records: Records, tmp_path: Path) -> None:
+def test_damage_and_wrong_arguments_are_reported(records: Records, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="batch_size 0"):
         records.batches(0)
 
@@ -92,7 +92,7 @@ def test_damage_and_nonsense_are_told(records: Records, tmp_path: Path) -> None:
             list(records.batches(8, shuffle=shuffle, transform=fail))
 
 
-def test_pairs_are_a_sequence_for_loaders_of_others(records: Records) -> None:
+def test_pairs_are_a_sequence_for_other_loaders(records: Records) -> None:
     pictures = records[10:20].pictures(lambda image: image.mean())
     assert len(pictures) == 10
     mean, label = pictures[3]

@@ -1,12 +1,12 @@
-"""Index files beside shards: what other tools read them for, and how they are kept true.
+"""Index files beside shards: other tools read them, and validation checks them.
 
-NVIDIA DALI's script `tools/tfrecord2idx` (and the copy of it in the package `tfrecord`) writes a line for
-each record, `OFFSET SIZE` and a line feed: the byte at which its frame begins, and the bytes of the whole
-frame with its length and checksums. DALI's reader (dali/operators/reader/loader/indexed_file_loader.h)
-takes pairs of numbers until there are no more, and wants as many index files as shards.
+NVIDIA DALI's script `tools/tfrecord2idx` (and its copy in the package `tfrecord`) writes a line for each
+record, `OFFSET SIZE` and a line feed: the byte at which its frame begins, and the size of the whole frame
+with length and checksums. DALI's reader (dali/operators/reader/loader/indexed_file_loader.h) reads pairs of
+numbers to the end of the file, and requires as many index files as shards.
 
-The package `tfrecord` runs in a process of its own: its protobuf messages have the names of TensorFlow's, and
-one process cannot hold both.
+The package `tfrecord` runs in a separate process: its protobuf messages have the names of TensorFlow's, and
+one process cannot import both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INDEXES = [index_file(split, i, count) for split, count in SHARDS.items() for i 
 
 @pytest.fixture
 def dataset(sound_dataset: Path, tmp_path: Path) -> Path:
-    """A copy of a dataset that can be changed."""
+    """A copy of a dataset, which a test may change."""
     return Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
 
 
@@ -45,7 +45,7 @@ def shard_of(index: Path) -> Path:
 
 
 def dali_index(shard: Path) -> bytes:
-    """Returns the lines in which DALI's script describes a shard."""
+    """Returns the lines that DALI's script writes for a shard."""
     lines, data, offset = [], shard.read_bytes(), 0
     while offset < len(data):
         size = 8 + 4 + struct.unpack_from("q", data, offset)[0] + 4
@@ -59,27 +59,27 @@ def codes(dataset: Path, mode: str = "fast") -> dict[str, int]:
 
 
 def run(script: str, *arguments: Path) -> str:
-    """Runs a script that imports the package `tfrecord`; returns what it prints."""
+    """Runs a script that imports the package `tfrecord`; returns its output."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     done = subprocess.run(command, timeout=120, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_every_uncompressed_shard_has_the_index_that_the_tools_write(
+def test_every_uncompressed_shard_has_the_same_index_as_from_the_tools(
     sound_dataset: Path, tmp_path: Path
 ) -> None:
     assert sorted(INDEXES) == sorted(f"_index/{path.name}" for path in (sound_dataset / "_index").iterdir())
     shutil.copytree(sound_dataset, tmp_path / "copy")
     tool = "from tfrecord.tools.tfrecord2idx import main; main()"
-    run(tool, tmp_path / "copy")  # writes beside each shard
+    run(tool, tmp_path / "copy")  # it writes beside each shard
     for name in INDEXES:
         index = sound_dataset / name
         theirs = (tmp_path / "copy" / f"{index.stem}.tfindex").read_bytes()
         assert index.read_bytes() == theirs == dali_index(shard_of(index))
 
 
-def test_the_index_says_what_the_ledger_says(sound_dataset: Path) -> None:
+def test_the_index_matches_the_ledger(sound_dataset: Path) -> None:
     index = sound_dataset / INDEXES[0]
     lines = gzip.decompress((sound_dataset / "_shards" / f"{index.stem}.jsonl.gz").read_bytes()).splitlines()
     entries = [json.loads(line) for line in lines[1:]]
@@ -120,7 +120,7 @@ def test_the_package_tfrecord_reads_shards_by_their_indexes(sound_dataset: Path)
     assert int(run(SHARED, sound_dataset)) == document["splits"]["train"]["records"]
 
 
-def test_the_package_tfrecord_is_a_dataset_of_torch(sound_dataset: Path) -> None:
+def test_the_package_tfrecord_reads_shards_as_a_torch_dataset(sound_dataset: Path) -> None:
     pytest.importorskip("torch")
     script = """
 import sys
@@ -134,7 +134,7 @@ print(sum(len(batch["image/class/label"]) for batch in DataLoader(data, batch_si
     assert int(run(script, shard_of(index), index)) == len(load_index(index.read_bytes()))
 
 
-def test_compressed_shards_have_none(convert_photos: Callable[..., ConvertResult]) -> None:
+def test_compressed_shards_have_no_index(convert_photos: Callable[..., ConvertResult]) -> None:
     result = convert_photos(resize=16, compression="gzip", limit=8)
     assert not (Path(result.path) / "_index").exists()
     assert validate(result.path, mode="fast").sound
@@ -180,7 +180,7 @@ def test_empty_indexes_of_version_0_1_are_allowed_and_removed(sparse: Path) -> N
     assert len(list((sparse / "_index").iterdir())) == SPARSE
     assert validate(sparse, mode="fast").counts == {}
     settings = json.loads((sparse / "dataset.json").read_text())["settings"]
-    (sparse / "dataset.json").unlink()  # as if it had not finished
+    (sparse / "dataset.json").unlink()  # as if the conversion had not finished
     convert(input=str(PHOTOS), output=str(sparse), resize=16, shards=SPARSE, verify="full", resume=True)
     assert json.loads((sparse / "dataset.json").read_text())["settings"] == settings
     assert sorted((sparse / "_index").iterdir()) == before
@@ -199,7 +199,7 @@ def test_empty_indexes_of_version_0_1_are_allowed_and_removed(sparse: Path) -> N
         (lambda text: text.replace(b"\n", b"\r\n"), "line 1 of its index"),
     ],
 )
-def test_an_index_that_is_not_its_shards_is_found(
+def test_an_index_of_another_shard_is_reported(
     dataset: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     path = dataset / INDEXES[1]
@@ -211,7 +211,7 @@ def test_an_index_that_is_not_its_shards_is_found(
     assert not report.sound
 
 
-def test_missing_and_foreign_indexes_are_found(dataset: Path) -> None:
+def test_missing_and_unexpected_indexes_are_reported(dataset: Path) -> None:
     (dataset / INDEXES[2]).rename(dataset / "_index" / "train-00009-of-00003.idx")
     report = validate(str(dataset), mode="fast")
     assert {(finding.code, finding.shard) for finding in report.findings} == {
@@ -220,7 +220,7 @@ def test_missing_and_foreign_indexes_are_found(dataset: Path) -> None:
     }
 
 
-def test_a_dataset_written_before_there_were_indexes_is_sound(dataset: Path) -> None:
+def test_a_dataset_from_before_indexes_existed_is_sound(dataset: Path) -> None:
     shutil.rmtree(dataset / "_index")
     document = json.loads((dataset / "dataset.json").read_text())
     for name in ("files", "statements_version", "digest"):
@@ -229,7 +229,7 @@ def test_a_dataset_written_before_there_were_indexes_is_sound(dataset: Path) -> 
     assert codes(dataset) == {"NOT_COMPARED": 1}
 
 
-def test_the_index_of_a_damaged_shard_is_not_blamed(dataset: Path) -> None:
+def test_the_index_of_a_damaged_shard_is_not_reported(dataset: Path) -> None:
     shard = shard_of(dataset / INDEXES[0])
     data = bytearray(shard.read_bytes())
     data[40] ^= 1
@@ -237,7 +237,7 @@ def test_the_index_of_a_damaged_shard_is_not_blamed(dataset: Path) -> None:
     assert codes(dataset) == {"SHARD_CHECKSUM": 1, "DATA_CRC": 1, "COUNT_MISMATCH": 1}
 
 
-def test_resume_brings_missing_and_damaged_indexes_back(dataset: Path) -> None:
+def test_resume_restores_missing_and_damaged_indexes(dataset: Path) -> None:
     settings: dict[str, Any] = {
         "input": str(PHOTOS),
         "output": str(dataset),
@@ -252,13 +252,13 @@ def test_resume_brings_missing_and_damaged_indexes_back(dataset: Path) -> None:
     result = convert(**settings, resume=True)
     assert result.outcome["reused_shards"] == 5
     assert {name: (dataset / name).read_bytes() for name in INDEXES} == whole
-    assert (dataset / INDEXES[2]).stat().st_mtime_ns == before  # what is right is left alone
+    assert (dataset / INDEXES[2]).stat().st_mtime_ns == before  # sound files are not written again
 
 
 def test_indexes_of_an_earlier_plan_are_removed(convert_photos: Callable[..., ConvertResult]) -> None:
     result = convert_photos(resize=16, shards=3, limit=12)
     output = Path(result.path)
-    (output / "dataset.json").unlink()  # as if it had not finished
+    (output / "dataset.json").unlink()  # as if the conversion had not finished
     convert(input=str(PHOTOS), output=str(output), resize=16, shards=2, limit=12, resume=True)
     full = [path.stem for path in output.glob("*-of-00002.tfrecord") if path.stat().st_size]
     assert full and sorted(path.stem for path in (output / "_index").iterdir()) == sorted(full)
@@ -270,6 +270,6 @@ def test_indexes_of_an_earlier_plan_are_removed(convert_photos: Callable[..., Co
 
 
 @pytest.mark.parametrize("text", [b"0 1 2", b"x y", b"0 -1", b"1.5 2"])
-def test_what_is_no_index_is_refused(text: bytes) -> None:
+def test_other_files_are_not_indexes(text: bytes) -> None:
     with pytest.raises(ValueError):
         load_index(text)

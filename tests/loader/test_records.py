@@ -1,4 +1,4 @@
-"""`Records` says what TensorFlow says of the same shards, whatever the layout, format and compression."""
+"""`Records` returns the same as TensorFlow for the same shards, for every layout, format and compression."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardwright.schemas.dataset import picture_shape
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.example import parse_example
 
-#: Layout, and settings beside it.
+#: Layouts, each with further settings.
 CASES: dict[str, dict[str, Any]] = {
     "classification": {"image_format": "png"},
     "imagenet": {"image_format": "jpeg", "compression": "gzip"},
@@ -52,7 +52,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def _objects(root: Path) -> dict[str, str]:
-    """Writes COCO's JSON of some of the pictures, of which one has no objects."""
+    """Writes COCO's JSON for some of the pictures; one of them has no objects."""
     (root / "coco").mkdir()
     paths = sorted(PHOTOS.rglob("*.jpg"))[:5]
     images, annotations = [], []
@@ -105,7 +105,7 @@ def pixels_by_tensorflow(records: Records, features: dict[str, list[Any]]) -> np
 
 
 @pytest.mark.parametrize("layout", CASES)
-def test_everything_is_as_tensorflow_reads_it(datasets: dict[str, Path], layout: str) -> None:
+def test_values_and_pictures_equal_tensorflows(datasets: dict[str, Path], layout: str) -> None:
     records = Records(datasets[layout])
     theirs = serialized(datasets[layout])
     assert len(records) == len(theirs) > 4
@@ -122,7 +122,7 @@ def test_everything_is_as_tensorflow_reads_it(datasets: dict[str, Path], layout:
         expected = pixels_by_tensorflow(records, features)
         assert image.dtype == np.uint8 and image.shape == expected.shape
         if not np.array_equal(image, expected):
-            # Two builds of the JPEG decoder may round a level apart, no other format may.
+            # Two builds of the JPEG decoder may differ by a level of rounding; other formats must be equal.
             assert records.dataset.plan.settings["image_format"] == "jpeg"
             assert np.abs(image.astype(int) - expected).max() <= 2
         assert np.array_equal(np.asarray(records.pil(i)).reshape(image.shape), image)
@@ -132,7 +132,7 @@ def test_everything_is_as_tensorflow_reads_it(datasets: dict[str, Path], layout:
             assert records.label(i) == label - first
 
 
-def test_keys_are_those_of_the_records(datasets: dict[str, Path]) -> None:
+def test_keys_equal_those_of_the_records(datasets: dict[str, Path]) -> None:
     records = Records(datasets["classification"])
     assert records.keys == [record["image/filename"].decode() for record in records]
     assert records[3:9:2].keys == records.keys[3:9:2]
@@ -140,14 +140,14 @@ def test_keys_are_those_of_the_records(datasets: dict[str, Path]) -> None:
     assert names == [key.partition("/")[0] for key in records.keys]
 
 
-def test_a_class_name_alone_is_a_class(datasets: dict[str, Path]) -> None:
+def test_a_class_name_without_an_id_is_a_class(datasets: dict[str, Path]) -> None:
     records = Records(datasets["raw_with_shape"])
     assert [records.labels[int(records.label(i))].encode() for i in range(len(records))] == [
         record["name"] for record in records
     ]
 
 
-def test_a_layout_without_classes_of_images_says_so(datasets: dict[str, Path]) -> None:
+def test_a_layout_without_classes_of_images_is_reported(datasets: dict[str, Path]) -> None:
     records = Records(datasets["detection"])
     with pytest.raises(UsageError, match="layout detection have no class of the whole image"):
         records.label(0)
@@ -160,7 +160,7 @@ INDICES = st.integers(-40, 40)
 
 
 @given(st.slices(12), st.slices(12), INDICES)
-def test_indices_and_slices_are_those_of_a_list(
+def test_indices_and_slices_work_as_for_a_list(
     datasets: dict[str, Path], first: slice, second: slice, index: int
 ) -> None:
     records = Records(datasets["tfds"])
@@ -175,14 +175,14 @@ def test_indices_and_slices_are_those_of_a_list(
             part[index]
 
 
-def test_what_is_no_index_is_refused(datasets: dict[str, Path]) -> None:
+def test_wrong_indices_are_refused(datasets: dict[str, Path]) -> None:
     records = Records(datasets["raw"])
     for wrong in (1.0, "1", None):
         with pytest.raises(TypeError):
             records[wrong]  # type: ignore[call-overload]
 
 
-def test_splits_filters_and_new_splits(sound_dataset: Path) -> None:
+def test_splits_filters_and_new_splits_select_records(sound_dataset: Path) -> None:
     everything = Records(sound_dataset, "all")
     splits = [Records(sound_dataset, name) for name in ("train", "validation", "test")]
     assert [key for split in splits for key in split.keys] == everything.keys
@@ -198,7 +198,7 @@ def test_splits_filters_and_new_splits(sound_dataset: Path) -> None:
         Records(sound_dataset, "trian")
 
 
-def test_pickled_records_are_the_same_and_bring_no_open_file(datasets: dict[str, Path]) -> None:
+def test_pickled_records_are_equal_and_contain_no_open_file(datasets: dict[str, Path]) -> None:
     for layout in ("tfds", "tfrecorder"):
         records = Records(datasets[layout])
         first = records.raw(0)
@@ -213,13 +213,13 @@ def _raws(records: Records) -> list[bytes]:
 
 def test_forked_processes_share_records(datasets: dict[str, Path]) -> None:
     records = [Records(datasets[layout], open_files=2) for layout in ("tfds", "tfrecorder")]
-    expected = [_raws(item) for item in records]  # and files are open when it forks
+    expected = [_raws(item) for item in records]  # files are open when the process forks
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(_raws, records * 2) == expected * 2
     assert [_raws(item) for item in records] == expected
 
 
-def test_processes_with_nothing_in_common_share_records(datasets: dict[str, Path]) -> None:
+def test_spawned_processes_share_records(datasets: dict[str, Path]) -> None:
     records = Records(datasets["tfds"])
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map(records.raw, range(len(records))) == serialized(datasets["tfds"])
@@ -245,27 +245,27 @@ assert not {{"tensorflow", "apache_beam", "google.cloud.storage", "boto3"}} & se
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_records_are_what_the_parser_says(datasets: dict[str, Path]) -> None:
+def test_records_equal_the_parsers_output(datasets: dict[str, Path]) -> None:
     records = Records(datasets["classification"])
     for i in range(len(records)):
         parsed = {name: feature.values[0] for name, feature in parse_example(records.raw(i)).items()}
         assert parsed == records[i]
 
 
-def test_no_dataset_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_directory_without_a_dataset_is_reported_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is no dataset: it has no dataset\.json"):
         Records(tmp_path)
 
 
 @pytest.fixture
 def broken(datasets: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
-    """Copies a dataset, so that it can be damaged."""
+    """Copies a dataset, so that a test can damage it."""
     import shutil
 
     return lambda layout: Path(shutil.copytree(datasets[layout], tmp_path / layout))
 
 
-def test_damage_is_told_with_its_place(broken: Callable[[str], Path]) -> None:
+def test_damage_is_reported_with_its_place(broken: Callable[[str], Path]) -> None:
     dataset = broken("classification")
     (shard,) = dataset.glob("*.tfrecord")
     index = [list(map(int, line.split())) for line in next(dataset.glob("_index/*")).read_text().splitlines()]
@@ -285,7 +285,7 @@ def test_damage_is_told_with_its_place(broken: Callable[[str], Path]) -> None:
         assert f"{shard.name}: record {number} at byte {index[number][0]} is damaged: {reason};" in str(
             caught.value
         )
-    assert records[3]["image/format"] == b"png"  # and the sound ones can be had
+    assert records[3]["image/format"] == b"png"  # sound records can still be read
     seen = []
     with pytest.raises(EngineError, match="record 2 at byte"):
         seen += [record["image/filename"] for record in records]
@@ -295,7 +295,7 @@ def test_damage_is_told_with_its_place(broken: Callable[[str], Path]) -> None:
     assert careless.raw(2) != b""
 
 
-def test_a_picture_that_does_not_decode_is_told_with_its_place(broken: Callable[[str], Path]) -> None:
+def test_a_picture_that_cannot_be_decoded_is_reported_with_its_place(broken: Callable[[str], Path]) -> None:
     from shardwright.transforms.records.framing import masked_crc32c
 
     dataset = broken("classification")
@@ -311,7 +311,7 @@ def test_a_picture_that_does_not_decode_is_told_with_its_place(broken: Callable[
         Records(dataset).image(1)
 
 
-def test_a_compressed_shard_that_is_cut_off_is_told(broken: Callable[[str], Path]) -> None:
+def test_a_truncated_compressed_shard_is_reported(broken: Callable[[str], Path]) -> None:
     dataset = broken("imagenet")
     (shard,) = dataset.glob("*.tfrecord.gz")
     shard.write_bytes(shard.read_bytes()[:-2000])
@@ -320,9 +320,7 @@ def test_a_compressed_shard_that_is_cut_off_is_told(broken: Callable[[str], Path
 
 
 @pytest.mark.parametrize("layout", ["tfds", "raw", "imagenet"])
-def test_without_indexes_and_ledgers_records_are_found_all_the_same(
-    broken: Callable[[str], Path], layout: str
-) -> None:
+def test_records_are_found_without_indexes_and_ledgers(broken: Callable[[str], Path], layout: str) -> None:
     import shutil
 
     dataset = broken(layout)

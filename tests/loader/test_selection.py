@@ -1,4 +1,4 @@
-"""Which records a split expression names: as TFDS says, filtered and divided by the ledgers."""
+"""The records that a split expression selects: the same as in TFDS, filtered and divided with the ledgers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(any)
 
 
 def made_of(**splits: Sequence[int]) -> Dataset:
-    """A dataset whose shards hold so many records."""
+    """Returns a dataset whose shards have these numbers of records."""
     shards = {
         name: tuple(
             Shard(f"{name}-{i:05d}-of-{len(lengths):05d}.tfrecord", n, 0, "") for i, n in enumerate(lengths)
@@ -41,7 +41,7 @@ def made_of(**splits: Sequence[int]) -> Dataset:
 
 
 def as_tfds(dataset: Dataset, expression: str) -> list[tuple[str, int]]:
-    """(file, number) of each record that TFDS reads for an expression."""
+    """Returns (file, number) of each record that TFDS reads for an expression."""
     infos = [
         tfds_splits.SplitInfo(
             name=name,
@@ -70,7 +70,7 @@ def bounds(low: int, high: int, unit: str) -> st.SearchStrategy[str]:
 
 
 @given(LENGTHS, LENGTHS, st.data())
-def test_slices_are_those_of_tfds(train: list[int], test: list[int], data: st.DataObject) -> None:
+def test_slices_equal_those_of_tfds(train: list[int], test: list[int], data: st.DataObject) -> None:
     dataset = made_of(train=train, test=test)
     terms = ["train", "test", "all"]
     for name, lengths in (("train", train), ("test", test)):
@@ -83,7 +83,7 @@ def test_slices_are_those_of_tfds(train: list[int], test: list[int], data: st.Da
 
 
 def _ascending(dataset: Dataset, expression: str) -> bool:
-    """Whether no slice ends before it begins, of which TFDS makes something else each time."""
+    """Returns whether no slice ends before it begins; TFDS treats such slices inconsistently."""
     infos = {
         name: tfds_splits.SplitInfo(name=name, shard_lengths=[s.records for s in shards], num_bytes=0)
         for name, shards in dataset.splits.items()
@@ -93,7 +93,7 @@ def _ascending(dataset: Dataset, expression: str) -> bool:
 
 
 @given(LENGTHS, st.integers(0, 100), st.integers(0, 100))
-def test_neighbouring_shares_are_all_records_once(lengths: list[int], a: int, b: int) -> None:
+def test_adjacent_shares_contain_each_record_once(lengths: list[int], a: int, b: int) -> None:
     dataset = made_of(train=lengths)
     low, high = sorted((a, b))
     parts = select(dataset, f"train[:{low}%]+train[{low}%:{high}%]+train[{high}%:]")
@@ -116,7 +116,7 @@ def test_neighbouring_shares_are_all_records_once(lengths: list[int], a: int, b:
         ("train[:50%", "'train[:50%' is no split"),
     ],
 )
-def test_what_is_no_split_is_said(expression: str, what: str) -> None:
+def test_wrong_splits_are_refused(expression: str, what: str) -> None:
     with pytest.raises(UsageError) as error:
         select(made_of(train=[4, 6], test=[3]), expression)
     assert what in error.value.message
@@ -130,7 +130,7 @@ def photos_dataset(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def ledger_rows(directory: Path) -> dict[tuple[str, int], tuple[str, str]]:
-    """(file, number) -> (key, label), by the ledgers alone."""
+    """Returns (file, number) -> (key, label), from the ledgers alone."""
     found = {}
     for path in sorted((directory / "_shards").iterdir()):
         result, entries = load_ledger(path.read_bytes())
@@ -139,7 +139,7 @@ def ledger_rows(directory: Path) -> dict[tuple[str, int], tuple[str, str]]:
     return found
 
 
-def test_classes_are_kept(photos_dataset: Path) -> None:
+def test_classes_can_be_selected(photos_dataset: Path) -> None:
     dataset, everything = open_dataset(photos_dataset), ledger_rows(photos_dataset)
     names = dataset.labels[:2]
     found = rows(select(dataset, "all", photos_dataset, keep=names))
@@ -150,7 +150,7 @@ def test_classes_are_kept(photos_dataset: Path) -> None:
     ]
 
 
-def test_a_function_chooses_records_and_slices_count_what_is_left(photos_dataset: Path) -> None:
+def test_a_function_selects_records_before_slices_count_them(photos_dataset: Path) -> None:
     dataset, everything = open_dataset(photos_dataset), ledger_rows(photos_dataset)
     asked: Counter[str] = Counter()
 
@@ -165,7 +165,7 @@ def test_a_function_chooses_records_and_slices_count_what_is_left(photos_dataset
     assert rows(select(dataset, "train[1:3]", photos_dataset, keep=odd)) == kept[1:3]
 
 
-def test_splits_are_divided_anew(photos_dataset: Path) -> None:
+def test_splits_can_be_divided_again(photos_dataset: Path) -> None:
     dataset = open_dataset(photos_dataset)
 
     def numbers(split: str, **more: object) -> set[tuple[str, int]]:
@@ -176,7 +176,7 @@ def test_splits_are_divided_anew(photos_dataset: Path) -> None:
     shares = {"fit": 0.6, "holdout": 0.4}
     fit, holdout = numbers("fit", resplit=shares), numbers("holdout", resplit=shares)
     assert fit.isdisjoint(holdout) and fit | holdout == numbers("train")
-    # The shares are kept among what one split holds, although a hash made that split as well.
+    # The shares hold inside the selected split, although a hash chose that split too.
     assert 0.4 < len(fit) / dataset.records("train") < 0.8
     assert numbers("fit", resplit="fit=0.6,holdout=0.4") == fit
     assert numbers("fit", resplit=Resplit(shares, seed=1)) != fit
@@ -196,9 +196,7 @@ def test_splits_are_divided_anew(photos_dataset: Path) -> None:
         ({"resplit": {"a b": 1.0}}, "'a b=1' is no split"),
     ],
 )
-def test_what_cannot_be_kept_or_divided_is_said(
-    photos_dataset: Path, more: dict[str, object], what: str
-) -> None:
+def test_impossible_selections_are_refused(photos_dataset: Path, more: dict[str, object], what: str) -> None:
     with pytest.raises(UsageError) as error:
         select(open_dataset(photos_dataset), "train", photos_dataset, **more)
     assert what in error.value.message
@@ -243,14 +241,14 @@ def _spoil(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
         ),
     ],
 )
-def test_a_ledger_that_cannot_be_is_said(
+def test_an_impossible_ledger_is_reported(
     photos_dataset: Path, tmp_path: Path, spoil: Callable[[Path], None], error: type, what: str
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(photos_dataset, copy)
     spoil(copy / "_shards" / "train-00001-of-00003.jsonl.gz")
     dataset = open_dataset(copy)
-    assert number_of_records(select(dataset, "all")) == 61  # needs none
+    assert number_of_records(select(dataset, "all")) == 61  # this needs no ledger
     with pytest.raises(error) as raised:
         select(dataset, "train", copy, keep=dataset.labels)
     assert what in raised.value.message
@@ -259,7 +257,7 @@ def test_a_ledger_that_cannot_be_is_said(
 @pytest.mark.parametrize(
     "content, what", [(None, "is no dataset"), ("{", "is no JSON"), ("{}", "no dataset.json")]
 )
-def test_what_is_no_dataset_is_said(tmp_path: Path, content: str | None, what: str) -> None:
+def test_other_directories_are_refused(tmp_path: Path, content: str | None, what: str) -> None:
     if content is not None:
         (tmp_path / "dataset.json").write_text(content)
     with pytest.raises(UsageError, match=what):
@@ -278,7 +276,7 @@ def test_opening_and_selecting_load_neither_beam_nor_tensorflow(photos_dataset: 
     assert done.stdout.strip() == "[]"
 
 
-def test_what_is_missing_without_tensorflow_is_said() -> None:
+def test_a_missing_tensorflow_is_reported() -> None:
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"
         "from shardwright.loader import Records\n"

@@ -1,4 +1,4 @@
-"""What `load` gives to training: every record once, pixels as TensorFlow reads them, sizes that are known."""
+"""`load` for training: every record once, the same pixels as in TensorFlow, and known sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = tuple[bytes, bytes, int]
 
 @pytest.fixture(scope="module")
 def made(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Converts the photos with the settings given, once each."""
+    """Returns a function that converts the photos with some settings, once each."""
     root = tmp_path_factory.mktemp("loaded")
     done: dict[str, Path] = {}
 
@@ -41,7 +41,7 @@ def small(made: Callable[..., Path]) -> Path:
 
 
 def plain_reading(directory: Path, split: str = "train") -> dict[str, tuple[np.ndarray, int]]:
-    """Key -> pixels and stored id, by TensorFlow's own readers and nothing of ours."""
+    """Returns key -> pixels and stored id, by TensorFlow's own readers without our code."""
     found = {}
     for shard in sorted(directory.glob(f"{split}-*.tfrecord")):
         for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator():
@@ -62,14 +62,14 @@ def rows(data: tf.data.Dataset) -> list[tuple[bytes, int]]:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_every_image_is_as_tensorflow_reads_it(small: Path, shuffle: bool) -> None:
+def test_every_image_equals_tensorflows(small: Path, shuffle: bool) -> None:
     expected = [(pixels.tobytes(), label) for pixels, label in plain_reading(small).values()]
     found = rows(load(small, batch_size=5, shuffle=shuffle))
     assert Counter(found) == Counter(expected)
     assert (found == expected) is not shuffle
 
 
-def test_the_sizes_are_known(small: Path) -> None:
+def test_sizes_are_known(small: Path) -> None:
     count = open_dataset(small).records("train")
     data = load(small, batch_size=8)
     assert data.num_examples == count and data.class_names == list(open_dataset(small).labels)
@@ -86,7 +86,7 @@ def test_the_sizes_are_known(small: Path) -> None:
     assert len(rows(load(small, batch_size=8, repeat=3))) == 3 * count
 
 
-def test_slices_and_divisions_are_the_records_selected(small: Path) -> None:
+def test_slices_and_divisions_contain_the_selected_records(small: Path) -> None:
     everything = rows(load(small, "all"))
     assert len(everything) == 61
     halves = [rows(load(small, part)) for part in ("train[:50%]", "train[50%:]+validation+test")]
@@ -106,7 +106,7 @@ def test_slices_and_divisions_are_the_records_selected(small: Path) -> None:
         assert sum(len(batch["image"]) for batch in load(small, as_dict=True, **options)) == len(keys)
 
 
-def test_the_order_is_the_seeds(small: Path) -> None:
+def test_the_order_depends_on_the_seed(small: Path) -> None:
     def epochs(**options: Any) -> list[list[tuple[bytes, int]]]:
         data = load(small, **options)
         return [rows(data), rows(data)]
@@ -116,7 +116,7 @@ def test_the_order_is_the_seeds(small: Path) -> None:
     assert first != second and Counter(first) == Counter(second)
     assert epochs(seed=8)[0] not in (first, second)
     assert epochs(shuffle=3)[0] != epochs(shuffle=False)[0]
-    # Only what is called train is shuffled unasked.
+    # Only a split named train is shuffled by default.
     assert rows(load(small, "validation")) == rows(load(small, "validation", shuffle=False))
     assert rows(load(small, "train")) != rows(load(small, "train", shuffle=False))
     unordered = rows(load(small, shuffle=False, deterministic=False))
@@ -124,7 +124,7 @@ def test_the_order_is_the_seeds(small: Path) -> None:
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_a_cache_gives_the_same_and_another_order_each_epoch(
+def test_a_cache_gives_the_same_examples_in_another_order_each_epoch(
     made: Callable[..., Path], tmp_path: Path, in_memory: bool
 ) -> None:
     directory = made(splits=SHARES, shards=3)
@@ -134,14 +134,14 @@ def test_a_cache_gives_the_same_and_another_order_each_epoch(
     assert first != second and Counter(first) == Counter(second) == Counter(rows(load(directory)))
     if not in_memory:
         assert any(cache.iterdir())
-        # What else is cached there is not taken for it.
+        # Other files in the cache's folder are not used.
         assert load(directory, "test", cache=cache).num_examples == len(
             rows(load(directory, "test", cache=cache))
         )
         assert Counter(rows(load(directory, cache=cache))) == Counter(first)
 
 
-def test_pictures_are_changed_after_the_cache(small: Path) -> None:
+def test_a_function_changes_pictures_after_the_cache(small: Path) -> None:
     data = load(small, batch_size=None, augment=lambda image: image // 2, shuffle=False)
     originals = load(small, batch_size=None, shuffle=False)
     for (changed, _), (image, _) in zip(data, originals, strict=True):
@@ -159,7 +159,7 @@ def test_pictures_are_changed_after_the_cache(small: Path) -> None:
     assert set(as_dict.element_spec) == {"dark"}
 
 
-def test_floats_are_shares_of_one(small: Path) -> None:
+def test_float_pixels_are_between_zero_and_one(small: Path) -> None:
     whole, shares = (next(iter(load(small, dtype=dtype)))[0] for dtype in ("uint8", "float32"))
     assert shares.dtype == tf.float32
     np.testing.assert_allclose(shares, whole.numpy() / np.float32(255), rtol=1e-6)
@@ -193,13 +193,15 @@ def test_a_model_trains(small: Path) -> None:
         ({"repeat": -1}, "repeat -1"),
     ],
 )
-def test_wrong_arguments_are_said(small: Path, more: dict[str, Any], what: str) -> None:
+def test_wrong_arguments_are_refused(small: Path, more: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError) as error:
         load(small, **more)
     assert what in error.value.message
 
 
-def test_a_storage_that_tensorflow_cannot_read_is_said(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_that_tensorflow_cannot_read_is_refused(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = open_dataset(small)
     monkeypatch.setattr("shardwright.loader.tf_dataset.located", lambda path: path)
     monkeypatch.setattr("shardwright.loader.tf_dataset.read_dataset", lambda path: dataset)
@@ -208,7 +210,7 @@ def test_a_storage_that_tensorflow_cannot_read_is_said(small: Path, monkeypatch:
     assert "reads no s3://" in error.value.message
 
 
-def test_a_shard_with_fewer_records_is_no_shorter_epoch(small: Path, tmp_path: Path) -> None:
+def test_a_shard_with_too_few_records_is_an_error(small: Path, tmp_path: Path) -> None:
     dataset = open_dataset(small)
     for path in small.iterdir():
         if path.is_file():
@@ -216,7 +218,7 @@ def test_a_shard_with_fewer_records_is_no_shorter_epoch(small: Path, tmp_path: P
     victim = dataset.splits["train"][-1].file
     first, second, *others = tf.data.TFRecordDataset(str(small / victim)).as_numpy_iterator()
     with tf.io.TFRecordWriter(str(tmp_path / victim)) as writer:
-        # Two are one, and a field that nobody knows keeps the file at its size.
+        # Two records are merged into one, and an unknown field pads the file to its old size.
         for record in (first + second + b"\x7a\x0e" + bytes(14), *others):
             writer.write(record)
     with pytest.raises(tf.errors.OpError, match="expected"):

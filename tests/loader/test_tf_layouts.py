@@ -1,4 +1,4 @@
-"""`load` on every layout, format and encoding: the same pictures and classes, whatever stores them."""
+"""`load` for every layout, format and encoding: the pictures and classes do not depend on the storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwright.schemas.errors import UsageError
 
 SIDES = {"resize": "24x16", "image_format": "png"}
 
-#: Settings whose records hold the same pixels as PNGs do.
+#: Settings whose records hold the same pixels as PNGs.
 LOSSLESS: dict[str, dict[str, Any]] = {
     "imagenet in zlib": {"layout": "imagenet", "compression": "zlib", **SIDES},
     "tutorial in gzip": {"layout": "tutorial", "compression": "gzip", **SIDES},
@@ -33,7 +33,7 @@ LOSSLESS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def converted(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Converts the birds and some others with the settings given."""
+    """Returns a function that converts the birds and some other pictures with some settings."""
     root = tmp_path_factory.mktemp("layouts")
     chosen = sorted(photos.glob("*/*"))[::4]
     for path in chosen:
@@ -67,7 +67,7 @@ def assert_same(found: list[tuple[np.ndarray, int]], expected: list[tuple[np.nda
         assert np.array_equal(image, wanted)
 
 
-def test_pngs_are_as_pillow_reads_them(as_png: Path) -> None:
+def test_pngs_equal_pillows_pixels(as_png: Path) -> None:
     rows = load(as_png, batch_size=None, shuffle=False, as_dict=True)
     names = open_dataset(as_png).labels
     stored = [
@@ -84,7 +84,7 @@ def test_pngs_are_as_pillow_reads_them(as_png: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSLESS)
-def test_all_layouts_give_the_same(converted: Callable[..., Path], as_png: Path, name: str) -> None:
+def test_all_layouts_give_the_same_examples(converted: Callable[..., Path], as_png: Path, name: str) -> None:
     directory = converted(**LOSSLESS[name])
     expected = examples(as_png)
     assert_same(examples(directory), expected)
@@ -93,7 +93,7 @@ def test_all_layouts_give_the_same(converted: Callable[..., Path], as_png: Path,
     assert [int(label) for batch in batches for label in batch["label"]] == [label for _, label in expected]
 
 
-def test_a_layout_of_ones_own(converted: Callable[..., Path], as_png: Path, tmp_path: Path) -> None:
+def test_a_custom_layout_can_be_loaded(converted: Callable[..., Path], as_png: Path, tmp_path: Path) -> None:
     text = "features:\n  pixels: {fill: encoded, tensor: true}\n  what: {fill: label_text}\n"
     (tmp_path / "own.yaml").write_text("pixels: true\n" + text)
     (tmp_path / "file.yaml").write_text("first_label: 5\n" + text.replace("label_text", "label"))
@@ -103,13 +103,13 @@ def test_a_layout_of_ones_own(converted: Callable[..., Path], as_png: Path, tmp_
 
 
 @pytest.mark.parametrize("pixels", [True, False])
-def test_grey_pictures_have_one_channel(converted: Callable[..., Path], pixels: bool) -> None:
+def test_gray_pictures_have_one_channel(converted: Callable[..., Path], pixels: bool) -> None:
     directory = converted(resize="24x16", color="gray", image_format="raw" if pixels else "jpeg")
     assert load(directory).element_spec[0].shape.as_list() == [None, 16, 24, 1]
     assert all(image.shape == (16, 24, 1) and image.std() > 0 for image, _ in examples(directory))
 
 
-def test_webp_is_as_pillow_reads_it(converted: Callable[..., Path]) -> None:
+def test_webp_equals_pillows_pixels(converted: Callable[..., Path]) -> None:
     directory = converted(resize="24x16", image_format="webp")
     rows = [
         tf.train.Example.FromString(record).features.feature["image/encoded"].bytes_list.value[0]
@@ -120,7 +120,7 @@ def test_webp_is_as_pillow_reads_it(converted: Callable[..., Path]) -> None:
         assert np.array_equal(image, Image.open(io.BytesIO(encoded)))
 
 
-def test_originals_of_many_sizes(converted: Callable[..., Path]) -> None:
+def test_originals_of_many_sizes_can_be_loaded(converted: Callable[..., Path]) -> None:
     directory = converted(color="keep")
     with pytest.raises(UsageError, match="different sizes"):
         load(directory)
@@ -130,7 +130,7 @@ def test_originals_of_many_sizes(converted: Callable[..., Path]) -> None:
     originals = load(directory, batch_size=None, shuffle=False)
     for (small, _), (image, _) in zip(examples(directory, image_size=(20, 30)), originals, strict=True):
         wanted = tf.image.resize(image, (20, 30), antialias=True).numpy()
-        # Large JPEGs are decoded at a part of their size.
+        # Large JPEGs are decoded at a reduced size.
         assert np.abs(small - wanted).mean() < 2.5
 
 
@@ -153,7 +153,7 @@ def test_several_classes_are_a_vector(photos: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "out").element_spec[1].shape.as_list() == [None, 3]
 
 
-def test_no_class_is_minus_one_whatever_ids_begin_with(photos: Path, tmp_path: Path) -> None:
+def test_a_missing_class_is_minus_one_whatever_the_first_id_is(photos: Path, tmp_path: Path) -> None:
     paths = sorted(photos.glob("*/*.jpg"))[:3]
     (tmp_path / "rows.csv").write_text(f"image,label\n{paths[0]},x\n{paths[1]},\n{paths[2]},y\n")
     for layout in ("imagenet", "raw_with_shape"):
@@ -164,7 +164,7 @@ def test_no_class_is_minus_one_whatever_ids_begin_with(photos: Path, tmp_path: P
         assert sorted(label for _, label in examples(output)) == [-1, 0, 1]
 
 
-def test_boxes_are_ragged(photos: Path, tmp_path: Path) -> None:
+def test_boxes_are_ragged_tensors(photos: Path, tmp_path: Path) -> None:
     birds = sorted((photos / "birds").glob("*.jpg"))
     pictures = [
         {"id": i, "file_name": path.name, "width": Image.open(path).width, "height": Image.open(path).height}
@@ -178,7 +178,7 @@ def test_boxes_are_ragged(photos: Path, tmp_path: Path) -> None:
     categories = [{"id": 1, "name": "wing"}, {"id": 2, "name": "beak"}]
     document = {"images": pictures, "annotations": boxes, "categories": categories}
     (tmp_path / "coco.json").write_text(json.dumps(document))
-    for layout in ("detection", "vision"):  # no objects: empty lists, and none
+    for layout in ("detection", "vision"):  # an image without objects gets empty lists, or no lists
         output = tmp_path / layout
         convert(
             input=str(tmp_path / "coco.json"), image_root=str(birds[0].parent), output=str(output),
@@ -223,15 +223,13 @@ def test_masks_come_with_their_pictures(photos: Path, tmp_path: Path, classes: i
     assert set(np.unique(small)) <= set(range(classes))
 
 
-def test_synsets_tell_the_class_where_texts_are_other_words(
-    converted: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_synsets_give_the_class_if_texts_differ(converted: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("extends: imagenet\ndrop: [image/class/label, image/class/text]\n")
     output = converted(layout=str(tmp_path / "own.yaml"), **SIDES)
     wanted = sorted(label for _, label in examples(output))
     document = json.loads((output / "dataset.json").read_text())
     for feature in document["features"]:
-        if feature["name"] == "image/filename":  # what records say there is no class's name
+        if feature["name"] == "image/filename":  # no value in a record is the class's name
             feature["fill"] = "label_text"
     (output / "dataset.json").write_text(json.dumps(document))
     assert sorted(label for _, label in examples(output)) == wanted

@@ -1,4 +1,4 @@
-"""Originals with transparent pixels, kept as they are: both readers show white there."""
+"""Kept originals with transparent pixels: both readers return white for these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwright.schemas.errors import UsageError
 
 
 def _originals(folder: Path, photo: Path) -> dict[str, np.ndarray]:
-    """Writes pictures of many kinds; returns what is to be seen of each."""
+    """Writes pictures of many kinds; returns the expected pixels of each."""
     folder.mkdir(parents=True)
     with Image.open(photo) as image:
         rgb = image.convert("RGB").resize((30, 20))
@@ -43,7 +43,7 @@ def _originals(folder: Path, photo: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("only", [".png", ".webp", "g"])  # one format, the other, and both
-def test_transparent_pixels_show_white(photos: Path, tmp_path: Path, only: str) -> None:
+def test_transparent_pixels_are_white(photos: Path, tmp_path: Path, only: str) -> None:
     expected = _originals(tmp_path / "all" / "in", next((photos / "birds").glob("*.jpg")))
     if only == "g":
         (tmp_path / "all" / "in" / "photo.jpg").write_bytes(
@@ -68,7 +68,7 @@ def test_transparent_pixels_show_white(photos: Path, tmp_path: Path, only: str) 
     assert next(iter(load(tmp_path / "out", image_size=8)))[0].shape[1:] == [8, 8, 3]
 
 
-def test_more_pixels_than_pillow_opens_are_no_damage(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_above_pillows_limit_are_not_damage(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = next((photos / "birds").glob("*.jpg")).read_bytes()
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with warnings.catch_warnings(), pytest.raises(UsageError, match="MAX_IMAGE_PIXELS = None"):

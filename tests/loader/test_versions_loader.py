@@ -1,4 +1,4 @@
-"""The version that a process trains on: the same from its first question to its last."""
+"""The version that a process trains on: it stays the same for the whole process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardwright.schemas.errors import UsageError
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory, sound_dataset: Path) -> list[Path]:
-    """Two datasets with another number of records each."""
+    """Two datasets with different numbers of records."""
     from helpers.hostile import make_tree
 
     root = tmp_path_factory.mktemp("datasets")
@@ -43,7 +43,7 @@ def out(tmp_path: Path, datasets: list[Path]) -> Iterator[str]:
     opening._pinned.update(before)
 
 
-def test_one_version_in_one_process(out: str) -> None:
+def test_a_process_reads_one_version(out: str) -> None:
     assert len(Records(out)) == 6
     point_to(out, V2)
     assert len(Records(f"{out}/")) == open_dataset(out).all_records == 6
@@ -55,7 +55,7 @@ def test_one_version_in_one_process(out: str) -> None:
     assert len(Records(out)) == 6
 
 
-def test_what_was_opened_stays(out: str) -> None:
+def test_open_versions_stay_the_same(out: str) -> None:
     data = load(out, batch_size=None, shuffle=False)
     records = Records(out)
     copy = pickle.dumps(records)
@@ -64,7 +64,7 @@ def test_what_was_opened_stays(out: str) -> None:
     assert sum(1 for _ in data) == len(list(records)) == len(list(pickle.loads(copy))) == 6
 
 
-def test_names_of_one_place(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_and_absolute_paths_give_the_same_version(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(os.path.dirname(out))
     assert pin("out") == f"{out}@{V1}"
     point_to(out, V2)
@@ -72,7 +72,7 @@ def test_names_of_one_place(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(Records(out)) == len(Records(Path(out))) == 6
 
 
-def test_threads_agree(out: str) -> None:
+def test_threads_read_the_same_version(out: str) -> None:
     def ask(number: int) -> int:
         point_to(out, (V1, V2)[number % 2])
         return len(Records(out))
@@ -81,8 +81,8 @@ def test_threads_agree(out: str) -> None:
         assert len(set(pool.map(ask, range(32)))) == 1
 
 
-def test_other_processes(out: str) -> None:
-    """A host gets the name from another, and a process that is forked goes on with what its parent read."""
+def test_forked_processes_keep_the_version(out: str) -> None:
+    """A host gets the name from another host, and a forked process continues with its parent's version."""
     name = pin(out)
     point_to(out, V2)
     code = (
@@ -98,7 +98,7 @@ def test_other_processes(out: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
 
 
-def test_datasets_without_versions(datasets: list[Path], tmp_path: Path) -> None:
+def test_datasets_without_versions_can_be_opened(datasets: list[Path], tmp_path: Path) -> None:
     assert pin(datasets[0]) == str(datasets[0])
     assert len(Records(datasets[0])) == 6
     for read in (pin, Records, open_dataset, load):
@@ -108,7 +108,7 @@ def test_datasets_without_versions(datasets: list[Path], tmp_path: Path) -> None
             read("")
 
 
-def test_versions_that_cannot_be_read(out: str, tmp_path: Path) -> None:
+def test_unreadable_versions_are_reported(out: str, tmp_path: Path) -> None:
     for read in (pin, Records, open_dataset, load):
         with pytest.raises(UsageError, match="has no version"):
             read(f"{out}@{V3}")
